@@ -1,10 +1,11 @@
 """One form of every name that is read (bags, groups, sites, labels, categories, columns, files), and look-alikes."""
 
+import math
 import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -16,6 +17,13 @@ _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
+# Words that a table may write for none; `none` and `na` in small letters are no such words.
+MISSING = frozenset(
+    [
+        *("NA", "N/A", "n/a", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "#N/A N/A"),
+        *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "NaT"),
+    ]
+)
 EXACT = 2**53  # float64 holds each whole number below it
 _SHOWN = 3
 
@@ -45,6 +53,20 @@ def name_of(value: object) -> str:
     if not text.isascii():
         text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip(_JOINERS)
     return plain_cell(text.strip())
+
+
+def is_missing(value: object, named: Collection[str] = ()) -> bool:
+    """Whether a value stands for none: None, NaN, no text, or a word such as NA or None unless `named` has it.
+
+    Examples
+    --------
+    >>> is_missing(" "), is_missing("None"), is_missing("None", named={"none"}), is_missing("none")
+    (True, True, False, False)
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return True
+    text = str(value).strip()
+    return not text or (text in MISSING and text.casefold() not in named)
 
 
 def safe_cell(text: str) -> str:

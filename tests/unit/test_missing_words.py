@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from midam import BagDataError, read_bags
+from midam import BagDataError, read_bags, write_store
+from midam.data import Bags
 from midam.data.sources.instance_table import bags_of_frame
 
 WORDS = ["None", "NA", "N/A", "nan", "NaN", "null"]
@@ -30,7 +31,8 @@ def write(frame, kind, folder):
     if shape == "manifest":
         frame = frame.assign(path=[f"f/{bag}.npy" for bag in frame["bag"]])
     if suffix == "parquet":
-        frame.to_parquet(path)
+        texts = [name for name in frame if frame[name].map(type).eq(str).any()]  # Parquet has one type a column
+        frame.astype(dict.fromkeys(texts, "string")).to_parquet(path)
     elif suffix == "xlsx":
         frame.to_excel(path, index=False)
     else:
@@ -113,3 +115,114 @@ def test_numbers_beyond_float32_are_refused_at_the_door(read, target, value):
     frame = frame.astype({"label" if target == "continuous" else "time": float})
     with pytest.raises(BagDataError, match=r"Expected .*, got .*\(in .*bag b23\)"):
         read(frame, target=target)
+
+
+def of_npz(path, frame):
+    """The bags of a frame in an npz file, with further columns under their names."""
+    arrays = {name: frame[name].to_numpy().astype(str) for name in frame if name not in ("bag", "a", "b")}
+    np.savez(path, X=frame[["a", "b"]], bag=np.arange(len(frame)), ids=frame["bag"].to_numpy().astype(str), **arrays)
+    return path
+
+
+@pytest.fixture(params=[*TABLES, *NAMES, "frame", "npz", "store"])
+def read_columns(request, tmp_path):
+    """Bags of a frame with other columns than label, in each format; in a store those of another table."""
+
+    def call(frame, **how):
+        if request.param == "frame":
+            known = {name: tuple(value) if isinstance(value, list) else value for name, value in how.items()}
+            return bags_of_frame(frame, "a frame", **{"bag_column": "bag", "label_column": "label", **known})
+        if request.param == "npz":
+            names = {"label_column", "group_column"}
+            renamed = frame.rename(columns={how.get("group_column"): "group", "label": "y"})
+            path = of_npz(tmp_path / "t.npz", renamed)
+            return read_bags(path, **{name: value for name, value in how.items() if name not in names})
+        if request.param == "store":
+            arrays = list(frame[["a", "b"]].to_numpy()[:, None])
+            write_store(Bags.from_list(arrays, ids=frame["bag"]), tmp_path / "s.store")
+            frame.drop(columns=["a", "b"]).to_csv(tmp_path / "labels.csv", index=False)
+            return read_bags(tmp_path / "s.store", labels=tmp_path / "labels.csv", **how)
+        data, labels = write(frame, request.param, tmp_path)
+        return read_bags(data, labels=labels, **how)
+
+    call.kind = request.param
+    return call
+
+
+def with_columns(count=24, **columns):
+    frame = frame_of("III", count).drop(columns="label")
+    return frame.assign(**{name: [values[i % len(values)] for i in range(count)] for name, values in columns.items()})
+
+
+def message_of_all(call):
+    """The refusal, or the warnings, as one text."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            call()
+        except BagDataError as error:
+            return str(error)
+    return " ".join(str(one.message) for one in caught)
+
+
+@pytest.mark.parametrize("word", ["None", "NA"])
+def test_a_named_word_is_the_event_next_to_a_time(read_columns, word):
+    frame = with_columns(time=[3.5, 7, 9], event=["dead", word])
+    bags = read_columns(frame, label_column="time,event", target="survival", positive=word)
+    assert dict(zip(bags.ids, bags.outcome.values[:, 1])) == {f"b{i}": i % 2 for i in range(24)}
+
+
+@pytest.mark.parametrize("word", ["None", "NA", None])
+def test_a_time_that_is_missing_names_the_bag_and_what_to_write(read_columns, word):
+    frame = with_columns(time=[3.5] * 23 + [word], event=[0, 1])
+    message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
+    assert "Expected numbers in column time, got none" in message
+    assert "bag b23" in message
+    assert "write the time of the event, or of the last visit where none was seen" in message
+
+
+@pytest.mark.parametrize("word", ["None", "NA", None])
+def test_an_event_that_is_missing_is_no_censored_one(read_columns, word):
+    frame = with_columns(time=[3.5, 7, 9], event=["0", "1", word])
+    message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
+    assert "Expected a event of each bag, got none for 8 of 24" in message
+
+
+@pytest.mark.parametrize("word", ["None", "NA", None])
+def test_one_of_several_labels_may_be_missing(read_columns, word):
+    if read_columns.kind == "npz":
+        pytest.skip("several labels of an npz file are numbers")
+    frame = with_columns(one=["0", "1"], two=["0", word, "1"])
+    bags = read_columns(frame, label_column="one,two", target="multilabel")
+    values = dict(zip(bags.ids, bags.outcome.values.tolist()))
+    assert [values[f"b{i}"][1] for i in (0, 2)] == [0.0, 1.0]
+    assert np.isnan(values["b1"][1])
+
+
+@pytest.mark.parametrize("word", ["None", "NA", None])
+def test_a_group_that_is_missing_ties_no_bags(read_columns, word):
+    if read_columns.kind == "npz" and word is None:
+        word = "nan"
+    frame = with_columns(label=["0", "1"], who=[f"p{i}" for i in range(22)] + [word, word])
+    message = message_of_all(lambda: read_columns(frame, group_column="who"))
+    assert "Expected a who in each row, got none" in message or "Expected a group for each bag, got " in message
+    assert "b22" in message or "24" in message  # the line of b22
+    if word is not None:
+        assert f"'{word}'" in message
+
+
+@pytest.mark.parametrize("word", ["None", "NA", "null"])
+def test_a_word_among_categories_is_missing_and_is_named(read_columns, word):
+    frame = with_columns(label=["0", "1"], smoking=["never", "former", word], age=[63, 71.5, word], site=["A", word])
+    how = {"covariates": ["smoking", "age"], "site_column": "site"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bags = read_columns(frame, **how)
+    said = [str(one.message) for one in caught if "stands for a missing value" in str(one.message)]
+    assert [("smoking" in text, "site" in text) for text in said] == [(True, False), (False, True)]
+    assert all(f"'{word}'" in text for text in said)
+    age, smoking = (bags.covariates.columns[bags.covariates.names.index(name)] for name in ("age", "smoking"))
+    assert sorted(set(smoking.tolist())) == ["", "former", "never"]
+    assert np.isnan(age).sum() == 8
+    if bags.sites is not None:
+        assert sorted(set(bags.sites.tolist())) == ["", "A"]

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.covariate_dates import days_of, days_of_times, note_of_packed_dates
 from midam.errors import BagDataError, nearest
-from midam.names import EXACT, name_of, note_of_merged
+from midam.names import EXACT, is_missing, name_of, note_of_merged
 
 Kind = Literal["number", "category"]
-_MISSING = frozenset({"", "?", "<na>", "n/a", "na", "nan", "nat", "null"})
+_MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _FEW = 20  # a column of so many different values may have numbers among its categories
 _SHOWN = 5
@@ -26,7 +26,7 @@ class Covariates:
 
     A column whose values all are numbers is one of numbers, one of dates as 2023-01-31 of days since 1970-01-01, any
     other one of categories. Missing are an empty field,
-    None, NaN, and what tables write for it: NA, N/A, null, ?.
+    None, NaN, and what tables write for it: NA, N/A, None, null, ?.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
 def category_of(value: object) -> str:
     """A value as a category: text without blanks around it, a number as it is shortest; empty where it is missing."""
     text = "" if value is None else name_of(value if isinstance(value, bytes) else str(value))
-    if text.casefold() in _MISSING:
+    if is_missing(text) or text.casefold() in _MISSING:
         return ""
     if text.isdecimal():
         return str(int(text))  # exact, however long

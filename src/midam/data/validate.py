@@ -1,6 +1,5 @@
 """Checks of the arrays that `midam.data.bags.Bags` is made of. Each error names the first bag at fault."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
 from midam.errors import BagDataError, OneClassError, given
-from midam.names import name_of, warn_of_alike
+from midam.names import MISSING, is_missing, name_of, warn_of_alike
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -47,23 +46,23 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     # No loop over names that are an array already: a store of a hundred thousand opens in milliseconds.
     if isinstance(values, np.ndarray) and values.dtype.kind == "U":
         names = name_array(values.ravel(), source)
-        if not (names == "").any():
+        if not np.isin(names, ["", *MISSING]).any():
             return names
     names = site_array(values, source)
     for place in np.flatnonzero(names == ""):
-        bag = ids[place] if place < len(ids) else place
+        bag, word = (ids[place] if place < len(ids) else place), str(np.ravel(np.asarray(values, dtype=object))[place])
+        got = f"{word!r}, which stands for none" if word.strip() in MISSING else "none"
         raise BagDataError(
-            f"Expected a group for each bag, got none (in {source}, bag {bag}); name it: a bag that "
+            f"Expected a group for each bag, got {got} (in {source}, bag {bag}); name it: a bag that "
             "shares no group gets a name of its own."
         )
     return names
 
 
 def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
-    """Return names of sites as str [n], empty where one is None, NaN or blank."""
+    """Return names of sites as str [n], empty where one stands for none: None, NaN, a blank, a word such as NA."""
     given = np.asarray(values, dtype=object).ravel()
-    gaps = [value is None or (isinstance(value, float) and math.isnan(value)) for value in given]
-    return name_array(np.array(["" if gap else value for gap, value in zip(gaps, given)], dtype=object), source)
+    return name_array(np.array(["" if is_missing(value) else value for value in given], dtype=object), source)
 
 
 def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, shown
 from midam.data.sources.reader import Request
-from midam.data.sources.table_columns import require_columns
+from midam.data.sources.table_columns import require_columns, words_for_none
 from midam.data.validate import site_array
 from midam.errors import Note
 
@@ -26,7 +26,14 @@ def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where
     if not request.beside:
         return None
     require_covariates(columns, request, where=where)
-    return told(Covariates.of({name: columns[name] for name in request.beside}, source=where), request, where)
+    found = Covariates.of({name: columns[name] for name in request.beside}, source=where)
+    for name, column in zip(found.names, found.columns):
+        lost = words_for_none(np.asarray(columns[name]).ravel().tolist())
+        words = request.read_as_missing.get(name) or ", ".join(map(repr, lost))
+        if words and column.dtype.kind != "f" and request.require_labels:
+            text = f"{words} of column {name} stands for a missing value (in {where})"
+            warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
+    return told(found, request, where)
 
 
 def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:

@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.data.features import feature_order
 from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.faults import Faults
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none
-from midam.data.sources.outcome_values import code_columns, gap_advice, is_binary, label_columns
+from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
+from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, file_suffix
 from midam.data.sources.table_columns import (
     SPLIT_NAMES,
@@ -23,7 +23,7 @@ from midam.data.sources.table_columns import (
     with_groups,
     without_words,
 )
-from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, sheet_of
+from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, worded_columns
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import name_array, usable
 from midam.data.validate import wanted as expected_of
@@ -64,9 +64,7 @@ class TableReader(BagReader):
         path = request.path
         if not path.is_file():
             raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
-        texts = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
-        texts += group_parts(request.group_column)
-        frame = read_instances(path, texts, sheet=sheet_of(request, path), labels=(request.label_column,))
+        frame = read_instances(path, request)
         suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
         unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
         return _bags(_Table(str(path), frame, unit=unit, first=first, gaps=gaps), request)
@@ -104,8 +102,8 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
 
 def _bags(table: "_Table", request: Request) -> Bags:
     """Bags of a table; without `require_labels` every column but the bag's may be absent."""
+    table.frame = without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = with_groups(table.frame, request, table.where)
-    table.frame = without_words(table.frame, label_columns(table.frame.columns, request), request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels:
@@ -121,7 +119,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
     table.name_values([bag, group, split], [*label, *request.beside])
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
-    groups = None if group is None else table.optional(request, lambda faults: table.constant(group, faults))
+    groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.beside}
@@ -230,6 +228,12 @@ class _Table:
             return None
         found = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
         return Coded(found.astype(np.int64), classes)
+
+    def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
+        """Group of each bag; gaps are refused."""
+        advice = gap_advice(request, column, "fill it in", label=False)
+        self._add(faults, self.frame[column].isna(), column, f"a {column} in each row", advice, got="none")
+        return self.constant(column, faults)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
         """Value of each bag in a column that is constant in a bag; `values` stand for those of the column."""

@@ -18,11 +18,11 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.covariate_columns import frame_covariates, known_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
-from midam.data.sources.label_values import Coded, labels_or_none, word_of
-from midam.data.sources.outcome_values import code_columns, gap_advice, label_columns
+from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
+from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.reader import Request
-from midam.data.sources.table_files import read_names, sheet_of
+from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given
 from midam.names import name_of
@@ -69,7 +69,7 @@ def read_labels(
     is named; splits those of a column named split.
     """
     where = str(request.labels)
-    frame = read_names(where, sheet=sheet_of(request, where), labels=(request.label_column,))
+    frame = read_names(where, request)
     if request.slides is not None:
         frame = _join(frame, request)
     frame = tables.with_groups(frame, request, where)
@@ -103,7 +103,8 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
 
     texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in said]
     where = str(request.source)
-    frame = tables.with_groups(pd.DataFrame(texts, index=range(len(names)), dtype=object), request, where)
+    frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
+    frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request, where)
     label = label_columns(frame.columns, request)
     silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0
     if request.bad_labels == "ignore":
@@ -135,7 +136,6 @@ def _labeled(
         split = "split"
     if request.bad_labels == "ignore":
         split = None  # scores need none
-    frame = tables.without_words(frame, label, request)
     labeled = tables.has_labels(frame, request)
     label = label if labeled else ()
     named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
@@ -162,9 +162,8 @@ def _labeled(
     for name in dict.fromkeys(filter(None, (patient, groups, split))):
         gaps = frame[column][frame[name].isna()].tolist()
         if gaps:
-            told = (
-                f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); fill it in."
-            )
+            advice = gap_advice(request, name, "fill it in", label=False)
+            told = f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); {advice}."
             faults.add_error(BagDataError(told))
     faults.refuse()
 

@@ -13,7 +13,7 @@ Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from midam.data.outcome import Outcome
 from midam.data.sources.reader import Request
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given
-from midam.names import name_of, note_of_merged
+from midam.names import is_missing, name_of, note_of_merged
 
 T = TypeVar("T")
 NEGATIVE = (
@@ -52,8 +52,12 @@ class Coded(NamedTuple):
         return self._asdict()
 
 
-def code_labels(values: Iterable[object], request: Request, *, of: str, where: str) -> Coded:
-    """Values of a column without gaps, or another list `of` labels, as 0 and 1, by the rule of this module."""
+def code_labels(
+    values: Iterable[object], request: Request, *, of: str, where: str, column: str = "label", ids: Sequence[str] = ()
+) -> Coded:
+    """Values of a column, or another list `of` labels, as 0 and 1, by the rule of this module; gaps are refused."""
+    values = list(values)
+    refuse_gaps(values, column, request, where, ids)
     words = [word_of(value) for value in values]
     keys = [word.casefold() for word in words]
     names: dict[str, str] = {}
@@ -90,6 +94,41 @@ def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
             raise
         warnings.warn(f"the labels are ignored, scores need none: {fault}", Note, stacklevel=5)
         return None
+
+
+def named_words(request: Request) -> set[str]:
+    """Words that the request names as classes, grades or the positive value, or a run as its classes."""
+    named = (request.positive, *request.grades, *(request.classes or ()))
+    return {word_of(name).casefold() for name in named if name is not None}
+
+
+def gap_advice(request: Request, column: str, usual: str, *, label: bool = True) -> str:
+    """What to do about gaps in a column: the `usual`, or what to do with words that were read as gaps."""
+    words = request.read_as_missing.get(column)
+    if words is None:
+        return usual
+    rename = "class, rename it, or name it with `positive` or among `grades`" if label else "name, write another word"
+    return (
+        f"{words} of column {column} stands for no {'label' if label else column}: "
+        f"{f'{usual}, or ' if usual else ''}if it is a {rename}"
+    )
+
+
+def refuse_gaps(values: Sequence[object], column: str, request: Request, where: str, ids: Sequence[str] = ()) -> None:
+    """Refuse values of a column of labels that stand for none; the message names the first of the bags `ids`."""
+    named = named_words(request)
+    gaps = [row for row, value in enumerate(values) if is_missing(value, named)]
+    if gaps:
+        advice = gap_advice(request, column, "fill it in, or leave such bags out")
+        raise BagDataError(
+            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
+            f"{bag_named(ids, gaps[0])}); {advice}."
+        )
+
+
+def bag_named(ids: Sequence[str], row: int) -> str:
+    """The bag of a row, as a message adds it; nothing where the `ids` are not known."""
+    return f", bag {ids[row]}" if len(ids) else ""
 
 
 def _rule(

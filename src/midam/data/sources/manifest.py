@@ -13,10 +13,10 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
-from midam.data.sources.label_values import Coded, labels_or_none
-from midam.data.sources.outcome_values import code_columns, gap_advice, label_columns
+from midam.data.sources.label_values import Coded, gap_advice, labels_or_none
+from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
-from midam.data.sources.table_files import NAMES, header_of, read_names, sheet_of
+from midam.data.sources.table_files import NAMES, header_of, read_names
 from midam.errors import BagDataError, DataNotFoundError, given
 from midam.names import on_disk
 
@@ -43,9 +43,8 @@ class ManifestReader(BagReader):
         import pandas as pd  # noqa: PLC0415
 
         path, where, bag = request.path, str(request.path), request.bag_column
-        frame = read_names(path, sheet=sheet_of(request, path), raw="path", labels=(request.label_column,))
+        frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request, where)
-        frame = tables.without_words(frame, label_columns(frame.columns, request), request)
         label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
         split = request.split_column or ("split" if "split" in frame.columns else None)
         ignoring = request.bad_labels == "ignore"
@@ -106,7 +105,7 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
     found = code_columns(of_column, request, where=where, ids=ids)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
-    said = frame[list(columns)].astype(str).to_numpy()
+    said = frame[list(columns)].fillna("").astype(str).to_numpy()
     rows = found.labels[:, None] if found.labels is not None else said
     for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
         values = " and ".join(", ".join(said[at]) for at in (first[codes[row]], row))
@@ -128,6 +127,6 @@ def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], request: Re
                 "none",
                 f"in {where}, line {rows[0]}",
                 rows,
-                advice=gap_advice(request, name, "fill it in"),
+                advice=gap_advice(request, name, "fill it in", label=name in label_columns(frame.columns, request)),
             )
     faults.refuse()

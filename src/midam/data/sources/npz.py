@@ -116,10 +116,10 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
                 "them all."
             )
         return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request, where=where)
-    columns = {key: _plain(arrays[key]).tolist() for key in keys}
+    columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
     if len(keys) == 1 and is_binary(columns["y"], request):
-        return code_labels(columns["y"], request, of="key y", where=where)
-    return code_columns(columns, request, where=where)
+        return code_labels(columns["y"], request, of="key y", where=where, ids=ids)
+    return code_columns(columns, request, where=where, ids=ids)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -20,11 +20,19 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
-from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, labels_or_none, word_of
+from midam.data.sources.label_values import (
+    PLAIN_WORDS,
+    Coded,
+    bag_named,
+    code_labels,
+    labels_or_none,
+    refuse_gaps,
+    word_of,
+)
 from midam.data.sources.reader import Request
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
-from midam.names import note_of_merged
+from midam.names import is_missing, note_of_merged
 
 TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survival")
 SURVIVAL = ("time", "event")
@@ -76,7 +84,7 @@ def code_columns(
     if len(names) == 1:
         (values,) = columns.values()
         if is_binary(values, request):
-            return code_labels(values, request, of=f"column {names[0]}", where=where)
+            return code_labels(values, request, of=f"column {names[0]}", where=where, column=names[0], ids=ids)
     target = _target(columns, request, where)
     if target == "multilabel":
         outcome = _several(columns, request, where)
@@ -102,11 +110,6 @@ def as_asked(bags: Bags, request: Request) -> Bags:
     if found is None:
         return bags.replace(labels=None, outcome=None)
     return bags if found.outcome is outcome else bags.replace(outcome=found.outcome)
-
-
-def missing(value: object) -> bool:
-    """Whether a value of a table stands for none."""
-    return value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
 
 
 def _as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome | None:
@@ -160,7 +163,7 @@ def _single(
         _warn_of_count(numbers, column, where)
         return Outcome.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
-    _refuse_gaps(values, column, request, where, ids)
+    refuse_gaps(values, column, request, where, ids)
     known = request.classes if request.classes is not None else request.grades or None
     names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
     if known is None and target == "ordinal":
@@ -170,7 +173,7 @@ def _single(
     if lost is not None:
         what = f"one of the {_kinds(request)} {', '.join(names)}"
         raise BagDataError(
-            f"Expected {what} in column {column}, got {words[lost]} (in {where}{_bag(ids, lost)}); correct it, or "
+            f"Expected {what} in column {column}, got {words[lost]} (in {where}{bag_named(ids, lost)}); correct it, or "
             "leave such bags out."
         )
     return Outcome.of(target, [codes[word.casefold()] for word in words], names=names)
@@ -214,7 +217,7 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
     names = [name.removeprefix(_OF_SEVERAL) for name in columns]
     values = np.full((len(next(iter(columns.values()))), len(names)), np.nan)
     for place, (column, entries) in enumerate(columns.items()):
-        known = [row for row, value in enumerate(entries) if not missing(value)]
+        known = [row for row, value in enumerate(entries) if not is_missing(value)]
         words = {word_of(entries[row]) for row in known}
         if not words <= {"0", "1", "False", "True", "false", "true"}:
             wrong = sorted(words - {"0", "1"})[0]
@@ -234,7 +237,7 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
 def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]) -> Outcome:
     (time, times), (event, events) = columns.items()
     words = [word_of(value) for value in events]
-    _refuse_gaps(events, event, request, where, ids)
+    refuse_gaps(events, event, request, where, ids)
     known = sorted({word.casefold() for word in words})
     happened = None if request.positive is None else word_of(request.positive).casefold()
     if happened is None:
@@ -250,31 +253,31 @@ def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: 
             f"Expected the event {request.positive!r} in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); "
             "name one of these as `positive`."
         )
+    advice = "write the time of the event, or of the last visit where none was seen"
+    numbers = _numbers(times, time, where, ids, advice)
     flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
-    return Outcome.of("survival", np.stack([_numbers(times, time, where, ids), flags], axis=1), names=(time, event))
+    return Outcome.of("survival", np.stack([numbers, flags], axis=1), names=(time, event))
 
 
 def _kinds(request: Request) -> str:
     return "grades" if request.target == "ordinal" else "classes"
 
 
-def _bag(ids: Sequence[str], row: int) -> str:
-    return f", bag {ids[row]}" if len(ids) else ""
-
-
-def _numbers(values: Sequence[object], column: str, where: str, ids: Sequence[str]) -> NDArray[np.float64]:
+def _numbers(
+    values: Sequence[object], column: str, where: str, ids: Sequence[str], advice: str = "correct it"
+) -> NDArray[np.float64]:
     found = [_number(str(value).strip()) for value in values]
     wrong = next((row for row, number in enumerate(found) if number is None), None)
     if wrong is not None:
-        got = "none" if missing(values[wrong]) else str(values[wrong])
+        got = "none" if is_missing(values[wrong]) else str(values[wrong])
         raise BagDataError(
-            f"Expected numbers in column {column}, got {got} (in {where}{_bag(ids, wrong)}); correct it, or leave such "
-            "bags out."
+            f"Expected numbers in column {column}, got {got} (in {where}{bag_named(ids, wrong)}); {advice}, or leave "
+            "such bags out."
         )
     numbers = np.array(found, dtype=np.float64)
     for row in np.flatnonzero(~usable(numbers))[:1].tolist():
         raise BagDataError(
-            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {where}{_bag(ids, row)}); "
+            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {where}{bag_named(ids, row)}); "
             "correct it, give it in another unit, or leave such bags out."
         )
     return numbers
@@ -285,38 +288,6 @@ def _warn_of_count(numbers: NDArray[np.float64], column: str, where: str) -> Non
     if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
         text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
         warnings.warn(f"{text}: if it numbers the bags, name the column of the label with `label_column`", stacklevel=6)
-
-
-def named_words(request: Request) -> set[str]:
-    """Words that the request names as classes, grades or the positive value, or a run as its classes."""
-    named = (request.positive, *request.grades, *(request.classes or ()))
-    return {word_of(name).casefold() for name in named if name is not None}
-
-
-def gap_advice(request: Request, column: str, usual: str) -> str:
-    """What to do about gaps in a column of labels: the `usual`, or what to do with words that were read as gaps."""
-    words = request.read_as_missing.get(column)
-    if words is None:
-        return usual
-    return (
-        f"{words} of column {column} stands for no label: {f'{usual}, or ' if usual else ''}if it is a class, rename "
-        "it, or name it with `positive` or among `grades`"
-    )
-
-
-def _refuse_gaps(values: Sequence[object], column: str, request: Request, where: str, ids: Sequence[str]) -> None:
-    named = named_words(request)
-
-    def is_gap(value: object) -> bool:
-        return missing(value) or (str(value) in ("nan", "None", "<NA>") and str(value).casefold() not in named)
-
-    gaps = [row for row, value in enumerate(values) if is_gap(value)]
-    if gaps:
-        advice = gap_advice(request, column, "fill it in, or leave such bags out")
-        raise BagDataError(
-            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
-            f"{_bag(ids, gaps[0])}); {advice}."
-        )
 
 
 def _number(word: str) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from midam.data.sources.file_names import NameIndex, bag_names
 from midam.data.sources.formats.dicom_series import dicom_folders, holds_dicom, is_dicom_folder, is_one_scan
 from midam.data.sources.reader import Request
-from midam.data.sources.table_files import read_names, sheet_of
+from midam.data.sources.table_files import read_names
 from midam.names import name_of
 
 
@@ -42,7 +42,7 @@ def _index(way: tuple[list[Path], list[str]]) -> NameIndex:
 def _values(request: Request) -> set[str]:
     """All that the tables say, which may name a bag."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
-    frames = [read_names(path, sheet=sheet_of(request, path)) for path in tables]
+    frames = [read_names(path, request) for path in tables]
     return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}
 
 

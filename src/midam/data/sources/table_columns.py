@@ -2,17 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.outcome_values import label_columns, named_words
+from midam.data.sources.label_values import named_words
+from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.reader import Request
 from midam.errors import BagDataError, ConfigError, nearest_columns
-from midam.names import name_of
+from midam.names import is_missing, name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +26,6 @@ PATIENT_COLUMNS = (
 GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
 _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
-# Words that a table may write for none; `none` and `na` in small letters are no such words.
-MISSING = frozenset(
-    [
-        *("NA", "N/A", "n/a", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "#N/A N/A"),
-        *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-    ]
-)
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
@@ -81,23 +75,28 @@ def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series(names[codes], index=values.index, dtype=object)
 
 
-def without_words(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> "pd.DataFrame":
-    """The table in whose label columns words such as NA or None are gaps, unless the request names them as classes.
+def without_words(frame: "pd.DataFrame", columns: Iterable[object], request: Request) -> "pd.DataFrame":
+    """The table in whose `columns` words such as NA or None are gaps; in those of labels, unless they name a class.
 
     What is read as a gap is noted in `request.read_as_missing`, for the messages on gaps.
     """
-    gaps, named = {}, named_words(request)
-    for name in columns if request.target != "multilabel" else ():
+    gaps, labels = {}, label_columns(frame.columns, request)
+    for name in dict.fromkeys(map(str, columns)):
         if name not in frame.columns:
             continue
-        words = [value for value in frame[name].dropna().unique() if isinstance(value, str)]
-        words = [word for word in words if word.strip() in MISSING and word.strip().casefold() not in named]
-        if words:
-            rows = frame[name].isin(words)
+        found = words_for_none(frame[name].dropna().unique(), named_words(request) if name in labels else ())
+        if found:
+            rows = frame[name].isin(found)
             gaps[name] = frame[name].mask(rows)
             counts = frame[name][rows].astype(str).str.strip().value_counts()
             request.read_as_missing[name] = ", ".join(f"{word!r} in {count} rows" for word, count in counts.items())
     return frame.assign(**gaps)
+
+
+def words_for_none(values: Iterable[object], named: Collection[str] = ()) -> list[str]:
+    """Texts among the values that stand for none, unless they are `named`."""
+    texts = (value for value in values if isinstance(value, str) and value.strip())
+    return [text for text in dict.fromkeys(texts) if is_missing(text, named)]
 
 
 def has_labels(frame: "pd.DataFrame", request: Request) -> bool:

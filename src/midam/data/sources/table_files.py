@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
-from midam.data.sources.reader import Request, file_suffix
-from midam.data.sources.table_columns import MISSING, names_in
+from midam.data.sources.outcome_values import label_columns
+from midam.data.sources.reader import COLUMNS, Request, file_suffix
+from midam.data.sources.table_columns import group_parts, names_in, without_words
 from midam.data.sources.table_size import EXCEL_ROWS, require_fits
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
-from midam.names import name_of, on_disk
+from midam.names import MISSING, name_of, on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,24 +27,29 @@ EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _SAID = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
-_EMPTY = ["", "NA", "N/A", "nan", "NaN"]
-_EMPTY_OF_NUMBERS = ["", *sorted(MISSING)]
+_EMPTY = ["", *sorted(MISSING)]
 
 
-def read_instances(
-    path: Path, texts: Iterable[str], *, sheet: str | None = None, labels: Collection[str] = ()
-) -> "pd.DataFrame":
-    """Read a table of numbers, in which the columns `texts` stay text, so that the bag 007 keeps its zeros.
+def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
+    """Columns of words among those that are `present`: labels, bags, groups, splits, covariates and sites."""
+    columns = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
+    return (*label_columns(present, request), *columns, *group_parts(request.group_column), *request.beside)
 
-    Words such as NA stand for none, but not in the columns `labels`: `midam.data.sources.table_columns.without_words`
-    judges those. The index counts the rows of the file from 0. Columns without a name, or of one name, are refused. A
-    number with a decimal comma is read where the separator is another, with a note.
+
+def read_instances(path: Path, request: Request) -> "pd.DataFrame":
+    """Read a table of numbers, in which bags, labels, groups and splits stay text: the bag 007 keeps its zeros.
+
+    Words such as NA stand for none, but not yet in `worded_columns`, which
+    `midam.data.sources.table_columns.without_words` judges. The index counts the rows of the file from 0. Columns
+    without a name, or of one name, are refused. A number with a decimal comma is read where the separator is another,
+    with a note.
     """
     import pandas as pd  # noqa: PLC0415
 
     refuse_empty(path)
     require_fits(path)
-    suffix, named = file_suffix(path), set(texts)
+    suffix, sheet = file_suffix(path), sheet_of(request, path)
+    named = {*(getattr(request, name) for name in COLUMNS), *group_parts(request.group_column)}
     if suffix == ".parquet":
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file again"):
@@ -52,7 +58,7 @@ def read_instances(
         _refuse_nested(frame, path)
         return frame
     if suffix == EXCEL:
-        return _read_excel(path, named, sheet, labels=labels).dropna(how="all")
+        return _read_excel(path, named, sheet, request=request).dropna(how="all")
     separator = separator_of(path)
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
@@ -65,7 +71,7 @@ def read_instances(
         _check_header(header, path)
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
-        how |= {"skiprows": int(bool(said_separator(path))), **_gaps(header, labels)}
+        how |= {"skiprows": int(bool(said_separator(path))), **_gaps(header, request)}
         frame = pd.read_csv(path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **how)
     frame = _renamed(frame, path).set_axis(frame.index + how["skiprows"], axis=0)
     if frame.iloc[:, :1].isna().any(axis=None):
@@ -73,19 +79,18 @@ def read_instances(
     return frame if separator == "," else _with_points(frame, named, path)
 
 
-def _gaps(header: Sequence[str], labels: Collection[str]) -> dict[str, Any]:
+def _gaps(header: Sequence[str], request: Request) -> dict[str, Any]:
     """How pandas is told which words of each column stand for none."""
-    words = {name: [""] if name_of(name) in labels else _EMPTY_OF_NUMBERS for name in header}
+    worded = worded_columns(map(name_of, header), request)
+    words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
     return {"keep_default_na": False, "na_values": words}
 
 
-def read_names(
-    path: str | Path, *, sheet: str | None = None, raw: str | None = None, labels: Collection[str] = ()
-) -> "pd.DataFrame":
+def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
     """Read a table of names as text, each value in the form of `midam.names.name_of`; an empty field is NaN.
 
-    So is a word such as NA, but in the columns `labels`. The index counts the rows of the file from 0. The column `raw`
-    keeps its form, but for blanks around it.
+    So is a word such as NA, unless a request names it as a class of its labels. The index counts the rows of the file
+    from 0. The column `raw` keeps its form, but for blanks around it.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -98,7 +103,7 @@ def read_names(
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
     require_fits(path)
     if suffix == EXCEL:
-        frame = _read_excel(path, None, sheet)
+        frame = _read_excel(path, None, None if request is None else sheet_of(request, path))
     else:
         separator = separator_of(path)
         with sound_text("a table with a header line", path):
@@ -110,7 +115,8 @@ def read_names(
     frame = _renamed(frame, path)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
-        frame[name] = words.where(~words.isin([""] if name in labels else _EMPTY))
+        frame[name] = words.where(~words.isin([""] if request is not None else _EMPTY))
+    frame = frame if request is None else without_words(frame, frame.columns.difference([raw]), request)
     frame = frame.dropna(how="all")
     if not len(frame):
         raise BagDataError(f"Expected at least one row, got none (in {path}); fill the table.")
@@ -218,7 +224,7 @@ def _read_excel(
     sheet: str | None,
     *,
     rows: int | None = None,
-    labels: Collection[str] = (),
+    request: Request | None = None,
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
     import pandas as pd  # noqa: PLC0415
@@ -240,7 +246,7 @@ def _read_excel(
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
         _check_header(header, path)
         kinds = str if texts is None else {name: str for name in header if name_of(name) in texts}
-        empty = {"keep_default_na": False, "na_values": [""]} if texts is None else _gaps(header, labels)
+        empty = {"keep_default_na": False, "na_values": [""]} if request is None else _gaps(header, request)
         frame = book.parse(chosen, nrows=EXCEL_ROWS if rows is None else rows, dtype=kinds, **empty)
         if len(frame) >= EXCEL_ROWS:
             raise BagDataError(
@@ -301,10 +307,10 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
 
     found = []
     for name in frame.columns.difference(list(texts), sort=False):
-        values = frame[name].dropna()
+        values = frame[name][~frame[name].isin(MISSING)].dropna()
         if not pd.api.types.is_numeric_dtype(values) and len(values):
             words = values.astype(str)
-            if words.str.fullmatch(_DECIMAL).all():
+            if words.str.fullmatch(_DECIMAL).all() and words.str.contains(",").any():
                 found.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
     if found:
