@@ -5,7 +5,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,19 @@ def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
             lines += [*(f"- {text}" for text in texts), f"{FOR_THESE} {len(texts)}: {advice}"]
     rest = len(faults) - most
     return "\n".join([head, *lines, *([f"- and {rest} more"] if rest > 0 else [])])
+
+
+def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
+    """Check each value; what `check` raises of several is one error, a line each."""
+    errors = list[MidamError]()
+    for value in dict.fromkeys(values):
+        try:
+            check(value)
+        except MidamError as error:
+            errors.append(error)
+    if errors:
+        head = f"Expected known names, got {len(errors)} that are not; correct them:"
+        raise errors[0] if len(errors) == 1 else type(errors[0])(fault_list(head, list(map(str, errors))))
 
 
 def path_of(value: object, what: str) -> Path:

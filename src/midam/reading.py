@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from midam.errors import CheckpointError, MidamError
+from midam.errors import CheckpointError, MidamError, fault_list
 from midam.names import plain_cell
 
 DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # of what lies in each other; of values in all; of a whole number
@@ -113,12 +113,12 @@ def check_form(
     try:
         form.model_validate(content)
     except ValidationError as reason:
-        first = reason.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "content"
-        message = first["msg"].removeprefix("Value error, ")
-        raise error(
-            f"Expected {what or f'{path.name} as midam writes it'}, got {where}: {message} (in {path}); {advice}."
-        ) from None
+        wanted, faults = f"Expected {what or f'{path.name} as midam writes it'}, got", list[str]()
+        for fault in reason.errors(include_url=False):
+            where = ".".join(map(str, fault["loc"])) or "content"
+            message = fault["msg"].removeprefix("Value error, ")
+            faults.append(f"{wanted} {where}: {message} (in {path}); {advice}.")
+        raise error(fault_list(f"{wanted} {len(faults)} faults (in {path}):", faults)) from None
 
 
 def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES) -> str | None:
@@ -163,8 +163,9 @@ def read_columns(
     header, rows = _table(path, error)
     missing = [name for name in form if name not in header and name not in optional]
     if missing:
-        raise error(f"Expected the column {missing[0]!r}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
-    found: dict[str, Column] = {}
+        names = f"column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
+        raise error(f"Expected the {names}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
+    found, faults = dict[str, Column](), list[str]()
     for name, texts_of in zip(header, zip(*rows) if rows else [()] * len(header)):
         kind = form.get(name, others)
         if kind is None:
@@ -172,10 +173,10 @@ def read_columns(
         try:
             found[name] = kind(list(texts_of))
         except _FieldError as reason:
-            raise error(
-                f"Expected {reason.wanted}, got {reason.text[:40]!r} (in {path}, line {reason.row + 2}, column "
-                f"{name!r}); {_ADVICE}."
-            ) from None
+            place = f"(in {path}, line {reason.row + 2}, column {name!r})"
+            faults.append(f"Expected {reason.wanted}, got {reason.text[:40]!r} {place}; {_ADVICE}.")
+    if faults:
+        raise error(fault_list(f"Expected sound columns, got {len(faults)} that are not (in {path}):", faults))
     return found
 
 

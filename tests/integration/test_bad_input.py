@@ -1,6 +1,7 @@
 """Bad input: exit code 2, one line that names what is wrong and says what to do, nothing written."""
 
 import dataclasses
+import json
 import os
 import shutil
 import socket
@@ -223,6 +224,46 @@ def test_several_faults_print_as_a_list_with_the_same_advice_once(here, capsys):
     assert head == "midam: error: Expected a sound table, got 3 kinds of faults (in t.csv); correct them:"
     assert [line[:12] for line in lines] == ["- Expected n", "- Expected n", "  for these ", "- Expected f"]
     assert lines[2].endswith("--ignore x,y.")
+
+
+SEVERAL = {  # commands with two faults each, and what each line names
+    "evaluate": (["evaluate", "{run}", "t.csv"], ["'u'", "'v'", "nan"]),
+    "evaluate metrics": (["evaluate", "{run}", "{data}", "--metrics", "foo,bar"], ["'foo'", "'bar'"]),
+    "explain": (["explain", "{run}", "t.csv"], ["'u'", "'v'", "nan"]),
+    "explain bags": (["explain", "{run}", "{data}", "--bags", "b0", "b1"], ["'b0'", "'b1'"]),
+    "export": (["export", "{run}", "--format", "foo,bar", "--out", "e"], ["'foo'", "'bar'"]),
+    "report data": (["report", "{run}", "t.csv"], ["'u'", "'v'", "nan"]),
+    "report": (["report", "spoiled"], ["selected.epoch", "test.bags"]),
+    "report columns": (["report", "odd"], ["'label'", "'score'"]),
+    "compare": (["compare", "t.csv", "--methods", "midam,ce-mean"], ["'u'", "'v'", "nan"]),
+    "compare methods": (["compare", "{data}", "--methods", "foo,bar"], ["'foo'", "'bar'"]),
+    "data import": (["data", "import", "t.csv", "--out", "s"], ["'u'", "'v'", "nan"]),
+    "data describe": (["data", "describe", "t.csv"], ["'u'", "'v'", "nan"]),
+    **{
+        f"{' '.join(words)} options": ([*words, "x", "--foo", "1", "--bar", "2"], ["'foo'", "'bar'"])
+        for words in (["evaluate"], ["explain"], ["export"], ["report"], ["compare"], ["data", "import"])
+    },
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_faults_print_as_a_list_in_every_command(case, here, finished, capsys):
+    words, named = SEVERAL[case]
+    data, run = finished
+    (here / "t.csv").write_text("bag,label,f0,f1,f2,f3\na,1,u,v,1,1\nb,0,w,q,nan,1\n")
+    for name in ("spoiled", "odd"):
+        shutil.copytree(run, here / name)
+    summary = json.loads((run / "summary.json").read_text())
+    summary["selected"]["epoch"], summary["test"]["bags"] = -3, "many"
+    (here / "spoiled/summary.json").write_text(json.dumps(summary))
+    scores = pd.read_csv(run / "predictions.csv").astype(object)
+    scores.loc[2, ["label", "score"]] = "x"
+    scores.to_csv(here / "odd/predictions.csv", index=False)
+    assert main([word.format(run=run, data=data) for word in words]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    faults = [line for line in lines if line.startswith("- Expected ")]
+    assert len(faults) >= 2, lines
+    assert all(any(name in line for line in faults) for name in named), lines
 
 
 def test_several_faults_of_settings_print_as_a_list(here, capsys):

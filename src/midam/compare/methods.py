@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError, check_each, nearest
 from midam.registry import BASELINES, OBJECTIVES, build, typed
 from midam.runs.beside import usual_baseline
 from midam.targets import Target, target_of
@@ -30,11 +30,14 @@ class ComparedMethod:
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Methods of at least two different names, ready to run; the class path of a `Baseline` is a name too."""
     known = known_methods()
-    for name in names:
+
+    def check(name: str) -> None:
         if name not in known and "." not in name and "+" not in name:
             raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
         if list(names).count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
+
+    check_each(names, check)
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
     return [find_method(typed(name)) for name in names]

@@ -13,7 +13,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, nearest
+from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.inputs import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.draws import DrawFacts
@@ -73,12 +73,15 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
-    for name in names:
+
+    def check(name: str) -> None:
         if name not in known:
             advice = nearest(name, known, count=3)
             raise BagDataError(
                 f"Expected the id of one of {len(known)} bags, got {name!r} (in {bags.source}); {advice}"
             )
+
+    check_each(names, check)
     return [known[name] for name in dict.fromkeys(names)]
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package, path_of
+from midam.errors import CheckpointError, ExportError, RunExistsError, check_each, nearest, need_package, path_of
 from midam.export.card import card_text
 from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
@@ -62,9 +62,7 @@ def export_run(
         If a package is missing (extra ``export``).
     """
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
-    for name in formats:
-        if name not in FORMATS:
-            raise ExportError(f"Expected formats among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
+    check_each(formats, _check_format)
     found = _has_summary(path)
     run = load_run(path, trust=trust)
     summary = read_summary(RunFolder(path), run.settings)[0] if found else {}
@@ -143,6 +141,11 @@ def _onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 def _need(module: str) -> Any:
     return need_package(module, "to export", extra="export")
+
+
+def _check_format(name: str) -> None:
+    if name not in FORMATS:
+        raise ExportError(f"Expected a format among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
 
 
 def _has_summary(path: Path) -> bool:

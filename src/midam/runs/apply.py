@@ -20,7 +20,7 @@ from midam.data.sources.imageoptions import RunOptions
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
-from midam.errors import BagDataError, CheckpointError, path_of
+from midam.errors import BagDataError, CheckpointError, check_each, path_of
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.inputs import prepared
@@ -332,8 +332,7 @@ def evaluate_bags(
     """As `evaluate_run`, with what it knows of each bag."""
     run.target.values(bags)
     bags = prepared(run.model, bags)
-    for name in metrics:
-        METRICS.find(typed(name))
+    check_each(metrics, lambda name: METRICS.find(typed(name)))
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
