@@ -73,18 +73,18 @@ def require_plain_folder(root: Path, *, writes: bool = False) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Partial]:
+def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
     """A new file that takes the place of `path` once it is whole; its folder is made. On an error nothing changes.
 
     A link, a pipe or a device at `path` is replaced, not written to. A file keeps its mode, a new one follows the
-    umask. Until then the file is locked and bears a name that `sweep` knows.
+    umask, unless a `mode` is asked for. Until then the file is locked and bears a name that `sweep` knows.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if str(path.parent.absolute()) not in _swept:
         _swept.add(str(path.parent.absolute()))
         with suppress(OSError):  # of a folder that may not be listed
             _sweep_names(path.parent, os.listdir(path.parent))
-    mode = _mode_of(path)
+    mode = _mode_of(path) if mode is None else mode
     file = _new_partial(path, private=mode is not None)
     temporary = file.path
     try:

@@ -14,6 +14,7 @@ from midam.cli.predict import add_tables
 from midam.errors import ConfigError
 
 if TYPE_CHECKING:
+    from midam.report.pseudonyms import Pseudonyms
     from midam.runs.subgroup_table import SubgroupTable
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
@@ -31,43 +32,51 @@ def parser() -> ArgumentParser:
     report.add_text("--out", metavar="FILE.html", help=text)
     report.add_argument("--subgroups", type=str, default="", metavar="A,B,...", help="columns of --table to show")
     report.add_text("--table", metavar="FILE", help="CSV, TSV or Excel with a row for each bag, or patient (group)")
+    text = "replace names of bags, groups, levels and files; the key is PAGE.pseudonyms.csv next to the page"
+    report.add_argument("--pseudonyms", action="store_true", help=text)
     add_tables(report)
     return report
 
 
 def run(options: Namespace, console: Console) -> int:
     """Write the page; returns the exit code."""
+    from midam.report.pseudonyms import Pseudonyms
     from midam.report.terminal import stdout_console
 
+    key = Pseudonyms() if options.pseudonyms else None
     table = _table(options)
     out = None if options.out is None else Path(options.out)
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
     root = Path(options.run)
     if options.data is not None:
-        path = _evaluate(options, console, out, table)
+        path = _evaluate(options, console, out, table, key)
     elif (root / "trials.jsonl").exists():
         from midam.compare.report import write_comparison_report
 
         if table is not None:
             raise ConfigError("Expected no --subgroups for a comparison, got some; name the folder of a run.")
-        path = write_comparison_report(root, out=out)
+        path = write_comparison_report(root, out=out, key=key)
     else:
         from midam.runs.report import write_run_report
 
-        path = write_run_report(root, out=out, table=table, trust=options.trust)
+        path = write_run_report(root, out=out, table=table, trust=options.trust, key=key)
     stdout_console().print(f"report: {escape(str(path))}")
+    if key is not None:
+        stdout_console().print(f"the key of its pseudonyms, not to be shared: {escape(str(key.write(path)))}")
     return 0
 
 
-def _evaluate(options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None") -> Path:
+def _evaluate(
+    options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None", key: "Pseudonyms | None"
+) -> Path:
     from midam.report.terminal import stdout_console
     from midam.runs.report import evaluation_path, write_evaluation_report
 
     bags, found, notes = evaluated(options, console)
     root, data = Path(options.run), options.data
     tell_left_out(bags, out or evaluation_path(root, data), stdout_console())
-    return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes)
+    return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes, key=key)
 
 
 def _table(options: Namespace) -> "SubgroupTable | None":

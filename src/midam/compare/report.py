@@ -17,14 +17,17 @@ from midam.evaluate.outcomes.classes import class_aurocs, one_against_rest
 from midam.files import write_text
 from midam.reading import read_text
 from midam.report.html.comparison import Method, MethodsStudy, Tested, comparison_page
+from midam.report.pseudonyms import Pseudonyms
 from midam.settings import Settings
 from midam.targets import Target
 
 PREDICTIONS = "predictions.csv"
 
 
-def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
+def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseudonyms | None = None) -> Path:
     """Write the page about a finished comparison; returns its path, by default report.html in its folder.
+
+    `key` hides the names of files.
 
     Raises
     ------
@@ -43,12 +46,16 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
     settings = record["settings"]
     own = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
     usual = Settings.from_flat(own, source=str(folder / "config.yaml")).flat()
+    lines = read_text(folder / "summary.md").splitlines()
+    notes = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    if key is not None:
+        record["data"], notes = key.of("file", str(record["data"])), key.notes(notes)
+        settings = {name: key.setting(name, value) for name, value in settings.items()}
     changed = [
         (name, json.dumps(value), json.dumps(usual[name]))
         for name, value in settings.items()
         if usual.get(name) not in (value, None, "auto")  # these go by the shape of the instances
     ]
-    lines = read_text(folder / "summary.md").splitlines()
     study = MethodsStudy(
         data=Path(record["data"]).name,
         methods=methods,
@@ -64,7 +71,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
             ("epoch that is tested", str(record["select"])),
             ("versions", f"midam {record['version']}"),
         ],
-        notes=[line.removeprefix("- ") for line in lines if line.startswith("- ")],
+        notes=notes,
         metric=target.metric,
         kinds=_kinds(target),
         by_class=_by_class(methods, scores, target) if target.count > 1 else [],

@@ -11,7 +11,8 @@ from midam.errors import MidamError
 from midam.explain.explanation import instance_name
 from midam.explain.outcomes import predicted_words
 from midam.plain_files import open_plain
-from midam.report.html.markup import Cell, Html, join, number, tag
+from midam.report.html.markup import Cell, Html, join, number, prose, tag
+from midam.report.pseudonyms import naming
 from midam.report.words import form_apart, signed
 
 _VERDICTS = {
@@ -113,7 +114,7 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             tag("title", title) + tag("style", style) + "</head>\n<body>" + tag("h1", title) + "\n",
-            _overview(entries) + "\n",
+            _overview(entries) + "\n" + tag("p", prose(naming(len(entries)))) + "\n",
             "" if draws is None else tag("p", tag("a", "How the training drew its instances", href="#draws")) + "\n",
             tag("details", tag("summary", "How to read this page"), tag("dl", legend, class_="legend"), open="") + "\n",
             *(_section(number_of, entry, folder) for number_of, entry in enumerate(entries)),

@@ -12,11 +12,10 @@ from midam.nn.pooling import Pooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
+from midam.report.pseudonyms import PATHS
 from midam.runs.apply import LoadedRun
 from midam.runs.method import taken_settings
 
-# Settings that may hold a path of the machine of the training: of a path the last part is kept.
-_PATHS = ("labels", "slides", "split_file", "encoder_weights")
 _FINE = 2.0**14
 _NUMBERS = ("squash", "temperature", "exponent")
 _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
@@ -26,7 +25,8 @@ def describe(run: LoadedRun) -> dict[str, Any]:
     """Content of config.json: architecture, calibration, data and settings of a run."""
     settings = run.settings.flat() if run.method is None else taken_settings(run.settings)
     data, imputed = run.data, run.data.get("imputed")
-    settings |= {name: Path(settings[name]).name for name in _PATHS if settings.get(name) is not None}
+    # Of a path of the machine of the training the last part is kept.
+    settings |= {name: Path(settings[name]).name for name in PATHS if settings.get(name) is not None}
     shape = list(data["instance_shape"])
     return {
         "model_type": "midam",

@@ -1,7 +1,7 @@
 """The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.html`."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from midam.report.html.outcome_page import outcome_page
 from midam.report.html.outcome_study import OutcomeStudy
 from midam.report.html.page import study_page
 from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, PartBags, ScoredBags, Study
+from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_run_config
@@ -32,7 +33,12 @@ _MOST_GROUPS = 12  # that are still subgroups
 
 
 def write_run_report(
-    root: Path, *, out: Path | None = None, table: SubgroupTable | None = None, trust: bool = False
+    root: Path,
+    *,
+    out: Path | None = None,
+    table: SubgroupTable | None = None,
+    trust: bool = False,
+    key: Pseudonyms | None = None,
 ) -> Path:
     """Write the page about a finished run; returns its path, by default report.html in the run.
 
@@ -44,6 +50,8 @@ def write_run_report(
         Columns of the test bags, for subgroups.
     trust : bool, default False
         As in `midam.load_run`.
+    key : Pseudonyms, optional
+        Hides the names of bags, groups, levels and files; its `write` tells them.
 
     Raises
     ------
@@ -70,7 +78,7 @@ def write_run_report(
     _require_same_bags(folder, summary, parts, target)
     how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
     how |= {"left_out": summary["data"].get("notes", []), "external": False}
-    page = _page(folder, settings, data, summary, target, **how, table=table, path=path)
+    page = _page(folder, settings, data, summary, target, **how, table=table, path=path, key=key)
     write_text(path, page, typed=out is not None)
     return path
 
@@ -84,12 +92,13 @@ def write_evaluation_report(
     out: Path | None = None,
     table: SubgroupTable | None = None,
     notes: Sequence[str] = (),
+    key: Pseudonyms | None = None,
 ) -> Path:
     """Write the page about an evaluation; returns its path, by default report-DATA.html in the run.
 
     Parameters
     ----------
-    root, out, table
+    root, out, table, key
         As of `write_run_report`.
     bags, found : Bags, Evaluation
         What was evaluated, and the result of `midam.runs.apply.evaluate_bags`.
@@ -107,7 +116,7 @@ def write_evaluation_report(
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     how: dict[str, Any] = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts}
     how |= {"left_out": notes, "cautions": found.notes, "method": method, "external": part == "new"}
-    page = _page(folder, settings, own, summary, target, **how, table=table, path=path, tested_data=data)
+    page = _page(folder, settings, own, summary, target, **how, table=table, path=path, tested_data=data, key=key)
     write_text(path, page, typed=out is not None)
     return path
 
@@ -150,6 +159,7 @@ def _page(
     path: Path,
     summary: Mapping[str, Any],
     method: str | None,
+    key: Pseudonyms | None,
     cautions: Sequence[str] = (),
     tested_data: str | None = None,
     **how: Any,
@@ -158,17 +168,18 @@ def _page(
     # What else `summary` warns of, the page itself says.
     decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
     decision += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
-    how |= how_made(folder, settings, data, about, method=method, target=target, tested_data=tested_data)
+    how |= how_made(folder, settings, data, about, method=method, target=target, tested_data=tested_data, key=key)
     how |= {"tested": tested, "validation": parts.get("val"), "parts": parts, "summary": summary, "external": external}
     how |= {"cautions": [*decision, *cautions], "columns": _columns(tested, table)}
     how |= {"explained": explanations(folder.root, path, external=external)}
     wanted = settings.run.baseline
     how["baseline"] = None if external else _baseline(folder, about, tested, str(how["part"]), parts, wanted=wanted)
+    hide: Callable[[Any], Any] = (lambda report: report) if key is None else key.hide
     if isinstance(tested, ScoredBags):
         known = {"classes": about.get("data", {}).get("classes")}
-        return study_page(Study(**how, **known, covariates=None if external else about.get("covariates")))
+        return study_page(hide(Study(**how, **known, covariates=None if external else about.get("covariates"))))
     how |= {"target": target.name, "merit": target.metric, "names": target.names, "told_names": told_names(target)}
-    return outcome_page(OutcomeStudy(**how))
+    return outcome_page(hide(OutcomeStudy(**how)))
 
 
 def _columns(tested: PartBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:

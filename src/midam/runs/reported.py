@@ -13,6 +13,7 @@ from midam.errors import MidamError
 from midam.plain_files import open_plain
 from midam.reading import counts, known_numbers, read_columns, read_json
 from midam.report.html.study import Explained
+from midam.report.pseudonyms import Pseudonyms
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import Explanations
 from midam.runs.method import method_title, taken_settings
@@ -30,10 +31,15 @@ def how_made(
     method: str | None,
     target: Target,
     tested_data: str | None,
+    key: Pseudonyms | None = None,
 ) -> dict[str, Any]:
-    """Fields of `midam.report.html.study.Report`; `summary` is the summary.json of the run."""
+    """Fields of `midam.report.html.study.Report`; `summary` is the summary.json of the run, `key` hides its files."""
     flat = settings.flat() if method is None else taken_settings(settings)
     usual = _defaults(settings, summary, target)
+    if key is not None:
+        flat = {name: key.setting(name, value) for name, value in flat.items()}
+        data = key.of("file", data)
+        tested_data = None if tested_data is None else key.of("file", tested_data)
     shown = {name: json.dumps(value) for name, value in flat.items()}
     changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
     return {

@@ -1,10 +1,13 @@
 """What the pages of all targets share: the title, what no number of theirs can show, the foot."""
 
+import re
 from collections.abc import Sequence
+from html import escape
 
 from midam import __version__
-from midam.report.html.markup import Html, Section, document, paragraph
+from midam.report.html.markup import Html, Section, document, join, paragraph
 from midam.report.html.study import NAMES, Report
+from midam.report.pseudonyms import naming
 from midam.report.words import MERITS, merit_of
 
 
@@ -14,14 +17,30 @@ def whole_page(study: Report, *, lead: Sequence[Html], sections: Sequence[Sectio
     title = (
         f"Trained on {study.trained_on}, tested on {study.data}" if study.external else f"{study.data}: {study.method}"
     )
+    first, *others = sections
+    words = _names(study, sections)
+    first = first._replace(body=join([first.body, paragraph(words, note=True)])) if words else first
     return document(
         title=title,
         kicker=f"midam \N{MIDDLE DOT} {kind}" + (f" \N{MIDDLE DOT} {study.method}" if study.external else ""),
         lead=lead,
-        sections=sections,
+        sections=[first, *others],
         footer=foot(),
         description=f"{kind}: {title}",
     )
+
+
+def _names(study: Report, sections: Sequence[Section]) -> str:
+    """What to know of the names on the page before it is shared; nothing where there are none."""
+    if study.pseudonyms:
+        return (
+            "Names of bags, groups, levels and files are pseudonyms here; the key is a file of whoever wrote this page."
+        )
+    cells = {cell for section in sections for cell in re.findall(r">([^<>]+)<", section.body)}
+    cells |= {cell.partition(": ")[0] for cell in cells}  # of a dot in a chart
+    known = (study.tested.ids, study.tested.groups)
+    bags, groups = (0 if names is None else len({*map(escape, names.tolist())} & cells) for names in known)
+    return naming(bags, groups) if bags or groups else ""
 
 
 def foot() -> Html:

@@ -134,6 +134,8 @@ class Report:
         Settings that differ from their defaults (name, value, default), and all of them (name, value).
     facts : sequence of (str, str)
         Versions, hashes, command and the like.
+    pseudonyms : bool, default False
+        Whether names are those of `midam.report.pseudonyms`.
     """
 
     data: str
@@ -159,6 +161,7 @@ class Report:
     covariates: Mapping[str, Any] | None = None
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
+    pseudonyms: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

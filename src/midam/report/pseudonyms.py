@@ -1,0 +1,112 @@
+"""Pseudonyms for a page that is shared: bags, groups, levels and files get numbers, and a key tells whose they are."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.evaluate.subgroups import MISSING
+from midam.names import safe_cell
+from midam.plain_files import replacing
+from midam.report.html.study import BY_GROUP, BY_SIZE, Report
+
+PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
+_RANGE = re.compile(r"\S+ to \S+")  # of numbers, as `midam.evaluate.subgroups.make_levels` writes it
+_LEFT_OUT = "{} notes that may hold names, such as of files that were left out, do not stand here"
+_AnyReport = TypeVar("_AnyReport", bound=Report)
+
+
+class Pseudonyms:
+    """Pseudonyms by kind of name, such as ``bag-001``: numbered as the names appear in the data."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str] = {}
+        self._counts = Counter[str]()
+
+    def of(self, kind: str, name: str) -> str:
+        """The pseudonym of a name."""
+        if (kind, name) not in self._known:
+            self._counts[kind] += 1
+            self._known[kind, name] = f"{kind}-{self._counts[kind]:03d}"
+        return self._known[kind, name]
+
+    def setting(self, name: str, value: Any) -> Any:
+        """Value of a setting, in which files bear pseudonyms."""
+
+        def change(text: str) -> str:
+            return self.of("file", text) if name in PATHS or re.search(r"[/\\]", text) else text
+
+        return _changed(value, change)
+
+    def text(self, text: str) -> str:
+        """A message without the files that it names."""
+        files = [(name, other) for (kind, name), other in self._known.items() if kind == "file"]
+        for name, other in sorted(files, key=lambda pair: -len(pair[0])):
+            text = text.replace(name, other)
+        return re.sub(r" \(in .*?\)", "", text)
+
+    def notes(self, notes: Any) -> list[str]:
+        """What stands instead of notes on the data, any of which may hold a name."""
+        return [_LEFT_OUT.format(len(notes))] if notes else []
+
+    def hide(self, report: _AnyReport) -> _AnyReport:
+        """The report with pseudonyms in the place of names; its data, settings and facts bear them already."""
+        columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
+        parts = {name: self._bags(part) for name, part in report.parts.items()}
+        own: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}
+        own |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
+        if report.baseline is not None and report.baseline.advice is not None:
+            advice = re.sub(r"`midam (\w+) .*?( --method)", r"`midam \1 DATA\2", report.baseline.advice)
+            own["baseline"] = replace(report.baseline, advice=advice)
+        own |= {"chosen": _changed(report.chosen, self.text), "explained": None, "pseudonyms": True}
+        return replace(report, parts=parts, columns=columns, **own)
+
+    def write(self, page: Path) -> Path:
+        """Write the key next to a page, for nobody else to read; returns its path."""
+        path = page.with_name(f"{page.stem}.pseudonyms.csv")
+        text = io.StringIO()
+        rows = [("kind", "name", "pseudonym"), *((*key, own) for key, own in self._known.items())]
+        csv.writer(text, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
+        with replacing(path, mode=0o600) as file:
+            file.write(text.getvalue().encode())
+        return path
+
+    def _bags(self, bags: Any) -> Any:
+        if bags is None:
+            return None
+        groups = None if bags.groups is None else self._names("group", bags.groups)
+        return replace(bags, ids=self._names("bag", bags.ids), groups=groups)
+
+    def _levels(self, name: str, levels: NDArray[np.str_]) -> NDArray[np.str_]:
+        if name == BY_SIZE or any(map(_RANGE.fullmatch, levels.tolist())):
+            return levels
+        kind = "group" if name == BY_GROUP else name
+        return np.where(np.isin(levels, [MISSING]), levels, self._names(kind, levels))
+
+    def _names(self, kind: str, names: NDArray[np.str_]) -> NDArray[np.str_]:
+        return np.array([self.of(kind, name) for name in names.tolist()], dtype=np.str_)
+
+
+def naming(bags: int, groups: int = 0) -> str:
+    """What to know before a page that names so many bags and groups is shared."""
+    named = f"{bags} bags and {groups} groups" if groups else f"{bags} bags"
+    return (
+        f"This page names {named} as the data does. Before you share it, check whether these are names of patients: "
+        "`midam report RUN --pseudonyms` writes a report without them."
+    )
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """A value whose texts are changed, also those in lists and dictionaries."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: _changed(part, change) for key, part in value.items()}
+    return [_changed(part, change) for part in value] if isinstance(value, list | tuple) else value
