@@ -14,6 +14,7 @@ import pytest
 import midam
 from midam.cli.app import main
 from midam.data.bags import Bags
+from midam.data.features import align_features
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
@@ -249,3 +250,10 @@ def test_names_of_features_fit_the_features(tmp_path: Path, names: list[str], sa
     with pytest.raises(BagDataError, match=said) as caught:
         open_store(tmp_path / "store")
     assert str(tmp_path / "store") in str(caught.value)
+
+
+def test_a_feature_that_is_called_nearly_so_is_suggested():
+    frame = table().rename(columns={"area": "Area"})
+    bags = Bags.from_dataframe(frame)
+    with pytest.raises(BagDataError, match=r"rename the columns: did you mean 'Area'\? Other columns are Area\."):
+        align_features(bags, FEATURES, of="the run")

@@ -180,7 +180,7 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
         (frame_of(np.zeros((2, 2, 3)), ["a", "b", "a"]), "unique column names, got 'a'"),
         (frame_of(np.zeros((2, 2, 3))).assign(site="x"), "numbers in column site"),
         (pd.concat({"p": frame_of(np.zeros((2, 2, 3)))}), "index of two levels, bag and instance, got 3"),
-        ([pd.DataFrame({"a": ["x"]})], "numbers, got texts in some column"),
+        ([pd.DataFrame({"a": ["x"]})], "numbers in column a, got "),
         ([pd.DataFrame({"a": [1.0]}), np.zeros((1, 1))], r"DataFrames alone, got ndarray \(bag 1"),
     ],
 )
@@ -259,3 +259,10 @@ def test_more_than_two_classes_by_one_against_the_rest(stack):
     model = OneVsRestClassifier(small(epochs=1)).fit(X, y)
     assert model.predict_proba(X).shape == (N, 3)
     assert set(model.predict(X)) <= {"a", "b", "c"}
+
+
+def test_frames_of_numbers_beside_truth_values_are_numbers():
+    frame = pd.DataFrame({"a": [1.5, 2.0], "b": [True, False], "c": pd.array([1, 2], dtype="Int64")})
+    found = bags_of([frame, frame[:1]], estimator=None)
+    assert found[0].tolist() == [[1.5, 1.0, 1.0], [2.0, 0.0, 2.0]]
+    assert found.feature_names == ("a", "b", "c")

@@ -126,3 +126,15 @@ def test_a_number_that_is_missing_or_a_count_is_named(tmp_path):
     assert not any(isinstance(warning.message, Note) for warning in caught)
     with pytest.raises(BagDataError, match="Expected grades in column number"):
         read_bags(written(tmp_path, frame), label_column="number", target="ordinal")
+
+
+@pytest.mark.parametrize("name", ["transaction_id", "id", "EventID", "rowId"])
+def test_an_id_of_the_rows_is_named(name):
+    frame = table()
+    frame[name] = np.random.default_rng(0).permutation(len(frame)) + 1_000_000
+    (text,) = told(frame)
+    assert f"column {name} is read as a feature" in text
+    assert f"`ignore_columns=['{name}']`" in text
+    assert told(frame.rename(columns={name: "humid"})) == []
+    frame[name] //= 2
+    assert told(frame) == []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError, Note, nearest_columns
 from midam.names import name_of
 
 _SHOWN = 3
@@ -30,8 +30,10 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
     missing = [name for name in names if name not in places]
     if missing:
         lost, count = _some(list(map(repr, missing))), f"{len(missing)} of {len(names)}"
+        near = nearest_columns(missing[:_SHOWN], [name for name in own if name not in set(names)])
         raise BagDataError(
-            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns."
+            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns"
+            f"{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
         )
     wanted = set(names)
     extra = [name for name in own if name not in wanted]

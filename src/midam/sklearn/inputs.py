@@ -149,6 +149,8 @@ def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | N
 
 def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
     """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
+    import pandas as pd  # noqa: PLC0415
+
     parts, first = [], None
     for number, frame in enumerate(frames):
         if not is_frame(frame):
@@ -160,10 +162,14 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
             )
-        part = _selected(frame, own, names or first, f"bag {number}").to_numpy()
-        if part.dtype == object:
-            raise BagDataError(f"Expected numbers, got texts in some column (bag {number}); drop or encode it.")
-        parts.append(part)
+        part = _selected(frame, own, names or first, f"bag {number}")
+        for column in part.columns:
+            if not pd.api.types.is_numeric_dtype(part[column]):
+                raise BagDataError(
+                    f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode it."
+                )
+        array = part.to_numpy()  # objects where truth values stand beside numbers
+        parts.append(part.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array)
     return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 
 

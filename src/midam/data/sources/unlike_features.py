@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.label_values import Coded
-from midam.data.sources.table_columns import is_group_like, is_row_like
+from midam.data.sources.table_columns import is_group_like, is_id_like, is_row_like
 from midam.errors import Note, given
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def warn_of_features(
     """Warn of columns that are read as features, and are likely none.
 
     - One called as patients are, with one value in each bag.
-    - One called as instances are, that counts them.
+    - One called as instances are, that counts them, or called an id, with a whole number of its own in each row.
     - One with one value in each bag: a label, or what is known of the bag beside its instances. Where it is called as
       labels are, or where it follows the label of the bags, it gives the answer away.
     - One of two values, the larger of which stands in the positive bags and in no other: labels of instances.
@@ -54,7 +54,9 @@ def warn_of_features(
     telling, beside, of_instances = [], [], []
     known = [] if labels is None else _label_columns(labels)
     for column in features:
-        if is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
+        if (is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}) or (
+            several and is_id_like(column) and _names_rows(frame[column].to_numpy())
+        ):
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
             follows = any(_follows(values[firsts], label) for label in known)
@@ -105,6 +107,11 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
     """Whether values [M] are one in each bag; most columns are told by their first rows."""
     start = (values[:64] == values[firsts[codes[:64]]]).all()
     return bool(start and (values == values[firsts[codes]]).all())
+
+
+def _names_rows(values: NDArray[np.float64]) -> bool:
+    """Whether values [M] are whole numbers, another one in each row."""
+    return bool((values == np.floor(values)).all() and len(np.unique(values)) == len(values))
 
 
 def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
