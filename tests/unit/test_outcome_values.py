@@ -167,3 +167,34 @@ def test_the_outcome_follows_the_bags_and_counts_in_their_fingerprint():
         bags.require_labels()
     with pytest.raises(BagDataError, match="labels or an outcome, got both"):
         bags.replace(labels=[0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "how"),
+    [
+        ({"label": ["low", "mid", "high"]}, {"grades": ["low", "mid", "high"]}),
+        ({"label": [1, 2, 4]}, {"target": "ordinal"}),
+        ({"label": [1.5, 2.5, 4.0]}, {"target": "continuous"}),
+        ({"label": ["a", "b", "c"]}, {"target": "multiclass", "classes": ("c", "b", "a")}),
+        ({"label_x": [0, 1, 1], "label_y": [1, 0, 1]}, {"target": "multilabel"}),
+        ({"time": [3.0, 4.0, 5.5], "event": [1, 0, 1]}, {"target": "survival"}),
+        ({"label": [0, 1, 1], "site": ["A", "B", "A"]}, {"site_column": "site"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::midam.errors.Note")
+def test_a_data_frame_takes_what_a_file_takes(tmp_path, columns, how):
+    frame = pd.DataFrame({"bag": [f"b{i}" for i in range(30)], "x": np.arange(30.0)})
+    frame = frame.assign(**{name: values * 10 for name, values in columns.items()})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    of_file, of_frame = read_bags(tmp_path / "t.csv", **how), Bags.from_dataframe(frame, **how)
+    assert (of_file.outcome is None) == ("site_column" in how)
+    if of_file.outcome is not None:
+        assert of_frame.outcome.names == of_file.outcome.names
+        np.testing.assert_array_equal(of_frame.outcome.values, of_file.outcome.values)
+    if of_file.sites is not None:
+        assert of_frame.sites.tolist() == of_file.sites.tolist()
+
+
+def test_a_data_frame_without_the_labels_of_its_target_is_refused():
+    with pytest.raises(BagDataError, match=r"Expected the columns 'time' .* and 'event'"):
+        Bags.from_dataframe(pd.DataFrame({"bag": ["a", "b"], "x": [1.0, 2.0]}), target="survival")

@@ -271,7 +271,11 @@ class Bags:
         coord_columns: Sequence[str] = (),
         ignore_columns: Sequence[str] = (),
         covariates: Sequence[str] = (),
+        site_column: str | None = None,
         positive: str | None = None,
+        target: str = "auto",
+        grades: Sequence[str] = (),
+        classes: Sequence[ClassName] | None = None,
         source: str = "a DataFrame",
         missing: bool = False,
     ) -> "Bags":
@@ -289,12 +293,12 @@ class Bags:
         >>> Bags.from_dataframe(frame)
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
+        asked = {**locals()}
+        for name in ("cls", "frame", "source", "missing"):
+            del asked[name]
         from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
 
-        how: dict[str, Any] = {"coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
-        how |= {"bag_column": bag_column, "label_column": label_column, "positive": positive}
-        how |= {"covariates": tuple(covariates), "impute": missing}
-        found = bags_of_frame(frame, source, **how, group_column=group_column, split_column=split_column)
+        found = bags_of_frame(frame, source, **asked, impute=missing)
         validate.warn_of_alike_names(found)
         return found
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.features import feature_order
-from midam.data.sources.covariate_columns import read_covariates
+from midam.data.sources.covariate_columns import read_covariates, sites_apart
 from midam.data.sources.faults import Faults
 from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
 from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
@@ -78,7 +78,9 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
     """
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns["label_column"])
-    request = Request(source, **columns, require_labels=label != "label" or label in names).completed()
+    columns = {name: tuple(value) if isinstance(value, list | np.ndarray) else value for name, value in columns.items()}
+    asked = label != "label" or label in names or columns.get("target", "auto") != "auto" or bool(columns.get("grades"))
+    request = Request(source, **columns, require_labels=asked).completed()
     for name in names:
         if names.count(name) > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
@@ -94,10 +96,10 @@ def bags_of_frame(frame: "pd.DataFrame", source: str, **columns: Any) -> Bags:
         )
     table = with_groups(table, request, where)
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
-    listed = ("coord_columns", "ignore_columns", "covariates")
-    named += [(name, column) for name in listed for column in getattr(request, name)]
+    listed = ("coord_columns", "ignore_columns")
+    named += [*((name, column) for name in listed for column in getattr(request, name)), *request.beside_named]
     require_columns(table.columns, named, where)
-    return _bags(_Table(where, table), request)
+    return sites_apart(_bags(_Table(where, table), request), request)
 
 
 def _bags(table: "_Table", request: Request) -> Bags:
