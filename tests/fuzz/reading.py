@@ -28,6 +28,7 @@ from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, verify_store
 from midam.errors import MidamError
+from midam.runs.loggers import _remembered
 from midam.settings import Settings
 
 CANARY = "CANARY"  # a file of this name, beside the input, is made by code that ought not to run
@@ -219,6 +220,15 @@ def _exported() -> str:
     return hashlib.sha256(said.getvalue().encode()).hexdigest()
 
 
+def _onnx() -> str:
+    """Score a bag with the ONNX of an export."""
+    model_of = runpy.run_path("export/score_onnx.py")["Model"]
+    try:
+        return repr(model_of("export").score(np.ones((4, 4))))
+    except ValueError as error:
+        raise _CommandError(f"config.json: {error}") from None
+
+
 _TASKS: dict[str, Callable[..., str]] = {
     "bags": _bags,
     "store": _store,
@@ -230,4 +240,6 @@ _TASKS: dict[str, Callable[..., str]] = {
     "explain": _explain,
     "command": _any_command,
     "exported": _exported,
+    "onnx": _onnx,
+    "logger": lambda: str(_remembered(Path("run"), "mlflow")),
 }

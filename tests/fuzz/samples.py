@@ -30,6 +30,7 @@ import midam.runs.scoring
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
+from midam.runs.loggers import _remember
 
 LABELS = "bag,label\na,0\nb,1\n"
 COMPARE = [*("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
@@ -225,6 +226,18 @@ def _export(folder: Path) -> None:
         _quietly(["export", "run", "--format", "python", "--out", "export"])
 
 
+@_once
+def _onnx(folder: Path) -> None:
+    _outcomes(grade=lambda bag: bag % 3)(folder)
+    with contextlib.chdir(folder):
+        _quietly(["export", "run", "--format", "onnx", "--out", "export"])
+
+
+def _logging(folder: Path) -> None:
+    (folder / "run").mkdir()
+    _remember(folder / "run", "mlflow", "a1b2")
+
+
 def _trusting(folder: Path) -> None:
     """A run, and what this user trusts."""
     _run(folder)
@@ -344,6 +357,8 @@ def _written() -> list[Sample]:
         Sample("explain", _run, (*weights, "run/checkpoints/last.pt"), {**run, "words": explain}, **bags),
         Sample("export", _run, (*tables, *weights), {**run, "words": export, "written": exported}, **bags),
         Sample("exported", _export, tuple(exported), {"do": "exported"}, ("*.safetensors",), _RUN_TEXTS),
+        Sample("exported onnx", _onnx, ("export/config.json",), {"do": "onnx"}, **bags),
+        Sample("loggers", _logging, ("run/loggers.json",), {"do": "logger"}, **bags),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
         Sample("trusted", _trusting, ("config/midam/trusted.json",), {**trusted, "written": ["p.csv"]}, **bags),

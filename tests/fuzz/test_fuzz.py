@@ -12,7 +12,7 @@ from tests.fuzz.children import Server
 from tests.fuzz.samples import samples
 
 # Most of these train a run first.
-COMMANDS = {name for name, sample in samples().items() if sample.how["do"] in ("command", "exported")}
+COMMANDS = {name for name, sample in samples().items() if sample.how["do"] in ("command", "exported", "onnx")}
 BY_HAND = [
     pytest.param(name, craft, id=f"{name}-{craft.__name__}", marks=[pytest.mark.long] if name in COMMANDS else [])
     for name in samples()

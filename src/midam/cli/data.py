@@ -76,7 +76,10 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
     name = options.name
     if not catalog.is_name(name):
-        raise DataNotFoundError(f"Expected a name of the catalog, got {name!r}; {nearest(name, catalog.names())}")
+        raise DataNotFoundError(
+            f"Expected a name of the catalog, got {name!r}; {nearest(name, catalog.names(), count=3)} "
+            "`midam data list` shows all."
+        )
     here = catalog.describe(name)["location"]
     if here == "bundled":
         where = "comes with scikit-learn, nothing to fetch"

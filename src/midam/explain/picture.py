@@ -33,11 +33,12 @@ def draw_explanation(
     drawn: Sequence[PatchMap] = (),
     top: int = 8,
     heading: str = "",
+    form: str = ".3f",
 ) -> str:
     """Draw a bag to a PNG file, with `top` instances one by one from each end of the ranking; returns what was drawn.
 
     `drawn` are the maps of its patches that `maps_of` gives, of which six are shown: those of the slides that hold the
-    instances of the highest ranks.
+    instances of the highest ranks. `form` is that of the score in the title.
 
     "overlay": patches on their image; "map": patches alone, where the image is not at hand; "strip": slices of a
     volume; "sheet": instances that are pictures; "bars": instances that are not.
@@ -49,7 +50,7 @@ def draw_explanation(
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
-    line = f"Bag {shortened(found.bag, 70)}: score {found.score:.3f}"
+    line = f"Bag {shortened(found.bag, 70)}: score {found.score:{form}}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     parts[0].text(0.012, 0.3, heading, fontsize=9.5, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):

@@ -30,6 +30,7 @@ from midam.names import name_of
 from midam.nn.ensemble import weights_of
 from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
+from midam.report.words import form_apart
 from midam.runs.apply import LoadedRun
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.journal import CallJournal
@@ -261,6 +262,7 @@ def _explain(
         for own in patches:
             warn_of_unknown(own)
         shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
+        shown["form"] = form_apart(found.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], found, bags, **shown)
     entry["notes"] = list(dict.fromkeys(str(one.message) for one in seen))
     limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in drawn}

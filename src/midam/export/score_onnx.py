@@ -11,7 +11,8 @@ of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,16 +59,26 @@ class Model:
         for path in (at.parent / "config.json", *at.glob("*.onnx")):
             if path.exists() and not path.is_file():
                 raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
-        self.config: dict[str, Any] = config or json.loads((at.parent / "config.json").read_text(encoding="utf-8"))
+        self.config: dict[str, Any] = config or _read_config(at.parent / "config.json")
+        with _as_exported(at.parent):
+            self._dtype = np.dtype(self.config["onnx"]["dtype"])
+            self._shape, self._size = (
+                list(self.config["architecture"]["instance_shape"]),
+                int(self.config["chunk_size"]),
+            )
+            self._fills = self.config["data"]["imputed"] is not None
+            self._threshold = None if self.config["threshold"] is None else float(self.config["threshold"])
+            if self._dtype.kind != "f" or self._size < 1:
+                raise ValueError("numbers that cannot be")
+        self._folder = at.parent
         self._parts = {
             name: onnxruntime.InferenceSession(str(at / f"{name}.onnx"), providers=list(providers))
             for name in ("chunk", "merge", "score")
         }
-        self._dtype = np.dtype(self.config["onnx"]["dtype"])
 
     def score(self, bag: NDArray[Any] | Iterable[NDArray[Any]], *, chunk_size: int | None = None) -> Score | Ranked:
         """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
-        size, merged = chunk_size or self.config["chunk_size"], None
+        size, merged = chunk_size or self._size, None
         for part in [bag] if isinstance(bag, np.ndarray) else bag:
             for low in range(0, len(part), size):
                 x = np.ascontiguousarray(part[low : low + size], dtype=self._dtype)
@@ -78,19 +89,17 @@ class Model:
             raise ValueError("Expected at least one instance, got an empty bag.")
         found = self._parts["score"].run(None, dict(zip("nlr", merged)))
         if "target" in self.config:
-            return _ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
-        threshold = self.config["threshold"]
+            with _as_exported(self._folder):
+                return _ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
         score = float(found[0])
-        return Score(
-            score, float(found[2]) if len(found) > 2 else None, None if threshold is None else score >= threshold
-        )
+        positive = None if self._threshold is None else score >= self._threshold
+        return Score(score, float(found[2]) if len(found) > 2 else None, positive)
 
     def _check(self, x: NDArray[Any]) -> None:
         """Refuse another shape, and what is no finite number; missing values (NaN) where the model fills none."""
-        shape = self.config["architecture"]["instance_shape"]
-        if list(x.shape[1:]) != shape:
-            raise ValueError(f"Expected instances of shape {shape}, got {list(x.shape[1:])}.")
-        fills = self.config["data"]["imputed"] is not None
+        if list(x.shape[1:]) != self._shape:
+            raise ValueError(f"Expected instances of shape {self._shape}, got {list(x.shape[1:])}.")
+        fills = self._fills
         if not (np.isfinite(x) | (fills & np.isnan(x))).all():
             raise ValueError(f"Expected finite numbers{' or NaN' * fills}, got others; clean the features.")
 
@@ -98,6 +107,28 @@ class Model:
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
         merged: list[Any] = self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
         return merged
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
+    return found
+
+
+@contextmanager
+def _as_exported(folder: Path) -> Iterator[None]:
+    """Say which file is at fault where config.json holds other values than an export has."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"Expected config.json as it was exported, got another: {reason} (in {folder}); export the run again."
+        ) from None
 
 
 def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
