@@ -17,7 +17,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study test test-long test-data test-wheel test-exports test-clusters test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study size test test-long test-data test-wheel test-exports test-clusters test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -107,6 +107,9 @@ lowest: $(VENV)/.dev  ## write constraints-lowest.txt anew, after a bound has ch
 		$(foreach extra,parquet excel hdf5 zarr images medical wsi track export,--extra $(extra)) \
 		| grep -vE '^(nvidia-|triton)' >> $@.txt && mv $@.txt constraints-lowest.txt
 
+size: $(VENV)/.dev  ## count lines, files, circles of imports and wide signatures, each against its limit
+	$(BIN)/python -m tests.house
+
 lint: $(VENV)/.dev  ## check style and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -121,7 +124,7 @@ doctest: $(VENV)/.dev  ## run the examples in the docstrings
 	$(PYTEST) --doctest-modules src/midam studies -q
 
 check: export MIDAM_SITE = $(CURDIR)/site
-check: lint types docs doctest test  ## all of the above but test-data: what CI runs
+check: lint size types docs doctest test  ## all of the above but test-data: what CI runs
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
 libauc: $(VENV)/.dev  ## install LibAUC 2.0.1 beside the environment, for the comparison alone

@@ -19,7 +19,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.step import train_step
-from midam.train.training import build_training
+from midam.train.trainer import build_training
 from studies.regime.bags import Counts, draw_rows, split_images, witnesses
 from studies.regime.budget import BACKWARD, FORWARD
 

@@ -36,7 +36,7 @@ def child(case: str) -> None:
     from midam.data.bags import Bags
     from midam.settings import Settings
     from midam.train.step import train_step
-    from midam.train.training import build_training
+    from midam.train.trainer import build_training
 
     torch.set_num_threads(1)
     options = dict(CASES[case])

@@ -40,7 +40,8 @@ from midam.data.sampling import BagSampler
 from midam.settings import Settings
 from midam.settings.training import TrainingSettings
 from midam.train.step import train_step
-from midam.train.training import Training, build_training
+from midam.train.trainer import build_training
+from midam.train.training import Training
 from peers import load_libauc
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "step_time.md"

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from midam._version import __version__ as __version__
 from midam.exports import exports
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ if TYPE_CHECKING:
     from midam.train.step import parameter_groups as parameter_groups
     from midam.train.step import train_step as train_step
     from midam.train.trainer import Trainer as Trainer
-    from midam.train.training import build_training as build_training
-
-__version__ = "0.1.0"
+    from midam.train.trainer import build_training as build_training
 
 _MODULES = "cli compare data errors evaluate explain export functional nn registry report runs sklearn train"
 __all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

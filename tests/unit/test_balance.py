@@ -21,7 +21,7 @@ from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 from midam.targets import target_of
 from midam.train.lockstep import Trial, _alone, train_trials
-from midam.train.training import build_training
+from midam.train.trainer import build_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:sites.*:UserWarning")
 # Site A sends positive bags, site C negative ones.

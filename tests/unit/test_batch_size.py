@@ -17,8 +17,7 @@ from midam.settings import Settings, read_yaml
 from midam.train.batch_size import BatchSize, _Clock, batch_sizes, choose_batch_size, choose_for_each
 from midam.train.lockstep import Trial, train_trials
 from midam.train.step_cost import measure_step, memory_share
-from midam.train.trainer import Trainer, make_fabric
-from midam.train.training import build_training
+from midam.train.trainer import Trainer, build_training, make_fabric
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
 LONG = {**OPEN, "epochs": 1000}

@@ -24,8 +24,7 @@ from midam.sklearn import MIDAMClassifier
 from midam.train.exact import Exact, ExactPoint
 from midam.train.gradients import MiniBatch, VarianceReduced
 from midam.train.objectives import BCE, PairwiseAUC
-from midam.train.trainer import Trainer
-from midam.train.training import build_training
+from midam.train.trainer import Trainer, build_training
 
 AREA = 0.75  # of the covariate of `covariate_bags`
 

@@ -14,7 +14,7 @@ from midam.functional.pairs import comparable
 from midam.registry import OBJECTIVES, TARGETS
 from midam.settings import Settings
 from midam.targets import target_named, target_of
-from midam.train.training import build_training
+from midam.train.trainer import build_training
 
 
 def bags_with(outcome):

@@ -13,8 +13,7 @@ from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
 from midam.train.average import reported_weights
 from midam.train.lockstep import Trial, train_trials
-from midam.train.trainer import Trainer, make_fabric
-from midam.train.training import build_training
+from midam.train.trainer import Trainer, build_training, make_fabric
 
 
 def make_config(**settings):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from midam import __version__
+from midam._version import __version__
 from midam.errors import (
     FOR_THESE,
     ConfigError,

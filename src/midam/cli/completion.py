@@ -8,7 +8,7 @@ import shtab
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from midam import __version__
+from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Parser
 from midam.data.sets import catalog

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 from warnings import warn
 
-from midam import __version__
+from midam._version import __version__
 from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.forms import read_record

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from midam import __version__
+from midam._version import __version__
 from midam.errors import ExportError
 from midam.evaluate.covariates import covariate_names
 from midam.nn.encoders import MLP, Encoder, ResNet20

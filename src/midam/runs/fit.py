@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from midam import __version__
+from midam._version import __version__
 from midam.errors import (
     CheckpointError,
     ConfigError,

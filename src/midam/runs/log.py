@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from midam import __version__
+from midam._version import __version__
 from midam.errors import MidamError, Note, RunStoppedError
 from midam.plain_files import open_own
 from midam.runs.folder import RunFolder

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam import __version__
+from midam._version import __version__
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from midam.train.outcome_objectives import Cox, CrossEntropy
     from midam.train.screening import AveragePrecision, PartialAUC
     from midam.train.step import make_optimizer, parameter_groups, train_step
-    from midam.train.trainer import Trainer, make_fabric
-    from midam.train.training import Training, build_training
+    from midam.train.trainer import Trainer, build_training, make_fabric
+    from midam.train.training import Training
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -290,3 +290,33 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
+    """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
+
+    Whatever ``config.members``; `train` is labeled, with bags of both classes.
+
+    Examples
+    --------
+    >>> from midam.data.sets import catalog
+    >>> from midam.settings import Settings
+    >>> training = build_training(Settings(), catalog.load("digits"))
+    >>> with training.epoch(0) as batches:
+    ...     output = training.estimator(training.trained, next(batches))
+    >>> output.score.shape
+    torch.Size([16])
+    """
+    require(config, Settings, "config", "make them with `midam.Settings(...)`")
+    require(train, Bags, "train", "read them with `midam.read_bags`")
+    config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
+    if config.training.open:
+        choice = choose_batch_size(config, train, device=torch.device(device))
+        choice.tell()
+        config = choice.config
+    once = standardized_once(config, train)
+    (member,) = build_members(config, train, device=torch.device(device), standardized=once)
+    if config.model.standardize:
+        fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
+    reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
+    return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))

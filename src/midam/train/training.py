@@ -14,8 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.on_disk import on_disk
 from midam.data.sampling import Sampler, StackedSampler
-from midam.errors import ConfigError, require
-from midam.evaluate.covariates import covariates_of
+from midam.errors import ConfigError
 from midam.nn.branches import fold
 from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagOutput
@@ -25,10 +24,9 @@ from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.build import build_estimator, build_optimizer
 from midam.train.cpu import cpu_threads, denormals_flushed
-from midam.train.members import Member, build_members, with_objective
+from midam.train.members import Member
 from midam.train.memory import annealed, fill_memory
 from midam.train.objectives import StackedObjective
-from midam.train.standardize import fit_standardizers
 from midam.train.step import train_step
 
 # A lockstep batch is never cut into chunks.
@@ -222,38 +220,6 @@ class Training:
             found: NDArray[np.bool_] = self.model.stack.finite().cpu().numpy()
             return found
         return np.array([all(bool(torch.isfinite(p).all()) for p in self.model.parameters())])
-
-
-def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
-    """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
-
-    Whatever ``config.members``; `train` is labeled, with bags of both classes.
-
-    Examples
-    --------
-    >>> from midam.data.sets import catalog
-    >>> from midam.settings import Settings
-    >>> training = build_training(Settings(), catalog.load("digits"))
-    >>> with training.epoch(0) as batches:
-    ...     output = training.estimator(training.trained, next(batches))
-    >>> output.score.shape
-    torch.Size([16])
-    """
-    from midam.train.batch_size import choose_batch_size  # noqa: PLC0415 - which tries trainings
-
-    require(config, Settings, "config", "make them with `midam.Settings(...)`")
-    require(train, Bags, "train", "read them with `midam.read_bags`")
-    config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
-    if config.training.open:
-        choice = choose_batch_size(config, train, device=torch.device(device))
-        choice.tell()
-        config = choice.config
-    once = standardized_once(config, train)
-    (member,) = build_members(config, train, device=torch.device(device), standardized=once)
-    if config.model.standardize:
-        fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
-    reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
-    return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))
 
 
 def open_reader(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from midam import __version__
+from midam._version import __version__
 from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import find_method
 from midam.data.bags import Bags

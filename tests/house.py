@@ -1,0 +1,216 @@
+"""Measure the package, file by file: lines of code, imports in a circle or against the layers, wide signatures.
+
+`python -m tests.house` (`make size`) prints each count next to its limit, and fails above one. A change that needs more
+raises the limit in a commit of its own that says why. `tests/unit/test_imports.py` tests the rules on imports.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parents[1] / "src" / "midam"
+
+# What the files of a part may import, besides themselves. A part that is not listed fails: give it its place.
+CORE = {
+    *("errors", "exports", "files", "names", "plain_files", "ranks", "reading", "registry", "settings", "starting"),
+    *("synonyms", "_version"),
+}
+BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
+BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
+BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
+TOP = BELOW_RUNS | {"runs"}
+ALLOWED: dict[str, set[str]] = {
+    "_version": set(),
+    "synonyms": set(),
+    "exports": set(),
+    "functional": set(),
+    "errors": {"synonyms"},
+    "plain_files": {"errors"},
+    "names": {"errors"},
+    "starting": {"errors"},
+    "registry": {"errors"},
+    "ranks": {"errors", "starting"},
+    "reading": {"errors", "names"},
+    "files": {"errors", "plain_files", "reading"},
+    "settings": {"errors", "names", "reading", "registry", "synonyms"},
+    "data": CORE | {"functional"},
+    "nn": CORE | {"functional"},
+    "evaluate": BELOW_EVALUATE,
+    "targets": BELOW_TRAIN,
+    "train": BELOW_TRAIN | {"targets"},
+    "report": BELOW_TRAIN | {"train"},
+    "runs": BELOW_RUNS,
+    "explain": TOP,
+    "export": TOP,
+    "compare": TOP,
+    "sklearn": TOP | {"explain"},
+    "cli": TOP | {"compare", "explain", "export", "sklearn"},
+    "__init__": TOP | {"sklearn", "export"},
+}
+FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest count that is accepted of each kind."""
+
+    lines: int
+    files: int
+    function: int
+    circles: int
+    against_layers: int
+    parameters: int
+
+
+LIMITS = Limits(lines=35_000, files=353, function=99, circles=2, against_layers=0, parameters=28)
+
+
+def part_of(path: Path) -> str:
+    """Return `data` for `src/midam/data/bags.py` and `errors` for `src/midam/errors.py`."""
+    return path.relative_to(SRC).with_suffix("").parts[0]
+
+
+def module_of(path: Path) -> str:
+    """Return `midam.data.bags` for `src/midam/data/bags.py`, and `midam.data` for its `__init__.py`."""
+    return ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted name of everything imported, at any depth: `from a.b import c` gives `a.b.c`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ("." * node.level + f"{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def wrong_imports(source: str, part: str) -> list[str]:
+    """Return the imports in `source` that a file of `part` may not have."""
+    wrong = []
+    for name in imported_names(ast.parse(source)):
+        package, _, rest = name.partition(".")
+        target = rest.split(".")[0]
+        if package == "midam":
+            if target != part and target not in ALLOWED[part]:
+                wrong.append(name)
+        elif package in ("", "studies") or (part == "functional" and package not in FUNCTIONAL_MAY_USE):
+            wrong.append(name)
+    return wrong
+
+
+def code_lines(source: str, tree: ast.AST) -> set[int]:
+    """Return the numbers of the lines that hold code: no docstrings, comments and blank lines."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
+            lines.update(range(token.start[0], token.end[0] + 1) if token.type != tokenize.ENDMARKER else ())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return lines
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of files that import each other in a circle (Tarjan's strongly connected components)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in sorted(imports[name]):
+            if other not in order:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], order[other])
+        if low[name] == order[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                groups.append(sorted(group))
+
+    sys.setrecursionlimit(10_000)
+    for name in imports:
+        if name not in order:
+            visit(name)
+    return groups
+
+
+def _file_of(name: str, modules: dict[str, Path]) -> str:
+    """Return the module that `name` names or stands in; "" for those of others."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+@dataclass(frozen=True)
+class House:
+    """What was counted in the package."""
+
+    lines: int
+    files: int
+    function: tuple[int, str]
+    circles: list[list[str]]
+    against_layers: list[str]
+    parameters: tuple[int, str]
+
+
+def measure(root: Path = SRC) -> House:
+    """Read each file below `root` and count."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py"))}
+    modules = {module_of(path): path for path in sources}
+    imports: dict[str, set[str]] = {}
+    lines, wrong = 0, []
+    longest, widest = (0, ""), (0, "")
+    for path, source in sources.items():
+        tree, module = ast.parse(source), module_of(path)
+        code = code_lines(source, tree)
+        lines += len(code)
+        wrong += [f"{module}: {name}" for name in wrong_imports(source, part_of(path))]
+        imports[module] = {_file_of(name, modules) for name in imported_names(tree)} - {"", module}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                own = len(code.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
+                arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                longest = max(longest, (own, f"{module}.{node.name}"))
+                widest = max(widest, (len(arguments), f"{module}.{node.name}"))
+    return House(lines, len(sources), longest, circles(imports), wrong, widest)
+
+
+def main() -> int:
+    """Print each count next to its limit; return 1 where one is above."""
+    house = measure()
+    rows = [
+        ("lines of code", house.lines, LIMITS.lines, ""),
+        ("files", house.files, LIMITS.files, ""),
+        ("lines of the longest function", house.function[0], LIMITS.function, house.function[1]),
+        ("circles of imports", len(house.circles), LIMITS.circles, "; ".join(map(" ".join, house.circles))),
+        (
+            "imports against the layers",
+            len(house.against_layers),
+            LIMITS.against_layers,
+            "; ".join(house.against_layers),
+        ),
+        ("parameters of the widest signature", house.parameters[0], LIMITS.parameters, house.parameters[1]),
+    ]
+    for what, count, limit, where in rows:
+        mark = "ABOVE" if count > limit else ""
+        sys.stdout.write(f"{what:36}{count:8}  limit {limit:6}  {mark:7}{where}".rstrip() + "\n")
+    return int(any(count > limit for _, count, limit, _ in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
