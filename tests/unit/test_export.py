@@ -30,6 +30,7 @@ from midam.registry import POOLINGS
 from midam.runs.apply import LoadedRun
 from midam.train.build import build_ensemble
 
+LONG = pytest.mark.long  # traced for a quarter of a minute
 SIZES = [1, 7, 1000, 100_000]
 FEATURES = ("area", "contrast", "length", "sparse")
 SUMMARY = {
@@ -138,7 +139,9 @@ def test_the_functions_that_onnx_holds_score_as_the_run(pooling):
 
 
 # Traced in seconds each: one of either statistic, one with a network as outer function; `make test-exports` has all.
-@pytest.mark.parametrize("pooling", ["attention", "max", "embedding-attention"])
+@pytest.mark.parametrize(
+    "pooling", ["attention", *(pytest.param(name, marks=LONG) for name in ("max", "embedding-attention"))]
+)
 def test_onnx_scores_as_the_run(tmp_path, pooling):
     run = made(pooling=pooling, members=1, scaling="linear")
     assert write_export(run, SUMMARY, tmp_path, formats=["onnx"]) == ["onnx"]
@@ -180,7 +183,7 @@ def test_ranks_frozen_parts_and_several_members_are_in_onnx(tmp_path):
     np.testing.assert_allclose(found, predict(run.model, bags), atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), ((1, 6, 8, 8), "batch")])
+@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), pytest.param((1, 6, 8, 8), "batch", marks=LONG)])
 def test_images_and_volumes(tmp_path, shape, norm):
     run = made(shape, norm=norm, pooling="max")
     assert write_export(run, SUMMARY, tmp_path) == list(FORMATS)

@@ -249,6 +249,7 @@ def test_a_run_is_trained_and_applied_across_forms(tmp_path, capsys):
     assert main(["explain", run, str(tmp_path / "b.csv"), "--bags", NFD(PLAIN[3]), "--out", str(tmp_path / "e")]) == 0
 
 
+@pytest.mark.long  # scripts that import torch, one after the other
 def test_the_exported_script_reads_names_in_one_form(tmp_path):
     table = frame(rows=3)[["bag", "lábel", "größe", "b"]]
     table.to_csv(tmp_path / "a.csv", index=False)

@@ -243,7 +243,7 @@ def test_groups_are_routed_to_the_held_out_bags(stack):
     assert small(epochs=1).fit(X, y, groups=groups).score(X, y) >= 0
 
 
-@pytest.mark.slow  # two processes import torch
+@pytest.mark.long  # two processes import torch
 def test_predictions_across_folds_and_workers(stack, tmp_path):
     X, y = stack
     found = cross_val_predict(small(), X, y, cv=3, method="predict_proba", n_jobs=2)

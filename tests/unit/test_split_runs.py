@@ -77,6 +77,7 @@ def test_folds_are_refused_where_there_are_none(data, capsys):
     assert not (data / "runs").exists()
 
 
+@pytest.mark.long
 def test_compare_takes_the_folds_of_a_table(data, capsys):
     methods = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--jobs", "1", "--out", str(data / "c")]
     words = ["compare", str(data / "t.csv"), *GROUPS, *methods, "--split-file", str(data / "clam")]

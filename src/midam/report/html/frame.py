@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from midam.report.html.markup import Html, Section, document, join, paragraph
 from midam._version import __version__
+from midam.report.html.markup import Html, Section, document, join, paragraph
 from midam.report.html.study import NAMES, Report
 from midam.report.pseudonyms import naming
 from midam.report.words import MERITS, merit_of
