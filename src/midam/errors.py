@@ -229,6 +229,21 @@ def require(value: object, kind: type, name: str, advice: str) -> None:
         raise ConfigError(f"Expected `{name}` of the kind {kind.__name__}, got {type(value).__name__}; {advice}.")
 
 
+def require_counts(**counts: object) -> None:
+    """Refuse arguments that are not whole numbers of at least 1, with a `ConfigError`.
+
+    Examples
+    --------
+    >>> require_counts(in_features=2.5)
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected `in_features` as a whole number of at least 1, got 2.5; give another.
+    """
+    for name, value in counts.items():
+        if not isinstance(value, Integral) or value < 1:
+            raise ConfigError(f"Expected `{name}` as a whole number of at least 1, got {value!r}; give another.")
+
+
 def install(extra: str) -> str:
     """What a message says of a package that is missing: a line that adds the packages of an extra to this midam.
 

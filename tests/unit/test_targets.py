@@ -65,7 +65,7 @@ def test_a_small_stratum_leaves_its_turns_to_the_others():
     strata = np.repeat([0, 1], [30, 2])
     sampler = StrataSampler(strata, np.full(32, 4), num_positive=4, num_negative=4, num_instances=2)
     assert {tuple(np.bincount(strata[row])) for row in sampler.epoch().bags.numpy()} == {(6, 2)}
-    with pytest.raises(ConfigError, match="num_positive of at least 1"):
+    with pytest.raises(ConfigError, match="`num_positive` as a whole number of at least 1"):
         StrataSampler(strata, np.full(32, 4), num_positive=0, num_instances=2)
 
 

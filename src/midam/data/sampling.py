@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.draws import Draw, Drawn, Uniform
 from midam.data.queues import generator, queue_of, site_codes, take_by_turns
 from midam.data.witness_log import WitnessLog, load_log
-from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require_counts
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
@@ -211,7 +211,7 @@ class BagSampler(Sampler):
                 f"Expected one label and one size for each bag, got {labels.shape} labels and {np.shape(sizes)} "
                 "sizes; give both the same length."
             )
-        _require_counts(num_positive, num_negative)
+        require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes = site_codes(sites, len(labels))
         self._positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
@@ -282,7 +282,7 @@ class StrataSampler(Sampler):
         witnesses: WitnessLog | None = None,
         sites: ArrayLike | None = None,
     ) -> None:
-        _require_counts(num_positive, num_negative)
+        require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes, found = np.unique(np.asarray(strata), return_inverse=True)
         members = [np.flatnonzero(found == code) for code in range(len(codes))]
@@ -337,9 +337,3 @@ class StackedSampler:
             return
         for sampler, own, seen in zip(self._samplers, self._plans, plan.seen.chunk(len(self._plans), dim=1)):
             sampler.end_epoch(replace(own, seen=seen))
-
-
-def _require_counts(num_positive: int, num_negative: int) -> None:
-    for name, value in {"num_positive": num_positive, "num_negative": num_negative}.items():
-        if value < 1:
-            raise ConfigError(f"Expected {name} of at least 1, got {value}; set a larger one.")

@@ -163,6 +163,8 @@ def instance_scores(
     Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`). With covariates, those
     of this bag are those of a bag that held one instance alone.
     """
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    require(index, int, "index", "give the number of a bag, from 0")
     bags = prepared(model, bags.subset([index]))
     reader, model = reader_of(model, bags), of_bag(model, bags, 0)
     batch = WholeBatch.unlabeled(reader, torch.tensor([0]))

@@ -69,7 +69,7 @@ def with_classes(
     _check_length(bags, given)
     if given.dtype.kind == "O" and any(value is None or value != value for value in given):  # noqa: PLR0124
         raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
-    assert_all_finite(given, input_name="y")
+    _check_finite(given)
     check_classification_targets(given)
     given = _in_form(given)
     classes = np.unique(given)
@@ -102,7 +102,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
     given = column_or_1d(y, warn=True)
     _check_length(bags, given)
     if grades is None:
-        assert_all_finite(given, input_name="y")
+        _check_finite(given)
         values = _numbers(given, "name the grades, the lowest first, with `grades`")
         outcome = Outcome.of("continuous", values, names=["label"])
         return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
@@ -222,9 +222,23 @@ def _without(bags: Bags, estimator: object) -> BagDataError:
     return BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
 
 
+def _check_finite(given: NDArray[Any]) -> None:
+    try:
+        assert_all_finite(given, input_name="y")
+    except ValueError as reason:
+        fault = str(reason).splitlines()[0].removesuffix(".")
+        raise BagDataError(f"Expected a label for each bag, got none for some: {fault}; drop these bags.") from None
+
+
 def _check_length(bags: Bags, given: NDArray[Any]) -> None:
     if len(given) != len(bags):
-        raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; give one label a bag.")
+        advice = "give one label a bag"
+        if max(bags.sizes) == 1:
+            advice += (
+                ". Each row of X was taken for a bag: for bags of several rows give a list of arrays, or a DataFrame "
+                "whose index names the bag of each row first"
+            )
+        raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; {advice}.")
 
 
 def _numbers(given: NDArray[Any], advice: str) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
+from midam.errors import ConfigError, require
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
 from midam.ranks import Ranks
 from midam.train.gradients import Estimator
@@ -16,6 +17,8 @@ OptimizerName = Literal["sgd", "adam"]
 
 def parameter_groups(model: nn.Module, objective: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters of the model with weight decay, those of the objective (a, b) without."""
+    for name, module in (("model", model), ("objective", objective)):
+        require(module, nn.Module, name, "give a module of torch")
     groups: list[dict[str, Any]] = [
         {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": weight_decay},
         {"params": list(objective.parameters()), "weight_decay": 0.0},
@@ -31,6 +34,8 @@ def make_optimizer(
     "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which torch writes as dampening = momentum (v starts at
     the first gradient); "adam" the Adam style. Both are fused: one kernel a group of parameters.
     """
+    if name not in ("sgd", "adam"):
+        raise ConfigError(f"Expected an optimizer named 'sgd' or 'adam', got {name!r}; name one of them.")
     if name == "sgd":
         alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
         sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD

@@ -6,6 +6,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from midam.errors import ConfigError, require_counts
+
 
 class MLP(nn.Module):
     """Feed-forward encoder; the paper's network for tabular bags is one tanh layer as wide as the input.
@@ -36,6 +38,9 @@ class MLP(nn.Module):
     stackable = True
 
     def __init__(self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0) -> None:
+        require_counts(in_features=in_features, **{f"hidden[{i}]": width for i, width in enumerate(hidden)})
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"Expected `dropout` from 0 to below 1, got {dropout!r}; give another.")
         super().__init__()
         widths = [in_features, *(hidden or [in_features])]
         layers: list[nn.Module] = []

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_counts
 from midam.functional import poolings as f
 from midam.nn.pooling.statistic import LOG_MEAN, Statistic
 
@@ -55,6 +55,7 @@ class Pooling(nn.Module):
         cls.name = cls.__dict__.get("name", cls.__name__)
 
     def __init__(self, in_features: int, *, columns: int = 1) -> None:
+        require_counts(in_features=in_features, columns=columns)
         super().__init__()
         self.in_features, self.columns = in_features, columns
         self.branches = columns if self.weighted else 1
