@@ -27,7 +27,8 @@ from midam.train.lockstep import Trial
 
 IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic")
 FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "roc.png", "summary.json"}
-every = pytest.mark.parametrize("method", baseline_names())
+AUTO = pytest.param("auto", marks=pytest.mark.long)  # fits all the others, several times
+every = pytest.mark.parametrize("method", [AUTO if name == "auto" else name for name in baseline_names()])
 alone = pytest.mark.parametrize("method", [name for name in baseline_names() if name != "auto"])
 
 

@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fuzz.campaign import BAD, Bench, crafts_of, run_one
+from tests.fuzz.campaign import BAD, Bench, Craft, crafts_of, run_one
 from tests.fuzz.children import Server
 from tests.fuzz.samples import samples
 
 # Most of the others train a run first.
 COMMANDS = {name for name, sample in samples().items() if sample.how["do"] not in ("bags", "store", "settings")}
+
+
+def is_long(name: str, craft: Craft) -> bool:
+    """Whether an input waits for the long tests: of a command, or a table of many megabytes."""
+    return name in COMMANDS or craft.__name__ == "table_large_field"
+
+
 BY_HAND = [
-    pytest.param(name, craft, id=f"{name}-{craft.__name__}", marks=[pytest.mark.long] if name in COMMANDS else [])
+    pytest.param(name, craft, id=f"{name}-{craft.__name__}", marks=[pytest.mark.long] if is_long(name, craft) else [])
     for name in samples()
     for craft in dict.fromkeys(crafts_of(name))
 ]

@@ -145,6 +145,7 @@ def test_a_deployed_method_is_a_run_of_all_bags(compared, tmp_path, method):
         assert run.method == method
 
 
+@pytest.mark.long
 def test_the_command_deploys_the_winner(data, tmp_path, capsys):
     run, out, scores = tmp_path / "run", tmp_path / "compared", tmp_path / "scores.csv"
     how = [

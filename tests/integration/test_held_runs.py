@@ -128,6 +128,7 @@ run_comparison(bags, ["midam-att", "midam-smx"], repeated_folds(bags, repeats=4,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["trials", "memory"])
+@pytest.mark.long
 def test_the_workers_of_a_killed_comparison_end(at, tmp_path):
     data, out = table(tmp_path / "bags.csv"), tmp_path / "out"
     command = [sys.executable, "-c", COMPARE.format(data=str(data), out=str(out), memory=at == "memory")]

@@ -267,6 +267,7 @@ def test_test_bags_are_never_seen(tmp_path):
     assert chosen[0] == chosen[1]
 
 
+@pytest.mark.long
 def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
     bags, seen = make_bags(42), []
     folds, real = repeated_folds(bags, repeats=1, folds=3), Auto.choose

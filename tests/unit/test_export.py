@@ -183,7 +183,8 @@ def test_ranks_frozen_parts_and_several_members_are_in_onnx(tmp_path):
     np.testing.assert_allclose(found, predict(run.model, bags), atol=1e-5)
 
 
-@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), pytest.param((1, 6, 8, 8), "batch", marks=LONG)])
+@pytest.mark.parametrize(("shape", "norm"), [((3, 8, 12), "group"), ((1, 6, 8, 8), "batch")])
+@pytest.mark.long
 def test_images_and_volumes(tmp_path, shape, norm):
     run = made(shape, norm=norm, pooling="max")
     assert write_export(run, SUMMARY, tmp_path) == list(FORMATS)
@@ -259,6 +260,7 @@ def test_an_uncalibrated_run_has_no_probability(tmp_path):
     assert "not calibrated" in (tmp_path / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_an_encoder_of_others_goes_out_as_onnx_and_weights(tmp_path):
     run = made(
         members=1, encoder="torch.nn.Linear", encoder_args={"in_features": 4, "out_features": 3}, scaling="linear"

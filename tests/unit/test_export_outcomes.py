@@ -131,6 +131,7 @@ def test_the_functions_that_onnx_holds_score_each_column_as_the_run(pooling, how
 
 # Traced in seconds: a column a branch, and labels of which one has no probability.
 @pytest.mark.parametrize(("target", "attention"), [("multiclass", "per-class"), ("multilabel", "shared")])
+@pytest.mark.long
 def test_onnx_scores_each_column_as_the_run(target, attention, tmp_path):
     run = made(target, members=1, attention=attention, scaling="linear")
     assert write_export(run, {}, tmp_path, formats=["onnx"]) == ["onnx"]

@@ -211,6 +211,7 @@ print(max(seen) - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
+@pytest.mark.long
 def test_a_huge_bag_is_read_in_chunks(tmp_path):
     rows, width = 200_000, 64
     path = tmp_path / "bag.dat"

@@ -8,8 +8,15 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from midam.sklearn import checks
 
 
+ESTIMATORS = [
+    pytest.param(estimator, id=name, marks=[pytest.mark.long] if name == "MIDAMRanker" else [])
+    for estimator in checks.checked()
+    for name in [type(estimator).__name__]
+]
+
+
 @pytest.mark.filterwarnings("ignore")  # of what the checks do on purpose
-@pytest.mark.parametrize("estimator", checks.checked(), ids=lambda estimator: type(estimator).__name__)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_scikit_learn_finds_no_fault_but_those_on_the_list(estimator):
     rows = checks.results(estimator)
     assert [(row["check_name"], row["exception"]) for row in rows if row["status"] == "failed"] == []

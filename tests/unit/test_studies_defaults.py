@@ -154,6 +154,7 @@ def test_the_library_has_the_default_that_the_page_says_was_chosen():
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least")
+@pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.compare.baselines._TREES", 10)
     monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])

@@ -360,6 +360,7 @@ def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, few)
     assert all(len(row["test"]) == len(row["epochs"]) for row in curves)
 
 
+@pytest.mark.long
 def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, few):
     defaults.study(options(tmp_path), {name: found.bags for name, found in few.items()})
     text = page(tmp_path, "image-defaults")
@@ -377,6 +378,7 @@ def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, few)
 
 
 @pytest.mark.filterwarnings("ignore:freeze=")  # random weights are what is asked about
+@pytest.mark.long
 def test_each_change_for_images_is_trained_alone(tmp_path, few):
     changes.study(options(tmp_path), {name: found.bags for name, found in few.items()})
     text = page(tmp_path, "image-changes")

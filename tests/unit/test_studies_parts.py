@@ -194,6 +194,7 @@ def _where(array):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.long
 def test_the_bags_of_a_group_reach_every_process_in_memory(jobs, tmp_path):
     # More than the megabyte from which joblib would pass a file.
     groups = [Group([{"study": "where", "number": n}], [np.full(2**18, n)]) for n in range(2)]

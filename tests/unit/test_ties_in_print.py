@@ -80,7 +80,7 @@ def test_explanations_tell_them_apart(tied, tmp_path, capsys):
     read_below(re.search(rf"{bag} \(label 1\): score ([\d.]+)", capsys.readouterr().out)[1], threshold)
 
 
-@pytest.mark.parametrize("tied", GAPS, indirect=True)
+@pytest.mark.parametrize("tied", GAPS[-1:], indirect=True)  # the hardest
 def test_the_model_card_holds_the_threshold_as_it_is(tied, tmp_path):
     run, _, _, threshold = tied
     assert main(["export", str(run), "--out", str(tmp_path / "x")]) == 0
