@@ -7,7 +7,6 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from midam.sklearn import checks
 
-
 ESTIMATORS = [
     pytest.param(estimator, id=name, marks=[pytest.mark.long] if name == "MIDAMRanker" else [])
     for estimator in checks.checked()
