@@ -3,16 +3,28 @@
 import ast
 
 import pytest
-from tests.house import SRC, circles, measure, wrong_imports
+from tests.house import SRC, circles, imported_names, measure, wrong_imports
 
 
-def test_imports_point_one_way_and_each_file_says_what_it_is():
+def tree_of(path):
+    """The syntax tree of a file that has a docstring and leaves `print` to the console."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert ast.get_docstring(tree), path
+    assert not any(isinstance(function, ast.Name) and function.id == "print" for function in called), path
+    return tree
+
+
+def test_imports_point_one_way():
     assert measure().against_layers == []
     for path in sorted(SRC.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert ast.get_docstring(tree), path
-        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        assert not any(isinstance(function, ast.Name) and function.id == "print" for function in called), path
+        tree_of(path)
+
+
+def test_studies_know_the_library_and_not_its_command_line():
+    for path in sorted((SRC.parents[1] / "studies").rglob("*.py")):
+        names = imported_names(tree_of(path))
+        assert [name for name in names if name.startswith((".", "midam.cli", "tests", "benchmarks"))] == [], path
 
 
 @pytest.mark.parametrize(
