@@ -36,7 +36,7 @@ def fitted(*, seed: int = 0) -> midam.MIDAMClassifier:
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
 def test_an_estimator_is_saved_over_one_that_was_saved(tmp_path: Path) -> None:
     fitted().save(tmp_path / "model")
-    with pytest.raises(RunExistsError, match="Expected a free run folder"):
+    with pytest.raises(RunExistsError, match="pass overwrite=True"):
         fitted(seed=1).save(tmp_path / "model")
     other = fitted(seed=1)
     other.save(tmp_path / "model", overwrite=True)

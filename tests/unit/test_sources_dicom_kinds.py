@@ -13,6 +13,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
 from tests.unit.test_sources_volumes import body, save_series
 
+from midam.data.bag_files import instance_columns
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe
@@ -101,6 +102,8 @@ def test_frames_of_one_file_are_slices_by_their_own_places_and_slopes(tmp_path, 
     assert (known["plane"], known["edges"]) == ("axial", "RLAP")
     assert known["slices"]["frame_number"] == [2, 4, 6, 1, 5, 3]
     assert known["slices"]["position_mm"] == [11, 13, 15, 17, 19, 21]
+    listed = instance_columns(read_bags(tmp_path, require_labels=False), 0)
+    assert listed["frame_number"] == [2, 4, 6, 1, 5, 3]
 
 
 def test_a_file_of_frames_is_the_series_of_its_slices(tmp_path):

@@ -94,7 +94,7 @@ def run(options: Namespace, console: Console) -> int:
     for line in [] if draws is None else draw_lines(draws.summary):
         out.print(escape(line))
     tell_left_out(bags, folder / PAGE, out)
-    out.print(f"{len(entries)} bags explained: {escape(str(folder / PAGE))}")
+    out.print(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {escape(str(folder / PAGE))}")
     return 0
 
 

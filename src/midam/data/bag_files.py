@@ -15,7 +15,7 @@ from midam.data.sources.file_rows import FileRows
 SEPARATOR = "; "  # of the files of a bag in `Bags.sources`
 ROWS = "rows"  # how many instances a file of several gave, in `Bags.attributes`
 SLICES = "slices"  # what a scan says of each of its slices, by name, in the order of their numbers
-_SLICE_COLUMNS = ("slice_index", "instance_number", "sop_instance_uid", "position_mm")
+_SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm")
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def files_of(bags: Bags, index: int) -> list[BagFile]:
 def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     """What is known of each instance of a bag by its file, [n] each: the name of the file, and which slice it is.
 
-    `file`; of slices `slice_index` (number in the file), `instance_number`, `sop_instance_uid` and `position_mm`, as
-    far as the files say; None where they do not.
+    `file`; of slices `slice_index` (number in the file), `instance_number`, `frame_number` (from 1, of files of
+    several frames), `sop_instance_uid` and `position_mm`, as far as the files say; None where they do not.
     """
     files = files_of(bags, index)
     columns = {"file": [one.name for one in files for _ in one.rows]} if files else {}

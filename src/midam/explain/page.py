@@ -55,6 +55,7 @@ _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),
     "slice_index": ("Slice in the file", "{}".format),
     "instance_number": ("InstanceNumber", lambda value: "" if value is None else str(value)),
+    "frame_number": ("Frame", lambda value: "" if value is None else str(value)),
     "position_mm": ("Position", lambda value: "" if value is None else f"{value:.10g} mm"),
     "sop_instance_uid": ("SOPInstanceUID", lambda value: value or ""),
 }

@@ -121,6 +121,7 @@ def slice_text(found: Explanation, instance: int) -> str:
     """Which slice of its file an instance is, and where it lies; nothing where the file does not say."""
     known = {name: column[instance] for name, column in found.columns.items() if column[instance] is not None}
     parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
+    parts += [f"frame {known['frame_number']}"] if "frame_number" in known else []
     parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
     parts += [f"at {known['position_mm']:.6g} mm"] if "position_mm" in known else []
     return " ".join(parts)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from midam.data.bags import Bags
 from midam.data.splits import split_labels, split_strata
 from midam.data.validate import warn_of_alike_names
-from midam.errors import CheckpointError, ConfigError
+from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
@@ -98,7 +98,12 @@ class TrainedEstimator(BagEstimator):
         saved.
         """
         folder, run = RunFolder(Path(path)), self.to_run()
-        if not (overwrite and folder.is_model_alone()):
+        if folder.is_model_alone() and not overwrite:
+            raise RunExistsError(
+                f"Expected a free folder, got {path}, which holds a saved model; pass overwrite=True to replace it, or "
+                "choose another folder."
+            )
+        if not folder.is_model_alone():
             folder.require_free()
         write_model(folder, model_content(run.settings, run.model, self.origin_, **self._made()))
 
