@@ -237,6 +237,13 @@ def _json_values(folder: Path, rng: Random) -> str:
     return ANY
 
 
+def _fold_values(folder: Path, rng: Random) -> str:
+    """A value of another type in the summary of one of several folds."""
+    path = rng.choice(sorted(folder.glob("folds/fold-*/summary.json")))
+    path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
+    return ANY
+
+
 def _shard_values(folder: Path, rng: Random) -> str:
     path = rng.choice(sorted(folder.glob("p.shard-*.json")))
     path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
@@ -259,6 +266,10 @@ HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "scores": (journal_rows,),
     "import": (journal_rows,),
     "explanations": (journal_rows,),
+    "auto": (journal_rows,),
+    "saved": (run_types, run_code),
+    "finished": (_json_values, _record_values),
+    "folds": (_fold_values, _record_values),
     "report": (_json_values, _json_values, _record_values),
     **{f"report {name}": (_json_values,) for name in ("multiclass", "ordinal", "continuous", "survival")},
     "report data": (_json_values, run_types),

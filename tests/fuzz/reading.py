@@ -23,13 +23,18 @@ from PIL import Image
 
 from midam import registry
 from midam.cli.app import main, parse
+from midam.compare.auto.candidates import Candidate, make_candidate
+from midam.compare.auto.search import search
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import open_store, verify_store
 from midam.errors import MidamError
+from midam.nn.encoders.custom import load_weights
+from midam.nn.encoders.mlp import MLP
 from midam.runs.loggers import _remembered
 from midam.settings import Settings
+from midam.sklearn import MIDAMClassifier
 
 CANARY = "CANARY"  # a file of this name, beside the input, is made by code that ought not to run
 SECRET = 7777.25  # a number of a file that no input may read
@@ -229,6 +234,27 @@ def _onnx() -> str:
         raise _CommandError(f"config.json: {error}") from None
 
 
+def try_candidates() -> str:
+    """Score two cheap methods as `auto` does, from its journal on; returns what is chosen."""
+    bags = read_bags("bags.csv")
+    small = Settings.from_flat({"epochs": 1, "members": 1}).resolve(bags.instance_shape)
+    methods = [make_candidate("bag-statistics-logistic", bags.instance_shape), Candidate("small", config=small)]
+    found = search(methods, bags, seed=0, journal=Path("candidates.jsonl"))
+    return repr([(row.method, row.auroc, row.weight, row.note) for row in found.tried])
+
+
+def _saved() -> str:
+    """Load a run as an estimator, and score with it."""
+    return repr(MIDAMClassifier.load("run").decision_function(read_bags("bags.csv")).tolist())
+
+
+def _weights(path: str) -> str:
+    """Fill an encoder with the weights of a file."""
+    module = MLP(5, hidden=[4])
+    load_weights(module, path)
+    return repr([tensor.tolist() for tensor in module.state_dict().values()])
+
+
 _TASKS: dict[str, Callable[..., str]] = {
     "bags": _bags,
     "store": _store,
@@ -241,5 +267,8 @@ _TASKS: dict[str, Callable[..., str]] = {
     "command": _any_command,
     "exported": _exported,
     "onnx": _onnx,
+    "candidates": try_candidates,
+    "saved": _saved,
+    "weights": _weights,
     "logger": lambda: str(_remembered(Path("run"), "mlflow")),
 }

@@ -20,6 +20,8 @@ import tifffile
 import torch
 import zarr
 from PIL import Image
+from safetensors.torch import save_file
+from tests.fuzz.reading import try_candidates
 from tests.integration.commands import stop_at, table
 from tests.unit.test_sources_slides import scene, write_pyramid
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
@@ -30,6 +32,7 @@ import midam.runs.scoring
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
+from midam.nn.encoders.mlp import MLP
 from midam.runs.loggers import _remember
 
 LABELS = "bag,label\na,0\nb,1\n"
@@ -233,6 +236,61 @@ def _onnx(folder: Path) -> None:
         _quietly(["export", "run", "--format", "onnx", "--out", "export"])
 
 
+@_once
+def _candidates(folder: Path) -> None:
+    """What `auto` has tried, with two cheap methods."""
+    table(folder / "bags.csv")
+    with contextlib.chdir(folder):
+        try_candidates()
+
+
+@_once
+def _folds(folder: Path) -> None:
+    table(folder / "bags.csv")
+    splits = ["fold_0,fold_1"] + [
+        ",".join(("train", "test", "val")[(bag + k) // 2 % 3] for k in (0, 2)) for bag in range(40)
+    ]
+    names = ["bag", *(f"b{bag:02d}" for bag in range(40))]
+    (folder / "splits.csv").write_text("\n".join(map(",".join, zip(names, splits))) + "\n")
+    with contextlib.chdir(folder):
+        _quietly(["fit", "bags.csv", *FOLDS])
+
+
+FOLDS = [
+    *("--split-file", "splits.csv", "--fold", "all", "--epochs", "1", "--members", "1", "--no-baseline"),
+    *("--out", "folds"),
+]
+
+
+def _subgroups(folder: Path) -> None:
+    _run(folder)
+    rows = [f"b{bag:02d},{'mf'[bag % 2]},{40 + bag}" for bag in range(40)]
+    (folder / "patients.csv").write_text("bag,sex,age\n" + "\n".join(rows) + "\n")
+
+
+def _weights(suffix: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        weights = MLP(5, hidden=[4]).state_dict()
+        save = save_file if suffix == ".safetensors" else torch.save
+        save(weights, folder / f"weights{suffix}")
+
+    return make
+
+
+def _slideflow(folder: Path) -> None:
+    """Bags of Slideflow: features, places beside them, and how the slides were cut."""
+    _folder(_pt, ".pt")(folder)
+    for seed, name in enumerate("ab"):
+        torch.save(torch.from_numpy(_features(seed)), folder / f"files/{name}.pt")
+        np.savez(folder / f"files/{name}.index.npz", _coords(seed))
+    (folder / "files/bags_config.json").write_text(json.dumps({"extractor": "uni", "tile_um": 128, "tile_px": 256}))
+
+
+def _patho_bench(folder: Path) -> None:
+    _folder(lambda p, s: np.save(p, _features(s)), ".npy")(folder)
+    (folder / "k=all.tsv").write_text("slide_id\tlabel\tfold_0\tfold_1\na\t0\ttrain\ttest\nb\t1\ttest\ttrain\n")
+
+
 def _logging(folder: Path) -> None:
     (folder / "run").mkdir()
     _remember(folder / "run", "mlflow", "a1b2")
@@ -348,6 +406,9 @@ def _written() -> list[Sample]:
     }
     compare = {**report, "words": ["report", "compare", "--out", "page.html"]}
     run, bags = {"do": "command"}, {"text": _RUN_TEXTS}
+    folds = {**run, "words": ["fit", "bags.csv", *FOLDS], "written": ["folds/folds.csv", "folds/folds.md"]}
+    finished = {**run, "words": ["fit", "--resume", "run"]}
+    subgroups = ["report", "run", "--table", "patients.csv", "--subgroups", "sex,age", "--out", "page.html"]
     weights = ("run/model.pt", "run/config.yaml")
     return [
         Sample("report", _run, _READ, report, **bags),
@@ -360,6 +421,11 @@ def _written() -> list[Sample]:
         Sample("exported onnx", _onnx, ("export/config.json",), {"do": "onnx"}, **bags),
         Sample("loggers", _logging, ("run/loggers.json",), {"do": "logger"}, **bags),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
+        Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),
+        Sample("folds", _folds, ("folds/folds.yaml", "folds/fold-*/summary.json"), folds, **bags),
+        Sample("finished", _run, ("run/summary.json", "run/config.yaml"), finished, **bags),
+        Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),
+        Sample("subgroups", _subgroups, ("patients.csv",), {**report, "words": subgroups}, **bags),
         Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
         Sample("trusted", _trusting, ("config/midam/trusted.json",), {**trusted, "written": ["p.csv"]}, **bags),
         Sample("store verify", _store, ("store/*",), {**run, "words": ["data", "verify", "store"]}, ("*",)),
@@ -420,6 +486,15 @@ def samples() -> dict[str, Sample]:
             ("labels.csv", "splits_0.csv"),
             {**_FILES, "positive": "tumor", "split_file": "splits_0.csv"},
             text=("*.csv",),
+        ),
+        Sample("folds of splits", _patho_bench, ("k=all.tsv",), {**_FILES, "split_file": "k=all.tsv", "fold": 1}),
+        Sample("slideflow", _slideflow, ("files/*",), _FILES),
+        Sample("weights", _weights(".pt"), ("weights.pt",), {"do": "weights", "path": "weights.pt"}),
+        Sample(
+            "weights safetensors",
+            _weights(".safetensors"),
+            ("weights.safetensors",),
+            {"do": "weights", "path": "weights.safetensors"},
         ),
         Sample("store", _store, ("store/*",), {"do": "store"}, summed=(everything,)),
         Sample("run", _run, ("run/model.pt",), {"do": "predict"}, summed=(everything,)),

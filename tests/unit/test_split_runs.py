@@ -1,5 +1,7 @@
 """Folds of a split table: a run for each, their mean, and comparisons on them."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,18 @@ def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits,
     assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
     assert main([*words, "--seed", "3"]) == 2
     assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("change", [{"test": 3}, {"test": {"bags": 4}}, {"test": None, "train": []}])
+def test_a_damaged_summary_of_a_fold_is_refused_by_name(data, change, capsys):
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
+    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
+    assert main(words) == 0
+    summary = RunFolder(data / "runs" / "fold-1").summary
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | change))
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "fold-1/summary.json" in "".join(capsys.readouterr().err.split())
 
 
 def test_folds_are_refused_where_there_are_none(data, capsys):

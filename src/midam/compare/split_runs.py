@@ -9,9 +9,9 @@ import pandas as pd
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.errors import BagDataError
 from midam.files import write_text
-from midam.reading import read_json
 from midam.report.words import MERITS, merit_of_part
-from midam.runs.folder import RunFolder
+from midam.runs.folder import RunFolder, read_run_config
+from midam.runs.forms import read_summary
 
 
 def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
@@ -21,7 +21,7 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
     """
     rows = []
     for fold, folder in folders.items():
-        summary = read_json(folder.summary)
+        summary = read_summary(folder, read_run_config(folder)[0])[0]
         if "test" not in summary:
             raise BagDataError(
                 f"Expected test bags in each fold, got none in fold {fold} (in {folder.root}); name some as test in "
