@@ -251,7 +251,7 @@ def _shard_values(folder: Path, rng: Random) -> str:
 
 
 def _record_values(folder: Path, rng: Random) -> str:
-    path = rng.choice(sorted(folder.glob("*/config.yaml")))
+    path = rng.choice(sorted((*folder.glob("*/config.yaml"), *folder.glob("*/folds.yaml"))))
     path.write_text(yaml.safe_dump(_strange_tree(yaml.safe_load(path.read_text()), rng, plain=True)))
     return ANY
 

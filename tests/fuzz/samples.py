@@ -489,7 +489,7 @@ def samples() -> dict[str, Sample]:
         ),
         Sample("folds of splits", _patho_bench, ("k=all.tsv",), {**_FILES, "split_file": "k=all.tsv", "fold": 1}),
         Sample("slideflow", _slideflow, ("files/*",), _FILES),
-        Sample("weights", _weights(".pt"), ("weights.pt",), {"do": "weights", "path": "weights.pt"}),
+        Sample("weights", _weights(".pt"), ("weights.pt",), {"do": "weights", "path": "weights.pt"}, (everything,)),
         Sample(
             "weights safetensors",
             _weights(".safetensors"),

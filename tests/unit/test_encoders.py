@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import math
 import struct
 import sys
 import warnings
@@ -381,6 +382,31 @@ def test_weights_that_do_not_fit_are_refused(content, text, tmp_path) -> None:
     with pytest.raises(ConfigError, match=text):
         load_weights(net, path)
     assert torch.equal(weights(net), before)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        torch.full((2, 3), math.nan),
+        torch.full((2, 3), math.inf),
+        torch.zeros(2, 3, dtype=torch.complex64),
+        torch.zeros(2, 3).to_sparse(),
+        torch.zeros(2, 3, device="meta"),
+    ],
+)
+def test_weights_that_are_no_finite_numbers_are_refused(weight, tmp_path) -> None:
+    path = tmp_path / "w.pt"
+    torch.save({"weight": weight, "bias": torch.zeros(2)}, path)
+    with pytest.raises(ConfigError, match=r"finite numbers in weight, got others \(in .*w\.pt\)"):
+        load_weights(nn.Linear(3, 2), path)
+
+
+def test_a_flipped_bit_of_a_weight_is_refused(tmp_path) -> None:
+    path = tmp_path / "w.pt"
+    torch.save({"weight": torch.ones(2, 3), "bias": torch.ones(2)}, path)
+    path.write_bytes(path.read_bytes().replace(torch.ones(6).numpy().tobytes(), torch.ones(6).neg().numpy().tobytes()))
+    with pytest.raises(ConfigError, match="checksum"):
+        load_weights(nn.Linear(3, 2), path)
 
 
 @pytest.mark.parametrize("content", [nn.Linear(3, 2), {"0.weight": print}])

@@ -289,6 +289,14 @@ def test_slideflow_notes_centers_and_its_tiles_are_as_wide_as_its_settings_say(t
     np.testing.assert_array_equal(found.corners, GRID + 1)
 
 
+@pytest.mark.parametrize("side", ["true", "-3", "0", "1e400", "Infinity", "9" * 400])
+def test_a_tile_size_of_slideflow_that_cannot_be_is_refused_by_its_file(side, tmp_path):
+    save_index(tmp_path, "s0", numbers(0), GRID)
+    (tmp_path / "bags_config.json").write_text(f'{{"tile_um": {side}}}')
+    with pytest.raises(BagDataError, match=r"bags_config\.json"):
+        read_bags(tmp_path, require_labels=False)
+
+
 SCN = """<?xml version="1.0"?><scn xmlns="http://www.leica-microsystems.com/scn/2010/10/01">
 <collection sizeX="{all}" sizeY="{all}"><image><pixels sizeX="1024" sizeY="1024">
 <dimension sizeX="1024" sizeY="1024" r="0" ifd="0"/><dimension sizeX="512" sizeY="512" r="1" ifd="1"/></pixels>

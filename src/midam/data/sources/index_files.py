@@ -1,6 +1,5 @@
 """Places that stand beside the features: `SLIDE.index.npz` or `.npy`, as Slideflow writes them."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,12 @@ import numpy as np
 from midam.data.sources.formats.npy import read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError
+from midam.reading import parse_json, read_bytes
 
 _SUFFIXES = (".index.npz", ".index.npy")
 _ONLY = "arr_0"  # how numpy.savez calls an array without a name
+_MOST_BYTES = 1 << 20  # of a configuration
+_WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
 _CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
 
 
@@ -51,6 +53,12 @@ def _tile_size(config: Path) -> dict[str, Any]:
     if not config.is_file():
         return {}
     with sound("a JSON object", config):
-        said = json.loads(config.read_text(encoding="utf-8"))
+        said = parse_json(read_bytes(config, error=BagDataError, most=_MOST_BYTES))
     side = said.get("tile_um") if isinstance(said, dict) else None
-    return {"tile_um": float(side)} if isinstance(side, int | float) and side > 0 else {}
+    if not isinstance(side, int | float):
+        return {}
+    if isinstance(side, bool) or not 0 < side < _WIDEST:
+        raise BagDataError(
+            f"Expected tile_um in micrometers, between 0 and {_WIDEST}, got {side} (in {config}); correct or remove it."
+        )
+    return {"tile_um": float(side)}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from midam.errors import ConfigError, MidamError, first_line, nearest, need_package
+from midam.reading import check_archive
 from midam.registry import ENCODERS, build
 
 _SHOWN = 5
@@ -135,12 +136,18 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
             f"Expected the {len(own)} weights of the encoder, got others (in {path}): {'; '.join(parts)}; rename or "
             "remove them in the file, or correct encoder_args."
         )
-    name = next((name for name in own if own[name].shape != found[name].shape), None)
-    if name is not None:
-        raise ConfigError(
-            f"Expected {name} of shape {list(own[name].shape)}, got {list(found[name].shape)} (in {path}); correct "
-            "encoder_args, or take other weights."
-        )
+    for name, weight in own.items():
+        got = found[name]
+        if weight.shape != got.shape:
+            raise ConfigError(
+                f"Expected {name} of shape {list(weight.shape)}, got {list(got.shape)} (in {path}); correct "
+                "encoder_args, or take other weights."
+            )
+        plain = got.layout == torch.strided and not (got.is_complex() or got.is_quantized or got.is_meta)
+        if not plain or not torch.isfinite(got).all():
+            raise ConfigError(
+                f"Expected finite numbers in {name}, got others (in {path}); save the weights again, or take others."
+            )
     module.load_state_dict(found)
 
 
@@ -194,11 +201,13 @@ def _within(name: str, part: str) -> bool:
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
+        if zipfile.is_zipfile(path):  # torch compares no checksums; a file older than torch 1.6 has none
+            check_archive(path)
         content, reason = torch.load(path, map_location="cpu", weights_only=True), ""
     except pickle.UnpicklingError:
         # torch's own text advises to unpickle it all the same, which would run code of the file.
         reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
-    except (RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile and torch raise what they like of a damaged file
         reason = first_line(error)
     if reason:
         raise ConfigError(
@@ -222,7 +231,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     )
     try:
         found: dict[str, Tensor] = reader.load_file(path)
-    except root.SafetensorError as error:
+    except (root.SafetensorError, OSError, ValueError, LookupError) as error:
         raise ConfigError(
             f"Expected a safetensors file, got something else (in {path}): {first_line(error)}; restore the file."
         ) from None
