@@ -41,13 +41,15 @@ def numbers(seed, count=6):
 
 def save_h5(folder, name, x, places, **said):
     with h5py.File(folder / f"{name}.h5", "w") as file:
-        file["features"], file["coords"] = x, places
-        file["coords"].attrs.update(said)
+        file["features"] = x
+        if places is not None:
+            file["coords"] = places
+            file["coords"].attrs.update(said)
 
 
 def save_zarr(folder, name, x, places):
     group = zarr.open_group(str(folder / f"{name}.zarr"), mode="w")
-    for key, values in (("features", x), ("coords", places)):
+    for key, values in (("features", x), ("coords", places))[: 1 + (places is not None)]:
         group.create_array(key, shape=values.shape, dtype=values.dtype)[:] = values
 
 
@@ -56,7 +58,7 @@ def save_pt(folder, name, x, places):
 
 
 def save_npz(folder, name, x, places):
-    np.savez(folder / f"{name}.npz", features=x, coords=places)
+    np.savez(folder / f"{name}.npz", features=x, **({} if places is None else {"coords": places}))
 
 
 def save_index(folder, name, x, places):
@@ -124,6 +126,44 @@ def test_places_that_are_no_numbers_or_not_of_these_instances_are_refused(places
     save_h5(tmp_path, "s0", numbers(0), places)
     with pytest.raises(BagDataError, match=r"Expected coordinates \[6, 2\].*s0\.h5"):
         read_bags(tmp_path, require_labels=False)
+
+
+@pytest.mark.parametrize("save", [save_h5, save_zarr, save_npz])
+@pytest.mark.parametrize(("lacking", "width"), [(1, 0), (1, 1), (1, 3), (1, None), (3, None)])
+def test_files_without_the_places_of_the_others_are_read_and_said(save, lacking, width, tmp_path):
+    (tmp_path / "f").mkdir()
+    for number in range(4):
+        places = GRID if number >= lacking else None if width is None else np.ones((6, width), "i8")
+        save(tmp_path / "f", f"s{number}", numbers(number), places)
+    with pytest.warns(UserWarning, match=rf"{lacking} of 4 files hold no coordinates of width 2 .* first .*s0\."):
+        bags = read_bags(tmp_path / "f", require_labels=False)
+    stored = open_store(write_store(bags, tmp_path / "store"))
+    for these in (bags, stored):
+        np.testing.assert_array_equal(drawn(these, 3).corners, GRID)
+        np.testing.assert_array_equal(these[0], numbers(0))
+        with pytest.warns(UserWarning, match=r"instances without a place are not on the map.*\(6 of 6\)"):
+            assert patches_of(these, 0) == []
+    together = patients_of_two(tmp_path, save)
+    with pytest.warns(UserWarning, match=r"\(6 of 12, in a\.(h5|zarr|npz)\)"):
+        (found,) = patches_of(together, 0)
+    assert found.file.stem == "b"
+
+
+def patients_of_two(folder, save):
+    """A patient of two slides of which the first has no places."""
+    (folder / "two").mkdir()
+    for name, places in (("a", None), ("b", GRID)):
+        save(folder / "two", name, numbers(0), places)
+    (folder / "two.csv").write_text("slide,label,patient\na,1,p\nb,1,p\n")
+    with pytest.warns(UserWarning, match="1 of 2 files hold no coordinates"):
+        return read_bags(folder / "two", labels=folder / "two.csv", bag_by="patient")
+
+
+def test_patches_at_one_place_are_of_no_known_size(tmp_path):
+    save_h5(tmp_path, "s0", numbers(0), GRID * 0)
+    (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
+    with pytest.warns(UserWarning, match=r"taken \(1 pixel: all that have a place lie at one\)"):
+        warn_of_unknown(found)
 
 
 @pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf, 2.0**63, -(2.0**63), 1e300])

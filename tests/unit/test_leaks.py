@@ -86,6 +86,42 @@ def test_a_category_that_is_the_label_is_named(target):
     assert "code (" in said
 
 
+@pytest.mark.parametrize("target", ["binary", "multilabel"])
+@pytest.mark.parametrize("missing", [np.nan, ""])
+def test_a_covariate_whose_gaps_are_the_label_is_named(target, missing):
+    def code(says):
+        kept = [str(n % 3) if missing == "" else float(n % 7) for n in range(len(says))]
+        return [one if said else missing for one, said in zip(kept, says)]
+
+    (said,) = feature_warnings(bags_of(target, covariate=code))
+    assert "code (1.000 by whether it is missing)" in said
+
+
+def test_a_feature_that_is_one_value_a_bag_of_one_class_is_named():
+    bags = bags_of("binary")
+    x = bags.instances.copy()
+    own = np.repeat(np.random.default_rng(1).normal(size=len(bags)), bags.sizes)
+    x[:, 2] = np.where(np.repeat(bags.labels == 1, bags.sizes), own, x[:, 2])
+    (said,) = feature_warnings(bags.replace(instances=x))
+    assert "f2 (1.000 by its range)" in said
+
+
+@pytest.mark.parametrize("target", ["binary", "continuous"])
+def test_features_are_not_named_for_the_size_of_the_bags(target):
+    rng = np.random.default_rng(0)
+    says = np.arange(60) % 2 if target == "binary" else np.arange(60)
+    sizes = 3 + 100 * says if target == "binary" else 2 + 2 ** (says // 6)
+    known = {"labels": says} if target == "binary" else {"outcome": Outcome.of(target, says * 1.0, names=["size"])}
+    bags = Bags(rng.normal(size=(sizes.sum(), 6)), sizes=sizes, **known)
+    assert list(feature_warnings(bags)) == []
+
+
+def test_of_feature_files_nobody_can_leave_out_a_column():
+    (said,) = feature_warnings(bags_of("binary", leak="mean").replace(feature_names=None))
+    assert "feature 2 (1.000 by its mean)" in said
+    assert said.endswith("write the features again without it")
+
+
 def test_few_bags_with_many_features_name_none_by_chance():
     rng = np.random.default_rng(1)
     for count in (4, 6, 10, 16):

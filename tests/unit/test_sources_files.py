@@ -237,17 +237,10 @@ def test_other_content_of_a_tensor_file_is_refused(tmp_path):
         probe(tmp_path / "a.doc")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": np.ones((3, D + 1), np.float32)}, r"shape \(6,\) as in .*a\.h5, got \(7,\) .in .*b\.h5"),
-        ({"x": np.ones((3, D), np.float32), "coords": False}, r"width 2 as in .*a\.h5, got None .in .*b\.h5"),
-    ],
-)
-def test_files_that_differ_are_both_named(tmp_path, change, message):
+def test_files_that_differ_are_both_named(tmp_path):
     write_h5(tmp_path / "a.h5", features())
-    write_h5(tmp_path / "b.h5", **change)
-    with pytest.raises(BagDataError, match=message):
+    write_h5(tmp_path / "b.h5", np.ones((3, D + 1), np.float32))
+    with pytest.raises(BagDataError, match=r"shape \(6,\) as in .*a\.h5, got \(7,\) .in .*b\.h5"):
         probe_files([tmp_path / "a.h5", tmp_path / "b.h5"])
 
 

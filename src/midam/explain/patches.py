@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
+from midam.errors import listed
 
 _SPACING_SAMPLE = 20_000
 _FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, and what lies beyond stands for no place
@@ -101,12 +102,13 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         return []
     parts: list[tuple[BagFile | None, range, Mapping[str, Any]]] = [(file, file.rows, file.said) for file in files]
     parts = parts or [(None, range(len(places)), bags.described(index))]
-    found, lost = list[Patches](), 0
+    found, lost, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     for file, rows, said in parts:
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
         placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
         lost += int((~placed).sum())
+        lacking += [] if file is None or placed.all() else [file.name]
         if placed.any():
             slide = SlideFacts() if slide_of is None else slide_of(file)
             made = _patches(xy[placed], stated(said), shape, slide)
@@ -117,7 +119,8 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
                 found.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(said))))
     if lost:
         text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
-        _warn(f"{text} ({lost} of {len(places)})")
+        where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
+        _warn(f"{text} ({lost} of {len(places)}{where})")
     return found
 
 
@@ -200,7 +203,9 @@ def warn_of_unknown(patches: Patches) -> None:
     """Say that nothing states the size of the patches, or how many micrometers are a pixel."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
-        taken = f"{patches.width:g} {unit}, the smallest distance between two"
+        taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
+        one_place = not np.ptp(patches.corners, axis=0).any()
+        taken += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
         warnings.warn(
             f"nothing states the size of the patches, an estimate is taken ({taken})", UserWarning, stacklevel=3
         )

@@ -41,7 +41,7 @@ class _Label(NamedTuple):
 
 
 def feature_warnings(bags: Bags) -> Iterator[str]:
-    """Name single features, by mean, max and min of a bag, and covariates that alone rank labeled bags above 0.98."""
+    """Name single features, by mean, max, min or range of a bag, and covariates that alone rank bags above 0.98."""
     labels = _labels(bags)
     if not labels:
         return
@@ -49,7 +49,7 @@ def feature_warnings(bags: Bags) -> Iterator[str]:
     found = _single_features(bags) if len(bags.instance_shape) == 1 else []
     if found:
         told = listed([f"{one.name} ({one.area:.3f} by its {one.statistic})" for one in found], most=_SHOWN)
-        way_out = "leave out those that are"
+        way_out = "write the features again without it"
         if bags.feature_names is not None:
             way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
         yield (
@@ -58,7 +58,8 @@ def feature_warnings(bags: Bags) -> Iterator[str]:
         )
     found = list(_single_covariates(bags, labels))
     if found:
-        told = listed([f"{one.name} ({one.area:.3f})" for one in found], most=_SHOWN)
+        by = {"gaps": " by whether it is missing"}
+        told = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_SHOWN)
         yield (
             f"single covariates rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
             "another form, leave it out of `covariates`"
@@ -77,19 +78,21 @@ def _single_features(bags: Bags) -> list[Single]:
     part = bags.subset(chosen)
     labels = _labels(part)
     names = [f"feature {n}" for n in range(width)] if bags.feature_names is None else list(bags.feature_names)
-    statistics = ("mean", "max", "min") if int(part.sizes.max()) > 1 else ("value",)
+    statistics = ("mean", "max", "min", "range") if int(part.sizes.max()) > 1 else ("value",)
+    if _ranked_by_size(part, labels):  # then the max and the min of any feature tell the label, by the size alone
+        statistics = statistics[:1]
     table = np.empty((len(statistics), len(part), width), dtype=np.float64)
     for place, (start, size) in enumerate(zip(part.starts.tolist(), part.sizes.tolist())):
         rows = np.asarray(part.instances[start : start + min(size, _ROWS)], dtype=np.float64)
-        every = (rows.mean(0), rows.max(0), rows.min(0))
-        table[:, place] = every[: len(statistics)]
+        high, low = rows.max(0), rows.min(0)
+        table[:, place] = (rows.mean(0), high, low, high - low)[: len(statistics)]
     best: dict[str, Single] = {}
     for statistic, columns in zip(statistics, table):
         for low in range(0, width, _AT_A_TIME):
             block = columns[:, low : low + _AT_A_TIME]
             ranks = rankdata(block, axis=0)
             for label in labels:
-                areas = _areas(label, block, ranks, tests=3 * width * len(labels))
+                areas = _areas(label, block, ranks, tests=len(statistics) * width * len(labels))
                 for at in np.flatnonzero(areas > MOST).tolist():
                     one = Single(names[low + at], float(areas[at]), statistic)
                     if one.area > best.get(one.name, one._replace(area=0.0)).area:
@@ -97,12 +100,27 @@ def _single_features(bags: Bags) -> list[Single]:
     return sorted(best.values(), key=lambda one: -one.area)
 
 
+def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
+    """Whether the sizes of the bags alone rank them as well as a feature that is named."""
+    sizes = bags.sizes.astype(np.float64)[:, None]
+    ranks = rankdata(sizes, axis=0)
+    return any(float(_areas(label, sizes, ranks, tests=len(labels))[0]) > MOST - 0.1 for label in labels)
+
+
 def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
-    """Covariates that rank the bags that have them; a category stands for the mean label of its bags."""
+    """Covariates that rank the bags that have them, or by whether they have them.
+
+    A category stands for the mean label of its bags.
+    """
     if bags.covariates is None:
         return
     for name, column in zip(bags.covariates.names, bags.covariates.columns):
         area, known = 0.0, ~missing_of(column)
+        has = known.astype(np.float64)[:, None]
+        gaps = max(float(_areas(label, has, rankdata(has, axis=0), tests=len(labels))[0]) for label in labels)
+        if gaps > MOST:
+            yield Single(name, gaps, "gaps")
+            continue
         for label in _labels(bags.subset(known)) if known.any() else ():
             own = column[known]
             values = (own if own.dtype.kind == "f" else _encoded(own, label.values))[:, None]

@@ -106,7 +106,7 @@ def assemble(
         covariates=covariates,
         groups=own_groups,
         splits=own_splits,
-        coords=None if files.facts[0].coords_width is None else FileRows(files, "coords"),
+        coords=FileRows.places(files),
         sources=[SEPARATOR.join(str(path) for path in paths[a:b]) for a, b in ranges],
         attributes=[json.dumps(_said(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
         cut=_cut(files),

@@ -16,7 +16,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.probe import FileFacts, open_file, probe_files, refuse_not_finite
+from midam.data.sources.probe import FileFacts, open_file, places_width, probe_files, refuse_not_finite
 from midam.data.sources.reader import OnFile
 from midam.errors import BagDataError, Note
 
@@ -161,8 +161,16 @@ class FileRows(Rows):
             types = {fact.dtype for fact in files.facts}
             self.shape, self.dtype = (total, *first.instance_shape), np.result_type(*types)
         else:
-            types = {fact.coords_dtype for fact in files.facts if fact.coords_dtype is not None}
-            self.shape, self.dtype = (total, first.coords_width or 0), np.result_type(*types)
+            width = places_width(files.facts)
+            # A file that lacks places such as the others have gives NaN.
+            nan = np.dtype(np.float16)
+            types = {(fact.coords_dtype if fact.coords_width == width else nan) or nan for fact in files.facts}
+            self.shape, self.dtype = (total, width or 0), np.result_type(*types)
+
+    @classmethod
+    def places(cls, files: Parts) -> "FileRows | None":
+        """Coordinates of files; None where no file has some."""
+        return None if places_width(files.facts) is None else cls(files, "coords")
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]; each file is visited once."""
@@ -182,6 +190,9 @@ class FileRows(Rows):
         found = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             begin, end = int(bounds[number]), int(bounds[number + 1])
+            if self.column == "coords" and self.files.facts[number].coords_width != self.shape[1]:
+                found[begin:end] = np.nan
+                continue
             index = index_of(begin, end, int(self.files.offsets[number]))
             part = self.files.read(number, self.column, index)
             self._check(part, index, end - begin, self.files.names[number])

@@ -124,7 +124,7 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     if opened.cut == "patches":
         features[n - 1 :]  # a copy of a slide that broke off lacks its end
     kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut
-    if coords is None:
+    if coords is None or not coords.shape[1]:
         return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut)
     width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
     places = coords[:] if cut else None
@@ -230,9 +230,10 @@ def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
 
 
 def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Refuse instances of several shapes, pixels of several types, and coordinates that only some have.
+    """Refuse instances of several shapes, and pixels of several types.
 
-    Features of several types are read as one that holds them all, with a note.
+    Features of several types are read as one that holds them all, with a note; of coordinates that only some have, a
+    warning.
     """
     types = Counter(str(fact.dtype) for fact in facts)
     if not facts[0].cut and len(types) > 1:
@@ -244,7 +245,6 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
     kinds: tuple[tuple[str, list[Any], str], ...] = (
         ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts)),
         ("pixels of type", pixels, "convert the files to one type"),
-        ("coordinates of width", [fact.coords_width for fact in facts], "write them to all files or to none"),
     )
     for what, values, advice in kinds:
         # What most files have is right; in a tie, what comes first.
@@ -255,6 +255,25 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
             raise BagDataError(
                 f"Expected {what} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
+    _note_places(names, facts)
+
+
+def places_width(facts: Sequence[FileFacts]) -> int | None:
+    """Numbers of a place in most of the files that have places; None where none has."""
+    widths = Counter(fact.coords_width for fact in facts if fact.coords_width is not None)
+    return widths.most_common(1)[0][0] if widths else None
+
+
+def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
+    """Say of how many files the instances have no place, because they lack it or state other numbers than most."""
+    usual = places_width(facts)
+    other = [place for place, fact in enumerate(facts) if fact.coords_width != usual]
+    if other:
+        got = facts[other[0]].coords_width
+        why = "no coordinates" if got is None else f"coordinates of width {got}"
+        text = f"{len(other)} of {len(facts)} files hold no coordinates of width {usual} as the others do"
+        text += f", the first {names[other[0]]} has {why}: their instances have no place on a map"
+        warnings.warn(text, UserWarning, stacklevel=6)
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:

@@ -54,7 +54,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
         sizes=np.diff(items.offsets),
         ids=ids,
         labels=None if None in items.labels else np.array(items.labels),
-        coords=None if items.facts[0].coords_width is None else FileRows(items, "coords"),
+        coords=FileRows.places(items),
         source=source,
     )
     warn_of_alike_names(bags)
