@@ -1,27 +1,36 @@
 """Features are found by name, and missing values filled, whichever way bags come to a trained model."""
 
 import json
+import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import zarr
 
 import midam
 from midam.cli.app import main
 from midam.data.bags import Bags
 from midam.data.features import align_features
+from midam.data.sources import read_bags
+from midam.data.sources.npz import write_npz
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
+from midam.export import score_bags
 from midam.runs import evaluate_run, load_run, predict_run
 from midam.runs.scoring import Scoring, score_together
+from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
 FEATURES = ["area", "depth", "länge"]
@@ -257,3 +266,132 @@ def test_a_feature_that_is_called_nearly_so_is_suggested():
     bags = Bags.from_dataframe(frame)
     with pytest.raises(BagDataError, match=r"rename the columns: did you mean 'Area'\? Other columns are Area\."):
         align_features(bags, FEATURES, of="the run")
+
+
+FORMS = ["csv", "npz", "h5", "h5 attribute", "zarr", "pt"]
+
+
+def write_file(folder: Path, bag: str, part: pd.DataFrame, form: str, *, named: bool = True) -> None:
+    """One file of a bag, which says the names of its features, or not."""
+    kind, _, how = form.partition(" ")
+    path, names = folder / f"{bag}.{kind}", list(part.columns)
+    if kind == "csv":
+        part.to_csv(path, index=False, header=named)
+    elif kind == "npz":
+        np.savez(path, features=part.to_numpy(), **({"feature_names": names} if named else {}))
+    elif kind == "pt":
+        torch.save({"features": torch.tensor(part.to_numpy()), **({"feature_names": names} if named else {})}, path)
+    else:
+        file = h5py.File(path, "w") if kind == "h5" else zarr.open_group(str(path), mode="w")
+        if kind == "h5":
+            file["features"] = part.to_numpy()
+        else:
+            file.create_array("features", data=part.to_numpy())
+        if named and kind == "h5" and not how:
+            file["feature_names"] = names
+        elif named:
+            file["features"].attrs["feature_names"] = names
+        if kind == "h5":
+            file.close()
+
+
+def write_files(folder: Path, form: str, change: Callable[[int, pd.DataFrame], pd.DataFrame], **how: bool) -> Path:
+    """A folder of a file a bag, of the features that `change` makes of those of a bag and its number."""
+    folder.mkdir()
+    for number, (bag, part) in enumerate(table().groupby("bag")):
+        write_file(folder, str(bag), change(number, part[FEATURES]), form, **how)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_of_bags_have_features_by_name(tmp_path: Path, form: str) -> None:
+    turned = ["länge", "area", "depth"]
+    plain = read_bags(write_files(tmp_path / "a", form, lambda _, part: part), require_labels=False)
+    mixed = read_bags(
+        write_files(tmp_path / "b", form, lambda n, part: part[turned] if n % 2 else part), require_labels=False
+    )
+    assert plain.feature_names == mixed.feature_names == tuple(FEATURES)
+    rows = np.arange(plain.num_instances)
+    np.testing.assert_array_equal(mixed.gather(rows), plain.gather(rows))
+    np.testing.assert_array_equal(mixed.instances[3:9], plain.instances[3:9])
+    again = pickle.loads(pickle.dumps(mixed))
+    np.testing.assert_array_equal(again.gather(rows[::-3]), plain.gather(rows[::-3]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_of_other_features_are_refused_by_name(tmp_path: Path, form: str) -> None:
+    other = write_files(
+        tmp_path / "a", form, lambda n, part: part.set_axis(["area", "depth", "size"], axis=1) if n == 5 else part
+    )
+    with pytest.raises(BagDataError, match=r"features of most files, got no 'länge' .*b05"):
+        read_bags(other, require_labels=False)
+    with pytest.warns(UserWarning, match=r"b05.*other names"):
+        assert len(read_bags(other, require_labels=False, missing="skip")) == COUNT - 1
+    twice = write_files(tmp_path / "b", form, lambda n, part: part.set_axis(["a", "b", "a "], axis=1))
+    with pytest.raises(BagDataError, match="'a'"):
+        read_bags(twice, require_labels=False)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_that_do_not_name_their_features_are_noted(tmp_path: Path, form: str) -> None:
+    named = write_files(tmp_path / "a", form, lambda _, part: part)
+    for path in list(named.iterdir())[:3]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        write_file(named, path.stem, table()[table()["bag"] == path.stem][FEATURES], form, named=False)
+    with pytest.warns(Note, match="3 of 24 files do not name their features"):
+        read_bags(named, require_labels=False)
+
+
+def test_a_csv_of_a_bag_with_row_numbers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    table()[FEATURES].to_csv(tmp_path / "files" / "a.csv")
+    with pytest.raises(BagDataError, match="got none for column 1"):
+        read_bags(tmp_path / "files", require_labels=False)
+
+
+def test_an_npz_file_of_all_bags_names_its_features(tmp_path: Path) -> None:
+    bags = bags_of(table())
+    write_npz(bags, tmp_path / "a.npz")
+    assert read_bags(tmp_path / "a.npz").feature_names == tuple(FEATURES)
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    np.savez(tmp_path / "b.npz", **{"columns" if key == "feature_names" else key: own for key, own in arrays.items()})
+    with pytest.raises(BagDataError, match="Expected the key 'feature_names', got 'columns'"):
+        read_bags(tmp_path / "b.npz")
+
+
+def test_training_and_validation_have_features_by_name() -> None:
+    bags, other = bags_of(table()), bags_of(shuffled(table()))
+    found = []
+    for val in (bags, other):
+        trainer = Trainer(midam.Settings(epochs=1, members=1).resolve((3,)), bags, val)
+        found.append(trainer.train_epoch()["val_auroc"])
+        model = trainer.reported
+        np.testing.assert_array_equal(midam.predict(model, other), midam.predict(model, bags))
+        np.testing.assert_array_equal(trainer.scores(other, trainer.reader(other)), midam.predict(model, bags))
+    assert found[0] == found[1]
+
+
+def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
+    run, frame = trained
+    loaded, bags = load_run(run), bags_of(frame)
+    with pytest.warns(Note, match="have no names: features are taken in their order, area, depth"):
+        predict_run(loaded, bags.replace(feature_names=None))
+    with pytest.warns(Note, match="the run has no names: features are taken in their order"):
+        assert align_features(bags, None, of="the run").feature_names is None
+
+
+@pytest.mark.parametrize("form", ["h5", "h5 attribute", "pt"])
+def test_the_exported_script_refuses_features_in_another_order(tmp_path: Path, form: str) -> None:
+    files = write_files(tmp_path / "a", form, lambda _, part: part)
+    path = next(iter(sorted(files.iterdir())))
+    for names, order in ((FEATURES, True), (None, True), (FEATURES[::-1], False), (["x", "y", "z"], False)):
+
+        def read(known: Any = names) -> Any:
+            found = score_bags.read_bag(path, chunk_size=8, names=known)
+            return found if isinstance(found, torch.Tensor) else torch.cat(list(found))
+
+        if order:
+            np.testing.assert_array_equal(read().numpy(), table()[FEATURES].to_numpy()[:4])
+        else:
+            with pytest.raises(ValueError, match=r"Expected the features .* got area, depth, länge"):
+                read()

@@ -19,6 +19,7 @@ from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
 from midam.data.validate import warn_of_alike_names
 from midam.errors import BagDataError, Note
+from midam.export import score_bags
 from midam.names import alike, name_of, on_disk
 from midam.settings import Settings
 
@@ -378,3 +379,11 @@ def test_packed_tables_keep_their_names(tmp_path):
     text = "\ufeffbag ,label,a\nb1 ,0,1\nb2,1,2\n"
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert read_bags(tmp_path / "t.csv.gz").ids.tolist() == ["b1", "b2"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "name", ["évolué", "José 1", "'=cmd", "'tis", "a\u200cb", "x\u00ad y\u2003z", "\u202aP1\u202c"]
+)
+def test_the_exported_script_knows_names_as_midam_does(name, form):
+    assert score_bags._name(FORMS[form](name)) == name_of(FORMS[form](name))

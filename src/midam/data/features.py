@@ -47,7 +47,8 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
 def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
     """Bags with the features of these names, in this order; what messages call `of` has these.
 
-    Where either has no names, the bags are returned as they are. What is on disk is not read.
+    Where one of the two has no names, the features are taken in their order, with a note, and their names from then on
+    are those of the other. What is on disk is not read.
 
     Examples
     --------
@@ -56,8 +57,15 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
     [[2.0, 1.0]]
     """
     own = bags.feature_names
-    if names is None or own is None or own == tuple(names):
+    if own == (None if names is None else tuple(names)):
         return bags
+    if names is None or own is None:
+        if len(bags.instance_shape) != 1 or len(names or own or ()) != bags.instance_shape[0]:
+            return bags  # of another width, which is refused by whoever needs it
+        nameless = f"the features of {bags.source} have" if own is None else f"{of} has"
+        text = f"{nameless} no names: features are taken in their order, {_some(names or own or ())} (in {bags.source})"
+        warnings.warn(text, Note, stacklevel=3)
+        return bags.replace(feature_names=names)
     places = np.array(feature_order(names, own, of=of, where=bags.source))
     x = bags.instances
     picked = _PickedRows(x, places) if on_disk(x) else np.ascontiguousarray(x[..., places])

@@ -247,16 +247,17 @@ def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
         check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
 
 
-def check_feature_names(names: Sequence[str], width: int, source: str) -> None:
-    """Refuse names that are not one for each feature, or are there twice."""
+def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[str, ...]:
+    """Return names of features in their form; refused where they are not one for each, or are there twice."""
     if len(names) != width:
         raise BagDataError(
             f"Expected a name for each of the {width} features, got {len(names)} names (in {source}); name all or none."
         )
-    plain = [name_of(name) for name in names]
+    plain = tuple(map(name_of, names))
     twice = next((name for name, count in Counter(plain).items() if count > 1), None)
     if twice is not None:
         raise BagDataError(f"Expected unique names of features, got {twice!r} twice (in {source}); rename one.")
+    return plain
 
 
 def both_classes(bags: "Bags") -> None:

@@ -19,10 +19,11 @@ import csv
 import hashlib
 import json
 import math
+import re
 import sys
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -36,6 +37,9 @@ _TYPES |= {"BOOL": torch.bool}
 # What stands in a table for no value.
 _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None", "NaN", "nan", "-NaN"}
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
+# Characters that nobody sees, and blanks of all kinds.
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SAME = 1e-5  # two values of a feature that are this near are one
 _MAX_NORMAL_SCORE = 3.0
 _RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
@@ -361,7 +365,8 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
 
 def _name(text: str) -> str:
     """A name as midam reads it: names that look the same are one."""
-    return unicodedata.normalize("NFC", text).replace("\ufeff", "").replace("\u200b", "").strip()
+    text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip("\u200c\u200d").strip()
+    return text[1:] if text.startswith("'") and _safe(text) != text else text
 
 
 def _flush(model: Model, totals: dict[str, Total], waiting: dict[str, list[list[float]]]) -> None:
@@ -371,11 +376,14 @@ def _flush(model: Model, totals: dict[str, Total], waiting: dict[str, list[list[
     waiting.clear()
 
 
-def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
-    """The bag of a file: a tensor of torch.save, or an array of numpy.save, which is read part by part."""
+def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None) -> Tensor | Iterator[Tensor]:
+    """The bag of a file: a tensor of torch.save, or an array of numpy.save, which is read part by part.
+
+    A file that calls its features otherwise than by these `names`, or in another order, is refused.
+    """
     if path.suffix in (".pt", ".pth"):
         found = torch.load(path, map_location="cpu", weights_only=True)
-        found = _features(found, path) if isinstance(found, dict) else found
+        found = _features(found, path, names) if isinstance(found, dict) else found
         if not isinstance(found, Tensor) or found.is_complex():
             kind = str(found.dtype) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"Expected one tensor of real numbers, got {kind} (in {path}).")
@@ -389,28 +397,34 @@ def read_bag(path: Path, *, chunk_size: int) -> Tensor | Iterator[Tensor]:
         starts = range(0, len(array), chunk_size)
         return (torch.from_numpy(np.array(array[low : low + chunk_size])) for low in starts)
     if path.suffix in (".h5", ".hdf5"):
-        return _read_h5(path, chunk_size=chunk_size)
+        return _read_h5(path, chunk_size=chunk_size, names=names)
     raise ValueError(f"Expected .csv, .tsv, .pt, .npy or .h5, got {path}.")
 
 
-def _read_h5(path: Path, *, chunk_size: int) -> Iterator[Tensor]:
+def _read_h5(path: Path, *, chunk_size: int, names: Sequence[str] | None) -> Iterator[Tensor]:
     """Parts of the dataset `features` or `feats`, as CLAM, TRIDENT and STAMP write it; needs h5py."""
     try:
         import h5py  # noqa: PLC0415 - for this format alone
     except ImportError:
         raise ValueError(f"Expected the package h5py to read {path}, got none; pip install h5py.") from None
     with h5py.File(path, "r") as file:
-        found = _features(file, path)
+        found = _features(file, path, names)
         whole = found.ndim == 3 and len(found) == 1  # [1, n, D]
         for low in range(0, found.shape[1] if whole else len(found), chunk_size):
             part = slice(low, low + chunk_size)
             yield torch.from_numpy(found[0, part] if whole else found[part])
 
 
-def _features(parts: Any, path: Path) -> Any:
+def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:
     name = next((name for name in ("features", "feats") if name in parts), None)
     if name is None:
         raise ValueError(f"Expected features or feats, got {', '.join(map(str, parts)) or 'nothing'} (in {path}).")
+    key, attributes = "feature_names", [getattr(part, "attrs", {}) for part in (parts[name], parts)]
+    said = next((part[key] for part in (parts, *attributes) if key in part), None)
+    if said is not None and names is not None:
+        own = [_name(one.decode() if isinstance(one, bytes) else str(one)) for one in said]
+        if own != [_name(one) for one in names]:
+            raise ValueError(f"Expected the features {', '.join(names)}, got {', '.join(own)} (in {path}).")
     return parts[name]
 
 
@@ -515,7 +529,8 @@ def main() -> None:
             if path.suffix in (".csv", ".tsv"):
                 scored += read_table(path, model, bag_column=column, chunk_size=chunk)
             else:
-                scored.append((path.stem, model.score(read_bag(path, chunk_size=chunk), chunk_size=chunk)))
+                bag = read_bag(path, chunk_size=chunk, names=model.config["data"]["feature_names"])
+                scored.append((path.stem, model.score(bag, chunk_size=chunk)))
     except (ValueError, OSError) as error:
         sys.exit(f"score_bags: error: {error}")
     except (LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:

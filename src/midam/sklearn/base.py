@@ -57,8 +57,10 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=3
             )
+            bags = bags.replace(feature_names=known) if bags.instance_shape == self.instance_shape_ else bags
         elif known is None and bags.feature_names is not None:
             warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=3)
+            bags = bags.replace(feature_names=None)
         if bags.instance_shape != self.instance_shape_:
             found, known = math.prod(bags.instance_shape), self.n_features_in_
             raise BagDataError(

@@ -45,7 +45,7 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None, mi
         If that is none of these, a bag is at fault, or a feature is missing.
     """
     if isinstance(X, Bags):
-        return align_features(X, names, of="fit")
+        return X if names is None or X.feature_names is None else align_features(X, names, of="fit")
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
+from midam.data.features import align_features
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
 from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
-from midam.nn.ensemble import BagEnsemble, without_standardizer
+from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.ranks import Processes, Ranks
 from midam.settings import Settings
 from midam.targets import target_of
@@ -98,6 +99,7 @@ class Trainer:
                 f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
                 f"(in {val.source}); use the same features."
             )
+        val = None if val is None else align_features(val, train.feature_names, of=train.source)
         _warn_without_validation(config, val)
         config = config.resolve(train.instance_shape)
         self.fabric = fabric or make_fabric(config)
@@ -113,6 +115,7 @@ class Trainer:
         once = standardized_once(config, train)
         members = build_members(config, train, device=device, standardized=once, coder=coder)
         self.model = BagEnsemble([member.model for member in members])
+        self.model.inputs = Inputs(train.instance_shape, train.feature_names)
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
@@ -140,6 +143,7 @@ class Trainer:
 
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; those of the set that the training bags stand in share its instances in memory."""
+        bags = align_features(bags, self._train.feature_names, of=self._train.source)
         return self._reader.over(bags) if self._reader.holds(bags) else self._open(bags)
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:

@@ -107,6 +107,7 @@ def assemble(
         groups=own_groups,
         splits=own_splits,
         coords=FileRows.places(files),
+        feature_names=files.feature_names,
         sources=[SEPARATOR.join(str(path) for path in paths[a:b]) for a, b in ranges],
         attributes=[json.dumps(_said(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
         cut=_cut(files),

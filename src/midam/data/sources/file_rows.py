@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.features import feature_order
 from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
@@ -34,6 +35,14 @@ class Parts(ABC):
         self.names = list(names)  # what messages call the parts
         self.facts = list(facts)
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
+        self.feature_names = next((fact.names for fact in facts if fact.names is not None), None)
+
+    def order(self, number: int) -> list[int] | None:
+        """Places of the features of `feature_names` in a part; None where they stand in this order."""
+        own = self.facts[number].names
+        if own is None or self.feature_names is None or own == self.feature_names:
+            return None
+        return feature_order(self.feature_names, own, of=str(self.names[0]), where=str(self.names[number]))
 
     @abstractmethod
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -196,7 +205,8 @@ class FileRows(Rows):
             index = index_of(begin, end, int(self.files.offsets[number]))
             part = self.files.read(number, self.column, index)
             self._check(part, index, end - begin, self.files.names[number])
-            found[begin:end] = part
+            order = self.files.order(number) if self.column == "features" else None
+            found[begin:end] = part if order is None else part[:, order]
         return found
 
     def close(self) -> None:

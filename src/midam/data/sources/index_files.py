@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.formats.npy import read_archive
+from midam.data.sources.formats.npy import PARSING, read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
@@ -38,7 +38,7 @@ def with_index(opened: OpenFile, path: Path) -> OpenFile:
         arrays, _ = read_archive(beside, (_ONLY, COORDS))
         found = arrays.get(COORDS, next(iter(arrays.values()), None))
     else:
-        with sound("a whole .npy file of plain numbers", beside):
+        with sound("a whole .npy file of plain numbers", beside), PARSING:
             found = np.load(beside, allow_pickle=False)
     if found is None:
         raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {beside}); write them again.")

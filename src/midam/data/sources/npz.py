@@ -13,7 +13,7 @@ from midam.data.covariates import Covariates
 from midam.data.outcome import Outcome
 from midam.data.sources.covariate_columns import read_covariates, require_covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
-from midam.data.sources.formats.open_file import refuse_empty
+from midam.data.sources.formats.open_file import FEATURE_NAMES, refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
 from midam.data.sources.reader import COVARIATES, SPLITS, BagReader, Request
@@ -23,11 +23,13 @@ from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
 
-_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness")
+_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
+_NO_LENGTH = ("names", FEATURE_NAMES)  # are neither one a bag nor one an instance
 _OF_INSTANCES = ("X", "bag", "coords", "witness")
 _SAME = {
     **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
     **{"id": "ids", "coord": "coords"},
+    **dict.fromkeys(("feature_name", "features_names", "featurenames", "columns", "column_names"), FEATURE_NAMES),
 }
 
 
@@ -53,7 +55,7 @@ def read_npz(
     ``coords`` [M, C] and ``witness`` [M], 1 of instances known to make their bag positive. Two words such as no and yes
     need no `positive`, see `midam.data.sources.label_values`. Other targets: ``y`` [N] of classes, grades or numbers;
     ``y`` [N, L] of several labels, 0, 1 or NaN, perhaps with their ``names`` [L]; or ``time`` and ``event`` [N]. Which
-    it is, `target` says where it is not plain.
+    it is, `target` says where it is not plain. ``feature_names`` [D] may name the features.
 
     Examples
     --------
@@ -100,6 +102,7 @@ def _read(request: Request) -> Bags:
         splits=arrays.get("split"),
         coords=arrays.get("coords"),
         witnesses=arrays.get("witness"),
+        feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
         source=str(path),
         missing=request.impute,
     )
@@ -146,6 +149,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "split": bags.splits,
         "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
         "witness": marks_of(bags),
+        FEATURE_NAMES: None if bags.feature_names is None else np.array(bags.feature_names, dtype=np.str_),
     }
     present = {key: value for key, value in arrays.items() if value is not None}
     buffer = io.BytesIO()
@@ -179,7 +183,7 @@ def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     instances, numbers = len(arrays["X"]), arrays["bag"]
     count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
     for key, array in arrays.items():
-        if key == "names":
+        if key in _NO_LENGTH:
             continue
         unit, length = ("instance", instances) if key in _OF_INSTANCES else ("bag", count)
         # More labels than bag numbers means an empty bag, which the check of the bags names.

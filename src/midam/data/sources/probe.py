@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.features import feature_order
 from midam.data.sources.file_names import first_names
-from midam.data.sources.formats.open_file import OpenFile, refuse_empty, refuse_growth, sound
+from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
 from midam.data.sources.index_files import with_index
 from midam.data.sources.reader import OnFile, file_reader
-from midam.data.validate import usable, wanted
+from midam.data.validate import check_feature_names, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given
 from midam.plain_files import require_plain, require_plain_folder
 
@@ -40,6 +42,7 @@ class FileFacts:
     attributes: Mapping[str, Mapping[str, Any]]
     cut: str = ""
     places: Places | None = None  # of the patches or slices of an image, slide or volume
+    names: tuple[str, ...] | None = None  # of the features
 
 
 def open_file(
@@ -124,14 +127,31 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     if opened.cut == "patches":
         features[n - 1 :]  # a copy of a slide that broke off lacks its end
     kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut
+    names = None if cut or opened.names is None else _checked_names(opened.names, features.shape[1:], where)
     if coords is None or not coords.shape[1]:
-        return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut)
+        return FileFacts(n, features.shape[1:], kind, None, None, attributes, cut, names=names)
     width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
     places = coords[:] if cut else None
     if coords_dtype == np.float16 and np.nanmax(np.abs(coords[:]), initial=0) > _EXACT_HALF:
         doubt = f"its places are float16, which holds whole numbers up to {_EXACT_HALF}: patches are drawn beside them"
         attributes = {**attributes, "file": {**attributes.get("file", {}), "doubt": doubt}}
-    return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places)
+    return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places, names)
+
+
+def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> tuple[str, ...]:
+    """Names of features [D] in their form; refused where they are not one each."""
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) != 1 or len(shape) != 1:
+        raise BagDataError(
+            f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); write a list of texts, "
+            "or leave it out."
+        )
+    return _one(check_feature_names(names, shape[0], where))
+
+
+@lru_cache(maxsize=16)
+def _one(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Equal names as one object, however many files have them."""
+    return names
 
 
 def probe_files(
@@ -175,11 +195,8 @@ def sift_files(
     faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
     if faults:
         raise _refusal(faults, len(paths))
-    if skip:
-        for at in _unlike(found):
-            shape = list(found[at].instance_shape)  # type: ignore[union-attr]
-            wrong[at] = BagDataError(f"its features have the shape {shape}, and not that of most files")
-            found[at] = None
+    for at, why in _unlike(found) if skip else ():
+        wrong[at], found[at] = BagDataError(why), None
     kept = [at for at, fact in enumerate(found) if fact is not None]
     facts = [fact for fact in found if fact is not None]
     if not facts:
@@ -203,15 +220,21 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
     return BagDataError(text + (f" Or {leave}." if leave else ""))
 
 
-def _unlike(facts: Sequence[FileFacts | None]) -> list[int]:
-    """Positions of features of another shape than most files have."""
-    shapes = Counter(fact.instance_shape for fact in facts if fact is not None and not fact.cut)
-    usual = shapes.most_common(1)[0][0] if len(shapes) > 1 else None
-    return [
-        at
-        for at, fact in enumerate(facts)
-        if usual is not None and fact is not None and not fact.cut and fact.instance_shape != usual
+def _unlike(facts: Sequence[FileFacts | None]) -> list[tuple[int, str]]:
+    """Positions of features of another shape, or of other names, than most files have, and what is unlike."""
+    own = [(at, fact) for at, fact in enumerate(facts) if fact is not None and not fact.cut]
+    if not own:
+        return []
+    usual = Counter(fact.instance_shape for _, fact in own).most_common(1)[0][0]
+    found = [
+        (at, f"its features have the shape {list(fact.instance_shape)}, and not that of most files")
+        for at, fact in own
+        if fact.instance_shape != usual
     ]
+    named = [(at, frozenset(fact.names)) for at, fact in own if fact.names is not None and fact.instance_shape == usual]
+    most = Counter(names for _, names in named).most_common(1)
+    why = "its features have other names than those of most files"
+    return found + [(at, why) for at, names in named if names != most[0][0]]
 
 
 def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
@@ -256,6 +279,7 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
                 f"Expected {what} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
     _note_places(names, facts)
+    _check_same_names(names, facts)
 
 
 def places_width(facts: Sequence[FileFacts]) -> int | None:
@@ -274,6 +298,22 @@ def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         text = f"{len(other)} of {len(facts)} files hold no coordinates of width {usual} as the others do"
         text += f", the first {names[other[0]]} has {why}: their instances have no place on a map"
         warnings.warn(text, UserWarning, stacklevel=6)
+
+
+def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> None:
+    """Refuse features of other names than most files have; their order is free. Note files that say no names."""
+    named = [(file, fact.names) for file, fact in zip(files, facts) if fact.names is not None]
+    if not named:
+        return
+    usual = Counter(frozenset(names) for _, names in named).most_common(1)[0][0]
+    for file, names in named:
+        if usual != frozenset(names):
+            feature_order(sorted(usual), names, of="most files", where=str(file))
+    if len(named) < len(facts):
+        first = next(file for file, fact in zip(files, facts) if fact.names is None)
+        count = f"{len(facts) - len(named)} of {len(facts)} files"
+        text = f"{count} do not name their features, which are taken in the order of {named[0][0]}: {first}"
+        warnings.warn(text, Note, stacklevel=5)
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:

@@ -68,7 +68,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     ):
         with open_text(path) as file:
             header = next(csv.reader(file, delimiter=separator), [])
-        _check_header(header, path)
+        check_header(header, path)
         # Blank lines keep the row number in step with the line number.
         how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
         how |= {"skiprows": int(bool(said_separator(path))), **_gaps(header, request)}
@@ -244,7 +244,7 @@ def _read_excel(
         chosen = next(iter(names.values())) if sheet is None else names[sheet]
         first = book.parse(chosen, header=None, nrows=1, dtype=str)
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
-        _check_header(header, path)
+        check_header(header, path)
         kinds = str if texts is None else {name: str for name in header if name_of(name) in texts}
         empty = {"keep_default_na": False, "na_values": [""]} if request is None else _gaps(header, request)
         frame = book.parse(chosen, nrows=EXCEL_ROWS if rows is None else rows, dtype=kinds, **empty)
@@ -282,7 +282,7 @@ def _check_given(header: list[str], path: Path) -> None:
         raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
 
 
-def _check_header(header: list[str], path: Path) -> None:
+def check_header(header: list[str], path: Path) -> None:
     """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
     _check_given(header, path)
     names = [name_of(name) for name in header]

@@ -7,13 +7,13 @@ import numpy as np
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
-from midam.data.sources.table_files import first_line, sound_text
+from midam.data.sources.table_files import check_header, first_line, sound_text
 from midam.data.statistics import coarse
 from midam.errors import BagDataError
 
 
 class CsvReader(FileReader):
-    """Numbers alone; the first line is a header if it holds a word, or the column numbers 0, 1, ..."""
+    """Numbers alone; the first line names the features if it holds a word, and is none if it counts them: 0, 1, ..."""
 
     what = "features"
     suffixes = (".csv",)
@@ -24,9 +24,12 @@ class CsvReader(FileReader):
         import pandas as pd  # noqa: PLC0415
 
         with sound_text("a CSV with a row for each instance", path):
-            numbers = [_number(word) for word in first_line(path)]
-            header = None in numbers or numbers == list(range(len(numbers)))
-            frame = pd.read_csv(path, header=0 if header else None, encoding="utf-8-sig")
+            words = first_line(path)
+            numbers = [_number(word) for word in words]
+            named, counted = None in numbers, numbers == list(range(len(numbers)))
+            if named:
+                check_header(words, path)
+            frame = pd.read_csv(path, header=0 if named or counted else None, encoding="utf-8-sig")
         for column in frame.columns:
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
@@ -38,7 +41,7 @@ class CsvReader(FileReader):
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
             with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
                 array = array.astype(np.float32)
-        return OpenFile(array, held=array.nbytes)
+        return OpenFile(array, held=array.nbytes, names=words if named else None)
 
 
 def _number(word: str) -> float | None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, need, pick_features, sound
+from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_features, sound
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
+_KNOWN = (*FEATURES, COORDS, FEATURE_NAMES)
 _HOPS = 16  # links that lead to one dataset
 _METADATA = 1 << 20  # bytes of what a Zarr array says of itself
 _NAMES = 64  # in a file, up to which they are looked through
@@ -29,7 +30,8 @@ _CODECS = (
 class Hdf5Reader(FileReader):
     """One HDF5 file a slide, of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], and perhaps ``coords``.
 
-    A dataset of one text or number beside these, such as ``label``, counts as an attribute of the file.
+    Names of the features may stand in ``feature_names``, a dataset or an attribute of the features or the file. A
+    dataset of one text or number beside these, such as ``label``, counts as an attribute of the file.
     """
 
     what = "features"
@@ -43,7 +45,7 @@ class Hdf5Reader(FileReader):
             file = h5py.File(path, "r")
         try:
             with sound("a sound HDF5 file", path):
-                found = {name: _own_node(h5py, file, name, path) for name in (*FEATURES, COORDS) if name in file}
+                found = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
                 # A group of that name is no array.
                 arrays = {name: node for name, node in found.items() if isinstance(node, h5py.Dataset)}
                 for name, node in arrays.items():
@@ -78,7 +80,7 @@ class ZarrReader(FileReader):
                 raise BagDataError(f"Expected a Zarr folder, got a file (in {path}); unpack it.")
             whole = _is_array(path)
             # Opened one by one: a group may hold further metadata of its arrays, which nothing has checked.
-            names = [""] if whole else [name for name in (*FEATURES, COORDS) if _is_array(path / name)]
+            names = [""] if whole else [name for name in _KNOWN if _is_array(path / name)]
             for name in names:
                 _refuse_codecs(path / name)
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
@@ -94,7 +96,7 @@ class ZarrReader(FileReader):
     def verify(self, path: Path) -> None:
         """Compare the length of each chunk with that in its header."""
         with sound("a Zarr array or group", path):
-            for name in ("", *FEATURES, COORDS):
+            for name in ("", *_KNOWN):
                 _refuse_cut(path, path / name)
 
 
@@ -122,7 +124,7 @@ def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
     """Datasets of the file itself that hold one text or number, by name."""
     found = {}
     for name in file if len(file) <= _NAMES else ():
-        if name in (*FEATURES, COORDS) or not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        if name in _KNOWN or not isinstance(file.get(name, getlink=True), h5py.HardLink):
             continue
         node = file[name]
         if not isinstance(node, h5py.Dataset) or node.external or node.is_virtual or node.size != 1:
@@ -226,7 +228,7 @@ class DatasetColumn:
 
 def _beside(names: Iterable[str]) -> dict[str, Any]:
     """Names that a message shows where the features are missing."""
-    return dict.fromkeys(name for name in names if name not in (*FEATURES, COORDS))
+    return dict.fromkeys(name for name in names if name not in _KNOWN)
 
 
 def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
@@ -237,11 +239,15 @@ def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: An
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()
     }
+    names = None if FEATURE_NAMES not in arrays else _plain(np.asarray(arrays[FEATURE_NAMES][...]))
+    for own in (said["features"], said["file"]):
+        names = own.pop(FEATURE_NAMES, None) if names is None else names
     return OpenFile(
         DatasetColumn(features),
         None if coords is None else DatasetColumn(coords),
         attributes={name: values for name, values in said.items() if values},
         serial=True,
+        names=names,
         **options,
     )
 

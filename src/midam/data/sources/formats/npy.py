@@ -1,6 +1,7 @@
 """One NumPy file a bag, ``.npy`` or ``.npz``; an array of three axes is a volume."""
 
 import math
+import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -10,13 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.free_memory import require_free
-from midam.data.sources.formats.open_file import COORDS, FEATURES, OpenFile, pick_features, sound, squeezed
+from midam.data.sources.formats.open_file import (
+    COORDS,
+    FEATURE_NAMES,
+    FEATURES,
+    OpenFile,
+    pick_features,
+    sound,
+    squeezed,
+)
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 from midam.files import size_text
 
+# Python 3.11 may fail where several threads parse literals, as the headers of arrays are, at a time.
+PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
 _SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how much larger than that the content may be
@@ -33,7 +44,8 @@ class NpyReader(FileReader):
         """Open a file; Python objects are refused."""
         kind = "a whole .npy file of plain numbers"
         with sound(kind, path, advice=_ANEW):
-            whole = np.lib.format.open_memmap(path, mode="r")
+            with PARSING:
+                whole = np.lib.format.open_memmap(path, mode="r")
             size = path.stat().st_size
         if whole.offset + whole.nbytes != size:
             raise BagDataError(
@@ -44,7 +56,7 @@ class NpyReader(FileReader):
 
 
 class NpzReader(FileReader):
-    """A single array [n, ...], or ``features`` or ``feats`` and ``coords``."""
+    """A single array [n, ...], or ``features`` or ``feats``, and perhaps ``coords`` and ``feature_names``."""
 
     what = "arrays"
     suffixes = (".npz",)
@@ -52,7 +64,7 @@ class NpzReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Read a file; Python objects are refused."""
-        known = (*FEATURES, COORDS)
+        known = (*FEATURES, COORDS, FEATURE_NAMES)
         arrays, others = read_archive(path, known)
         if len(arrays) == 1 and not others:
             arrays = {"features": next(iter(arrays.values()))}
@@ -60,7 +72,9 @@ class NpzReader(FileReader):
         features, coords = squeezed(pick_features(arrays, path)), arrays.get(COORDS)
         if features.ndim == 3 and coords is None:
             return open_array(features, path, options, held=features.nbytes, places=places)
-        return OpenFile(features, coords, held=features.nbytes + (0 if coords is None else coords.nbytes))
+        names = arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None
+        held = features.nbytes + (0 if coords is None else coords.nbytes)
+        return OpenFile(features, coords, held=held, names=names)
 
 
 def read_archive(
@@ -93,38 +107,40 @@ def read_archive(
                 if name == member.filename or (name not in wanted and len(members) > 1):
                     others.append(name)
                 else:
-                    _check_header(archive, member, name, path)
-                    arrays[name] = _array(stream, name, path)
+                    arrays[name] = _array(stream, member.file_size, name, path)
                 while stream.read(_CHUNK):
                     pass
     return arrays, others
 
 
-def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path) -> None:
-    """Refuse a header that says more than its member holds, before memory is taken for it."""
-    with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
-        raise BagDataError(
-            f"Expected as many bytes as the header says, for shape {list(shape)}, got {member.file_size} (in {path}, "
-            f"key {name}); {_ANEW}z."
-        )
-
-
-def _array(stream: IO[bytes], name: str, path: Path) -> NDArray[Any]:
-    try:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
+def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
+    """Read an array; a header that says more than the `size` of its member is refused before memory is taken for it."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with PARSING:
+        shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
         raise BagDataError(
             f"Expected plain arrays, got Python objects (in {path}, key {name}), which were not loaded; save bags as "
             "one flat array X and the bag number of each instance."
-        ) from error
+        )
+    count = math.prod(shape)
+    if count * dtype.itemsize > size:
+        raise BagDataError(
+            f"Expected as many bytes as the header says, for shape {list(shape)}, got {size} (in {path}, key {name}); "
+            f"{_ANEW}z."
+        )
+    content = np.empty(count * dtype.itemsize, dtype=np.uint8)
+    at = 0
+    while at < len(content):
+        part = stream.read(min(_CHUNK, len(content) - at))
+        if not part:
+            raise BagDataError(f"Expected {len(content)} bytes, got {at} (in {path}, key {name}); {_ANEW}z.")
+        content[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
     if stream.read(1):
         raise BagDataError(f"Expected as many bytes as the header says, got more (in {path}, key {name}); {_ANEW}z.")
+    array = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
     return array
 
 

@@ -3,7 +3,7 @@
 import errno
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
 )
 FEATURES = ("features", "feats")
 COORDS = "coords"
+FEATURE_NAMES = "feature_names"
 _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
 
 
@@ -86,6 +87,8 @@ class OpenFile:
         Bytes that it keeps in memory; closes it.
     serial, handle : bool
         Whether one thread at a time may read; whether it holds a file of the system open.
+    names : sequence of str, optional
+        Names of the features, where the file says them.
     """
 
     features: Column
@@ -96,6 +99,7 @@ class OpenFile:
     serial: bool = False
     handle: bool = True
     close: Callable[[], None] = lambda: None
+    names: Sequence[str] | None = None
 
 
 class Lazy(Generic[T]):

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.data.sources.formats.open_file import COORDS, Column, OpenFile, pick_features, sound, squeezed
+from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, Column, OpenFile, pick_features, sound, squeezed
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
@@ -53,6 +53,7 @@ class TensorReader(FileReader):
             _column(features),
             None if coords is None else _column(coords),
             held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
+            names=tensors.get(FEATURE_NAMES),
         )
 
     def verify(self, path: Path) -> None:
