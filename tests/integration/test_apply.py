@@ -235,7 +235,7 @@ def test_a_patient_that_was_a_bag_and_is_a_group_now_is_warned_of(made):
         np.repeat(bags.labels, 2),
         ids=[f"slide{i}" for i in range(80)],
         groups=np.repeat(bags.ids, 2),
-    )
+    ).replace(feature_names=bags.feature_names)
     known = 2 * sum(split != "test" for split in trained.splits.values())
     with pytest.warns(UserWarning, match=f"^{known} of 80 new bags .* no test"):
         evaluate_run(trained, slides)

@@ -374,9 +374,9 @@ def test_training_and_validation_have_features_by_name() -> None:
 def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
     run, frame = trained
     loaded, bags = load_run(run), bags_of(frame)
-    with pytest.warns(Note, match="have no names: features are taken in their order, area, depth"):
+    with pytest.warns(Note, match="have no names, and are taken in the order of .*: area, depth"):
         predict_run(loaded, bags.replace(feature_names=None))
-    with pytest.warns(Note, match="the run has no names: features are taken in their order"):
+    with pytest.warns(Note, match="are taken in order: the run has no names: area"):
         assert align_features(bags, None, of="the run").feature_names is None
 
 

@@ -62,9 +62,12 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
     if names is None or own is None:
         if len(bags.instance_shape) != 1 or len(names or own or ()) != bags.instance_shape[0]:
             return bags  # of another width, which is refused by whoever needs it
-        nameless = f"the features of {bags.source} have" if own is None else f"{of} has"
-        text = f"{nameless} no names: features are taken in their order, {_some(names or own or ())} (in {bags.source})"
-        warnings.warn(text, Note, stacklevel=3)
+        order = (
+            f"have no names, and are taken in the order of {of}"
+            if own is None
+            else f"are taken in order: {of} has no names"
+        )
+        warnings.warn(f"the features {order}: {_some(names or own or ())} (in {bags.source})", Note, stacklevel=3)
         return bags.replace(feature_names=names)
     places = np.array(feature_order(names, own, of=of, where=bags.source))
     x = bags.instances
