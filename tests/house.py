@@ -16,7 +16,7 @@ SRC = Path(__file__).resolve().parents[1] / "src" / "midam"
 
 # What the files of a part may import, besides themselves. A part that is not listed fails: give it its place.
 CORE = {
-    *("errors", "exports", "files", "names", "plain_files", "ranks", "reading", "registry", "settings", "starting"),
+    *("errors", "exports", "files", "names", "plain_files", "processes", "ranks", "reading", "registry", "settings"),
     *("synonyms", "_version"),
 }
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
@@ -31,9 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "errors": {"synonyms"},
     "plain_files": {"errors"},
     "names": {"errors"},
-    "starting": {"errors"},
+    "processes": {"errors"},
     "registry": {"errors"},
-    "ranks": {"errors", "starting"},
+    "ranks": {"errors", "processes"},
     "reading": {"errors", "names"},
     "files": {"errors", "plain_files", "reading"},
     "settings": {"errors", "names", "reading", "registry", "synonyms"},
@@ -66,7 +66,7 @@ class Limits:
     parameters: int
 
 
-LIMITS = Limits(lines=35_200, files=354, function=99, circles=2, against_layers=0, parameters=28)
+LIMITS = Limits(lines=35_230, files=354, function=99, circles=2, against_layers=0, parameters=28)
 
 
 def part_of(path: Path) -> str:

@@ -185,7 +185,7 @@ def _sweep_names(folder: Path, names: list[str]) -> None:
 def _lock(file: FileIO, *, wait: bool) -> None:
     """Lock a file until it is closed; an `OSError` where somebody has it, or a system cannot and none is to `wait`."""
     try:
-        import fcntl  # noqa: PLC0415
+        import fcntl
     except ImportError:  # Windows
         return
     try:

@@ -1,4 +1,4 @@
-"""Several processes that train one model: who this one is, how the others start, and what they exchange.
+"""Several processes that train one model: how they join, and what they exchange.
 
 The bags of a step are dealt out: process r of W takes those at the places r, r + W, ... of the batch. Each encodes its
 own, all know the scores and the tracked statistics of all, and the gradients of the weights are added up. Nothing but
@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -21,107 +20,37 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from midam.errors import ConfigError, RankLostError
-from midam.starting import LEADER, LOCAL, NODE, Others, report_to_leader
+from midam.processes import LEADER, Others, Processes, report_to_leader, restarted
 
 T = TypeVar("T")
 
-_TASK = "SLURM_PROCID"
 _ROLL_CALL_S = 4.0
 _LEAVE_S, _END_S, _LOOK_S = 30.0, 60.0, 0.02
 _LEAVES = itertools.count()  # a store of torchrun outlives the group
 
 
-@dataclass(frozen=True)
-class Processes:
-    """How many processes train one model.
-
-    Attributes
-    ----------
-    devices : int >= 1
-        Processes on this machine: GPUs, or processes of the CPU.
-    num_nodes : int >= 1
-        Machines, with so many processes each.
-    timeout : float > 0
-        Minutes after which a process that says nothing is given up.
-    """
-
-    devices: int = 1
-    num_nodes: int = 1
-    timeout: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ("devices", "num_nodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Expected `{name}` of at least 1, got {getattr(self, name)}; set a larger one.")
-        if not self.timeout > 0:
-            raise ConfigError(f"Expected `timeout` above 0 minutes, got {self.timeout:g}; set a larger one.")
-
-    @classmethod
-    def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
-        """As many as are asked for; where nobody says, as many as torchrun has started."""
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
-        return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
-
-    @property
-    def count(self) -> int:
-        """Processes in all."""
-        return self.devices * self.num_nodes
-
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0, which leads."""
-        if self.count == 1:
-            return 0
-        if LOCAL not in os.environ and self._of_slurm:
-            return int(os.environ[_TASK])
-        node = os.environ.get(NODE, os.environ.get("GROUP_RANK", "0"))
-        return int(node) * self.devices + int(os.environ.get(LOCAL, "0"))
-
-    @property
-    def started_by_others(self) -> bool:
-        """Whether torchrun, SLURM or a process of midam has started this one beside the others."""
-        return LOCAL in os.environ or self._of_slurm
-
-    @property
-    def _of_slurm(self) -> bool:
-        return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
-
-    def strategy(self) -> Any:
-        """What a `lightning_fabric.Fabric` of these processes takes for its strategy."""
-        if self.count == 1:
-            return "auto"
-        from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: PLC0415 - for several processes alone
-
-        return DDPStrategy(timeout=timedelta(minutes=self.timeout))
-
-    def start(self, fabric: Any) -> "Ranks | None":
-        """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
-        if self.count == 1:
-            return None
-        others = None if self.started_by_others else Others.start(self.devices, self.num_nodes)
-        if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-            # Each takes its share of the cores: more threads than these wait for one another.
-            torch.set_num_threads(max(1, torch.get_num_threads() // self.devices))
-        try:
-            if others is not None:
-                others.gather()
-            elif LEADER in os.environ:
-                report_to_leader(self.rank)
-            elif restarted():
-                _meet_again(fabric.device, timedelta(minutes=self.timeout))
-            fabric.launch()
-        except BaseException:
-            if others is not None:
-                others.end()
-            close_group()
-            raise
-        return Ranks(fabric.global_rank, fabric.world_size, fabric.device, others=others)
-
-
-def restarted() -> bool:
-    """Whether torchrun has started the processes anew, after one of them had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def start(processes: Processes, fabric: Any) -> "Ranks | None":
+    """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
+    if processes.count == 1:
+        return None
+    others = None if processes.started_by_others else Others.start(processes.devices, processes.num_nodes)
+    if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        # Each takes its share of the cores: more threads than these wait for one another.
+        torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
+    try:
+        if others is not None:
+            others.gather()
+        elif LEADER in os.environ:
+            report_to_leader(processes.rank)
+        elif restarted():
+            _meet_again(fabric.device, timedelta(minutes=processes.timeout))
+        fabric.launch()
+    except BaseException:
+        if others is not None:
+            others.end()
+        close_group()
+        raise
+    return Ranks(fabric.global_rank, fabric.world_size, fabric.device, others=others)
 
 
 def _meet_again(device: torch.device, timeout: timedelta) -> None:

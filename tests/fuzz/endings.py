@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 import torch
 from lightning_fabric import Fabric
 
-from midam.ranks import Processes
+from midam.processes import Processes
+from midam.ranks import start
 
 WAYS = ("finish", "error", "finish", "stop", "lost")
 FAULTS = ("aborts", "late", "threads", "codes")
@@ -190,7 +191,7 @@ def _exchange(count: int, *, seconds: float, fails_in: float) -> int:
     ranks = None
     try:
         processes = Processes(count)
-        ranks = processes.start(Fabric(accelerator="cpu", devices=count, strategy=processes.strategy()))
+        ranks = start(processes, Fabric(accelerator="cpu", devices=count, strategy=processes.strategy()))
         over = ranks.from_lead(lambda: False)
         Path("met").touch()
         signal.setitimer(signal.ITIMER_REAL, fails_in)

@@ -37,7 +37,12 @@ _SIGNALS = (*[signal.SIGKILL] * 3, signal.SIGTERM, signal.SIGINT)  # with which 
 _STOPPED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130)
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree", "os.utime")
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.fuzz.torture", "midam.runs.fit", "midam.runs.apply", "midam.explain.run"])
+_CONTEXT.set_forkserver_preload(
+    [
+        *("tests.fuzz.torture", "midam.runs.report", "midam.runs.loggers", "midam.train.trainer", "midam.explain.run"),
+        *("torch._dynamo", "scipy.stats", "sklearn.ensemble"),
+    ]
+)
 
 
 @dataclass(frozen=True)

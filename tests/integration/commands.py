@@ -22,7 +22,12 @@ from midam.cli import main
 
 PATIENCE = 120.0
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["midam.cli", "midam.explain.run", "midam.runs.fit", "midam.compare"])
+_CONTEXT.set_forkserver_preload(
+    [
+        *("midam.cli", "midam.explain.run", "midam.runs.report", "midam.runs.loggers", "midam.train.trainer"),
+        *("midam.compare", "torch._dynamo", "scipy.stats", "sklearn.ensemble"),
+    ]
+)
 
 
 def start(*arguments: str, log: Path, file_limit: int | None = None) -> BaseProcess:

@@ -9,8 +9,10 @@ import sys
 from types import ModuleType
 
 import pytest
+from tests.integration.commands import table
 
 import midam
+from midam.cli import main
 
 PACKAGES = ("evaluate", "explain", "export", "report", "runs")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
@@ -87,3 +89,16 @@ def test_the_first_help_is_quick(words):
 def test_a_command_loads_what_it_needs():
     code = "from midam.cli import main\ntry: main(['data', 'list'])\nexcept SystemExit: pass"
     assert not loaded_by(code) & {"lightning_fabric", "matplotlib"}
+
+
+def test_what_is_wrong_with_a_table_is_told_before_torch_is_loaded(tmp_path):
+    path = table(tmp_path / "bags.csv")
+    code = f"from midam.cli import main\nassert main(['fit', {str(path)!r}, '--label-column', 'labl']) == 2"
+    assert not loaded_by(code) & {"torch", "sklearn", "lightning_fabric", "matplotlib"}
+
+
+def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
+    path, run, out = str(table(tmp_path / "bags.csv")), str(tmp_path / "run"), str(tmp_path / "scores.csv")
+    assert main(["fit", path, "--out", run, "--epochs", "1", "--members", "1", "--no-baseline"]) == 0
+    code = f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0"
+    assert not loaded_by(code) & {"lightning_fabric", "matplotlib", "sklearn"}

@@ -22,7 +22,7 @@ AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
-    from midam.ranks import Processes
+    from midam.processes import Processes
     from midam.report.terminal import FitProgress
     from midam.runs.folder import RunFolder
     from midam.runs.log import RunLog
@@ -102,7 +102,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
-    from midam.ranks import Processes
+    from midam.processes import Processes
 
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds
@@ -116,7 +116,7 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _run(options: Namespace, console: Console, processes: "Processes") -> int:
-    from midam.ranks import restarted
+    from midam.processes import restarted
     from midam.report.terminal import FitProgress, print_summary, stdout_console
     from midam.runs.fit import fit_run, resume_run
     from midam.runs.folder import RunFolder, read_run_config

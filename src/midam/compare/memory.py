@@ -75,7 +75,7 @@ def _peak() -> float:
     if _STATUS.exists():
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
-    import resource  # noqa: PLC0415 - there is none on Windows
+    import resource  # there is none on Windows
 
     unit = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

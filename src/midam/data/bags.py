@@ -296,7 +296,7 @@ class Bags:
         asked = {**locals()}
         for name in ("cls", "frame", "source", "missing"):
             del asked[name]
-        from midam.data.sources.instance_table import bags_of_frame  # noqa: PLC0415
+        from midam.data.sources.instance_table import bags_of_frame
 
         found = bags_of_frame(frame, source, **asked, impute=missing)
         validate.warn_of_alike_names(found)

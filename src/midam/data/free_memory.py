@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def free_memory(device: "torch.device | None" = None) -> int:
     """Bytes that are free on a device; of the CPU (default) those that the system, the container or the job leaves."""
     if device is not None and device.type == "cuda":
-        import torch  # noqa: PLC0415 - a store is opened without it
+        import torch  # a store is opened without it
 
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused

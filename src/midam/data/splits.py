@@ -76,7 +76,7 @@ def stratified_folds(
     >>> np.bincount(stratified_folds([0] * 6 + [1] * 4, folds=2))
     array([5, 5])
     """
-    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415
+    from sklearn.model_selection import StratifiedKFold
 
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")

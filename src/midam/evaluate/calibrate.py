@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import torch
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
-from sklearn.linear_model import LogisticRegression
 
 from midam.errors import ConfigError
 from midam.evaluate.ranking import Scores, check_bags, check_two_classes
-from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
@@ -69,6 +66,10 @@ def score_logits(scores: ArrayLike) -> Scores:
     >>> score_logits([0.0, 0.25, 1.0]).round(4).tolist()
     [-16.6355, -1.0986, 16.6355]
     """
+    import torch
+
+    from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
+
     s = torch.from_numpy(np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0))
     found: Scores = bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
     return found
@@ -115,12 +116,12 @@ class PlattCalibrator(OnLogit):
             what = "every probability is the share of positive validation bags."
             message = f"Expected scores that rank validation bags, got none better than chance; {what}"
             warnings.warn(message, UserWarning, stacklevel=2)
-            self.slope_, self.intercept_ = 0.0, float(logit(positives / (positives + negatives)))
+            self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
-        probabilities: NDArray[np.float64] = expit(self.logits(scores))
+        probabilities: NDArray[np.float64] = scipy.special.expit(self.logits(scores))
         return probabilities
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
@@ -174,7 +175,7 @@ def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float
     (0.62, 0.1)
     """
     y, p = check_bags(labels, probabilities)
-    x = logit(np.clip(p, SMALLEST, 1 - SMALLEST))
+    x = scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST))
     pos, neg = x[y == 1], x[y == 0]
     # The likelihood has a maximum exactly when the two classes overlap on both sides (Albert and Anderson 1984).
     if pos.size == 0 or neg.size == 0 or neg.max() <= pos.min() or pos.max() <= neg.min():
@@ -196,6 +197,8 @@ def _line(x: Scores, targets: Scores) -> tuple[float, float]:
     Each target enters as a positive of weight t and a negative of weight 1 - t. C is large, not infinite: the penalty
     moves the slope by about 1e-9 and keeps the Hessian of equal scores regular.
     """
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression(C=1e9, solver="newton-cholesky", tol=1e-9, max_iter=200)
     both = np.concatenate([x, x]).reshape(-1, 1)
     classes = np.repeat([1, 0], x.size)

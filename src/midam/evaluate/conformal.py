@@ -7,8 +7,8 @@ exchangeable with the validation bags, and needs neither a calibrated score nor 
 from typing import Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import betabinom
 
 from midam.errors import ConfigError
 from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
@@ -91,5 +91,5 @@ def coverage_range(calibration: int, tested: int, *, error: float = 0.1, level: 
     out = int(np.floor(error * (calibration + 1) + 1e-9))
     if out == 0:
         return 1.0, 1.0
-    low, high = betabinom.ppf([(1 - level) / 2, (1 + level) / 2], tested, calibration + 1 - out, out)
+    low, high = scipy.stats.betabinom.ppf([(1 - level) / 2, (1 + level) / 2], tested, calibration + 1 - out, out)
     return float(low / tested), float(high / tested)

@@ -6,10 +6,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import norm, t
 
 from midam.errors import ConfigError
 from midam.evaluate.ranking import (
@@ -93,7 +91,7 @@ def auroc_interval(
             f"Expected a level in (0, 1) and at least 100 resamples, got {level} and {resamples}; "
             "pass for example level=0.95, resamples=2000."
         )
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(scipy.stats.norm.ppf((1 + level) / 2))
     units = _clusters(groups, y.size)
     if units is not None:
         return _grouped(y, s, units, level=level, z=z, seed=seed, resamples=resamples)
@@ -103,7 +101,7 @@ def auroc_interval(
     if not variance > 0 or area in (0.0, 1.0):
         return Interval(*score, "score")
     half = z * np.sqrt(variance) / (area * (1 - area))
-    low, high = (float(expit(logit(area) + side * half)) for side in (-1, 1))
+    low, high = (float(scipy.special.expit(scipy.special.logit(area) + side * half)) for side in (-1, 1))
     if min(positives, negatives) >= FEW_UNITS:
         return Interval(low, high, "logit-delong")
     return Interval(min(low, score[0]), max(high, score[1]), "logit-delong + score")
@@ -153,14 +151,14 @@ def paired_delong(
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
     if max(np.abs(d_pos).max(), np.abs(d_neg).max()) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0
-    law = norm()
+    law = scipy.stats.norm()
     if units is None:
         _, variance = _delong(d_pos, d_neg)
     else:
         sizes = _classes_of(units, y)
         variance = _clustered_variance(y, d_pos, d_neg, units)
         if variance > 0:
-            law = t(min(sizes) - 1)
+            law = scipy.stats.t(min(sizes) - 1)
     quantile = float(law.ppf((1 + level) / 2))
     area_a, area_b = float(a_pos.mean()), float(b_pos.mean())
     difference = area_a - area_b
@@ -207,7 +205,11 @@ def _score_bounds(area: float, positives: float, negatives: float, z: float) -> 
 
     def lower(center: float) -> float:
         # x = 1 solves the equation too when the center is 1; the bound is the other root.
-        return float(brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14)) if center > 0 else 0.0
+        return (
+            float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
+            if center > 0
+            else 0.0
+        )
 
     return lower(area), 1.0 - lower(1.0 - area)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import average_precision_score
 
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.calibrate import calibration_line
@@ -40,6 +39,8 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
     >>> round(auprc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
     0.8333
     """
+    from sklearn.metrics import average_precision_score
+
     y, s = check_bags(labels, scores)
     check_two_classes(y)
     return float(average_precision_score(y, s))

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.stats import norm
 
 from midam.errors import ConfigError
 from midam.evaluate.intervals import FEW_GROUPS
@@ -67,7 +67,7 @@ def wilson(share: float, trials: float) -> tuple[float, float]:
     >>> [round(bound, 3) for bound in wilson(0.5, 10)]
     [0.237, 0.763]
     """
-    z = float(norm.ppf(0.975))
+    z = float(scipy.stats.norm.ppf(0.975))
     widen = 1 + z**2 / trials
     center = (share + z**2 / (2 * trials)) / widen
     half = z * float(np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))) / widen

@@ -5,8 +5,8 @@ the DeLong variance follow from midranks in O(N log N).
 """
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from midam.errors import BagDataError, OneClassError
 
@@ -83,7 +83,7 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     """
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
-    wins = float(rankdata(s)[y == 1].sum()) - positives * (positives + 1) / 2
+    wins = float(scipy.stats.rankdata(s)[y == 1].sum()) - positives * (positives + 1) / 2
     return wins / (positives * negatives)
 
 
@@ -93,9 +93,9 @@ def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
     The mean of each is the AUROC. Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
     """
     pos, neg = scores[labels == 1], scores[labels == 0]
-    ranks = rankdata(scores)
-    of_pos = (ranks[labels == 1] - rankdata(pos)) / neg.size
-    of_neg = 1.0 - (ranks[labels == 0] - rankdata(neg)) / pos.size
+    ranks = scipy.stats.rankdata(scores)
+    of_pos = (ranks[labels == 1] - scipy.stats.rankdata(pos)) / neg.size
+    of_neg = 1.0 - (ranks[labels == 0] - scipy.stats.rankdata(neg)) / pos.size
     return of_pos, of_neg
 
 

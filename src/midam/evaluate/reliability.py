@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
-from scipy.stats import norm
 
 from midam.evaluate.calibrate import SMALLEST, calibration_line
 from midam.evaluate.proportions import Estimate, proportion
@@ -70,14 +69,14 @@ def calibration_interval(
         return None
     y, p = check_bags(labels, probabilities)
     slope, intercept = found
-    x = np.stack([logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
-    fitted = expit(x @ [slope, intercept])
+    x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
+    fitted = scipy.special.expit(x @ [slope, intercept])
     covariance = np.linalg.inv((x * (fitted * (1 - fitted))[:, None]).T @ x)
     units = group_numbers(groups, y.size)
     if units is not None and int(units.max()) + 1 < y.size:
         pull = np.zeros((int(units.max()) + 1, 2))
         np.add.at(pull, units, x * (y - fitted)[:, None])
         covariance = covariance @ (pull.T @ pull) @ covariance
-    half: NDArray[np.float64] = norm.ppf(0.975) * np.sqrt(np.diag(covariance))
+    half: NDArray[np.float64] = scipy.stats.norm.ppf(0.975) * np.sqrt(np.diag(covariance))
     pairs = zip((slope, intercept), half.tolist())
     return Line(*(Estimate(value, value - width, value + width, y.size) for value, width in pairs))

@@ -183,7 +183,7 @@ def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None
 
 
 def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     full = max(pixels.shape[:2])
     if full <= MAX_SIDE:

@@ -86,7 +86,7 @@ def write_slide(
 
 def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
     """Write the image, where there is one, and the maps that lie on it."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
     if drawn.backdrop is not None:

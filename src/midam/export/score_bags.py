@@ -390,7 +390,7 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
         found = found.resolve_neg()
         return found[0] if found.ndim == 3 and len(found) == 1 else found  # [1, n, D]
     if path.suffix == ".npy":
-        import numpy as np  # noqa: PLC0415 - for this format alone
+        import numpy as np  # for this format alone
 
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         array = array[0] if array.ndim == 3 and len(array) == 1 else array
@@ -404,7 +404,7 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
 def _read_h5(path: Path, *, chunk_size: int, names: Sequence[str] | None) -> Iterator[Tensor]:
     """Parts of the dataset `features` or `feats`, as CLAM, TRIDENT and STAMP write it; needs h5py."""
     try:
-        import h5py  # noqa: PLC0415 - for this format alone
+        import h5py  # for this format alone
     except ImportError:
         raise ValueError(f"Expected the package h5py to read {path}, got none; pip install h5py.") from None
     with h5py.File(path, "r") as file:

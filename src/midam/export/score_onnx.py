@@ -52,7 +52,7 @@ class Model:
         providers: tuple[str, ...] = ("CPUExecutionProvider",),
         config: dict[str, Any] | None = None,
     ) -> None:
-        import onnxruntime  # noqa: PLC0415 - so that the file can be imported without
+        import onnxruntime  # so that the file can be imported without
 
         at = Path(__file__).parent if folder is None else Path(folder)
         at = at if (at / "chunk.onnx").exists() else at / "onnx"

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
 
 from midam.data.bags import Bags
 from midam.data.covariates import missing_of
@@ -90,7 +90,7 @@ def _single_features(bags: Bags) -> list[Single]:
     for statistic, columns in zip(statistics, table):
         for low in range(0, width, _AT_A_TIME):
             block = columns[:, low : low + _AT_A_TIME]
-            ranks = rankdata(block, axis=0)
+            ranks = scipy.stats.rankdata(block, axis=0)
             for label in labels:
                 areas = _areas(label, block, ranks, tests=len(statistics) * width * len(labels))
                 for at in np.flatnonzero(areas > MOST).tolist():
@@ -124,7 +124,7 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
         for label in _labels(bags.subset(known)) if known.any() else ():
             own = column[known]
             values = (own if own.dtype.kind == "f" else _encoded(own, label.values))[:, None]
-            area = max(area, float(_areas(label, values, rankdata(values, axis=0), tests=len(labels))[0]))
+            area = max(area, float(_areas(label, values, scipy.stats.rankdata(values, axis=0), tests=len(labels))[0]))
         if area > MOST:
             yield Single(name, area, "value")
 
@@ -162,7 +162,7 @@ def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Nu
     known = ~np.isnan(label.values)
     y = label.values[known] == 1
     if not known.all():
-        ranks = rankdata(columns[known], axis=0)
+        ranks = scipy.stats.rankdata(columns[known], axis=0)
     positives, negatives = int(y.sum()), int((~y).sum())
     if not positives or not negatives:
         return np.zeros(columns.shape[1])
@@ -192,6 +192,6 @@ def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
 def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:
     """Areas above one half, whichever way they rank; 0 where so many tests would reach them by chance."""
     turned = np.maximum(areas, 1 - areas)
-    by_chance = 2 * norm.sf((turned - 0.5) / spread) * tests
+    by_chance = 2 * scipy.stats.norm.sf((turned - 0.5) / spread) * tests
     found: Numbers = np.where(by_chance < _CHANCE, turned, 0.0)
     return found

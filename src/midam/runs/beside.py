@@ -26,7 +26,6 @@ from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
 from midam.settings.model import are_pixels
 from midam.targets import Target, target_of
-from midam.train.lockstep import Trial
 
 COMPARED = ("test", "val")  # splits to compare on, the first that has a figure of merit
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
@@ -76,6 +75,8 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
     train, tested = (np.flatnonzero(splits == own) for own in ("train", part))
     try:
+        from midam.train.lockstep import Trial
+
         found = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
         entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], found)}
     except Exception as error:  # a package of others raises what it likes

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from midam.data.covariate_codes import CovariateCoder
 from midam.nn.ensemble import BagEnsemble, scorers_of
@@ -84,6 +83,8 @@ def scores_alone(target: Target, x: Scores, values: NDArray[Any], scored: Scores
         return np.stack(of, axis=1)
     if target.name == "survival":
         return scored @ cox_weights(x, *values.T)
+    from sklearn.linear_model import Ridge
+
     found: Scores = Ridge().fit(x, values[:, 0]).predict(scored)
     return found
 
@@ -115,5 +116,7 @@ def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0)
 
 
 def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
+    from sklearn.linear_model import LogisticRegression
+
     found: Scores = LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from midam._version import __version__
 from midam.errors import (
@@ -18,9 +18,8 @@ from midam.errors import (
     RankLostError,
     RunStoppedError,
 )
-from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.ranks import Processes, Ranks
+from midam.processes import Processes
 from midam.runs.data import (
     SplitBags,
     describe_origin,
@@ -31,22 +30,20 @@ from midam.runs.data import (
     warn_of_leaks,
     write_left_out,
 )
-from midam.runs.fit_at_once import OnCandidate, fit_at_once, refit_at_once
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
-from midam.runs.loggers import Tracking, make_loggers
 from midam.runs.method import choose_method
-from midam.runs.report import write_run_report
-from midam.runs.results import write_metrics, write_results
-from midam.runs.room import require_run_room
 from midam.runs.spent import NOTHING, Spent, tell_waiting
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
-from midam.train.checkpoint import BestContent, TrainerContent, fitting, load_checkpoint, save_checkpoint
-from midam.train.members import with_objective
-from midam.train.trainer import Trainer, make_fabric
 
-OnEpoch = Callable[[dict[str, Any], Trainer], None]
+if TYPE_CHECKING:
+    from midam.ranks import Ranks
+    from midam.runs.fit_at_once import OnCandidate
+    from midam.runs.loggers import Tracking
+    from midam.train.trainer import Trainer
+
+OnEpoch = Callable[[dict[str, Any], "Trainer"], None]
 OnBags = Callable[[Sequence[int]], None]
 OnStage = Callable[[str, int], None]
 _ALONE = Processes()
@@ -64,7 +61,7 @@ def fit_run(
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
-    on_candidate: OnCandidate | None = None,
+    on_candidate: "OnCandidate | None" = None,
 ) -> dict[str, Any]:
     """Train a new run; returns its summary, as in summary.json.
 
@@ -119,6 +116,8 @@ def fit_run(
         if baseline is not None:
             calls: dict[str, Any] = {"on_start": on_start, "on_stage": on_stage, "on_bags": on_bags}
             calls |= {"budget": budget, "on_candidate": on_candidate}
+            from midam.runs.fit_at_once import fit_at_once
+
             try:
                 return fit_at_once(data, baseline, settings, folder, **calls)
             except KeyboardInterrupt:
@@ -152,7 +151,7 @@ def resume_run(
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
-    on_candidate: OnCandidate | None = None,
+    on_candidate: "OnCandidate | None" = None,
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was; returns the summary.
 
@@ -175,8 +174,12 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data are not the run's.
     """
+    from midam.train.checkpoint import TrainerContent, fitting, load_checkpoint
+
     settings, recorded, method = read_run_config(folder)
     if method is not None:
+        from midam.runs.fit_at_once import refit_at_once
+
         how: dict[str, Any] = {"on_stage": on_stage, "on_bags": on_bags, "on_candidate": on_candidate}
         return refit_at_once(data, method, settings, folder, recorded=recorded, **how)
     data = data or recorded
@@ -218,11 +221,11 @@ class _Training:
     data: str
     folder: RunFolder
     parts: SplitBags
-    trainer: Trainer
+    trainer: "Trainer"
     origin: dict[str, Any]
     notes: list[str]
     chosen: str | None  # a line on the counts that were chosen, now or when the run was new
-    ranks: Ranks | None  # where several processes train
+    ranks: "Ranks | None"  # where several processes train
 
     @classmethod
     def of(cls, data: str, settings: Settings, folder: RunFolder, processes: Processes) -> Self:
@@ -232,11 +235,17 @@ class _Training:
             origin = describe_origin(parts)
             warn_of_leaks(parts.bags, parts.splits == "train")
         notes += left_out_notes(parts.bags, folder.left_out.name)
+        # Slow to import: what is wrong with the data has been told by now.
+        from midam.ranks import start
+        from midam.runs.loggers import make_loggers
+        from midam.train.members import with_objective
+        from midam.train.trainer import Trainer, make_fabric
+
         settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         loggers = None if processes.rank else make_loggers(settings, root=folder.root, title=folder.root.name)
         fabric = make_fabric(settings, loggers=loggers, processes=processes)
-        ranks = processes.start(fabric)
+        ranks = start(processes, fabric)
         try:
             trainer = Trainer(settings, parts.part("train"), val, fabric=fabric, ranks=ranks)
         except BaseException:
@@ -270,6 +279,8 @@ class _Training:
     def require_room(self) -> None:
         """Refuse a disk that cannot hold what is still to be written."""
         if self.leads:
+            from midam.runs.room import require_run_room
+
             require_run_room(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
     def run(
@@ -285,6 +296,8 @@ class _Training:
 
         `opened` is when the reading of the data began, `before` what earlier sessions have taken.
         """
+        from midam.runs.loggers import Tracking
+
         with Tracking(self.trainer.fabric) as tracking:
             tracking.start(self.trainer.config)
             how: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags, "before": before}
@@ -295,13 +308,15 @@ class _Training:
     def _run(
         self,
         opened: float,
-        tracking: Tracking,
+        tracking: "Tracking",
         *,
         on_epoch: OnEpoch | None,
         on_stage: OnStage | None,
         on_bags: OnBags | None,
         before: Spent,
     ) -> dict[str, Any]:
+        from midam.train.checkpoint import save_checkpoint
+
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
         spent, slow = before, False
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
@@ -345,6 +360,8 @@ class _Training:
         """Write all that a resume needs."""
         if not self.leads:
             return
+        from midam.train.checkpoint import save_checkpoint
+
         trainer = self.trainer
         content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
         save_checkpoint(self.folder.last, {**content, **self.origin, **spent._asdict()})
@@ -352,6 +369,8 @@ class _Training:
     def write_metrics(self) -> None:
         """Write the row of each epoch."""
         if self.leads:
+            from midam.runs.results import write_metrics
+
             write_metrics(self.folder, self.trainer.history)
 
     def finish(
@@ -362,6 +381,11 @@ class _Training:
         `took` are the seconds of what came before, to which those of the evaluation are added; `waited` is the part of
         the training in which it waited for instances.
         """
+        from midam.evaluate.predict import predict
+        from midam.runs.report import write_run_report
+        from midam.runs.results import write_results
+        from midam.train.checkpoint import BestContent, fitting, load_checkpoint
+
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         selected = "best" if config.training.select == "best" and self.trainer.best_epoch is not None else "last"
         started = time.monotonic()

@@ -10,7 +10,6 @@ from midam.data.bags import Bags
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.ranking import auroc
-from midam.report.figures import plot_roc
 from midam.runs.beside import COMPARED, Beside, train_beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
@@ -99,6 +98,8 @@ class BinaryJudge:
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:
         """Draw the ROC curve, and that of the baseline."""
+        from midam.report.figures import plot_roc
+
         drawn = next((name for name in COMPARED if summary.get(name, {}).get("auroc") is not None), None)
         if drawn is None:
             return

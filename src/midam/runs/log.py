@@ -1,17 +1,18 @@
 """log.txt of a run: what the console said, each line with its time."""
 
 import os
+import platform
 import traceback
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any, Self
 
 from midam._version import __version__
 from midam.errors import MidamError, Note, RunStoppedError
 from midam.plain_files import open_own
 from midam.runs.folder import RunFolder
-from midam.runs.results import environment
 
 
 class RunLog:
@@ -50,7 +51,7 @@ class RunLog:
         self._waiting = []
 
     def __enter__(self) -> Self:
-        versions = ", ".join(f"{name} {version}" for name, version in environment().items())
+        versions = ", ".join(f"{name} {number}" for name, number in environment().items())
         typed = f"{self._command}\n" if self._command else ""
         self.add(f"midam {__version__}: {self._folder.root}\n{typed}{versions}, {os.cpu_count()} cores")
         self._catch = warnings.catch_warnings()
@@ -72,3 +73,9 @@ class RunLog:
             self.add(f"error: {self._said(error)}")
         elif error is not None:
             self.add("".join(traceback.format_exception(error)))
+
+
+def environment() -> dict[str, str]:
+    """Versions that a result can depend on."""
+    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}

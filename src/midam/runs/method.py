@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from midam.errors import ConfigError, nearest
-from midam.nn.ensemble import BagEnsemble
 from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
 from midam.settings.model import AUTO
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from midam.nn.ensemble import BagEnsemble
 
 _OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
@@ -80,13 +82,15 @@ def make_baseline(name: str) -> Any:
 def empty_model(
     name: str,
     instance_shape: tuple[int, ...],
-    weights: Mapping[str, Tensor],
+    weights: "Mapping[str, Tensor]",
     parts: Sequence[Mapping[str, Any]] | None = None,
-) -> BagEnsemble:
+) -> "BagEnsemble":
     """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it.
 
     `parts` are those of a model that was chosen, as its file has them.
     """
+    from midam.nn.ensemble import BagEnsemble
+
     baseline = make_baseline(name)
     if baseline.chooses:
         found: BagEnsemble = baseline.model(instance_shape, weights, parts or [])

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.outcomes.classes import one_against_rest
-from midam.report.outcome_figures import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
 from midam.runs.beside import COMPARED, Beside, train_beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
@@ -106,6 +105,8 @@ class OutcomeJudge:
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:  # noqa: ARG002
         """Draw how well the scores follow the labels: ROC curves of classes, grades, numbers, or survival by risk."""
+        from midam.report.outcome_figures import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
+
         merit = self._target.metric
         part = next((name for name in COMPARED if summary.get(name, {}).get(merit) is not None), None)
         if part is None:

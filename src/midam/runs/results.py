@@ -1,9 +1,7 @@
 """What a finished run leaves behind: model, predictions, summary, figures."""
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
 
@@ -15,13 +13,13 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.beside import data_options
-from midam.report.figures import plot_curves
 from midam.report.words import merit_of
 from midam.runs.beside import Beside, write_scores
 from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
 from midam.runs.judge import judge_of
+from midam.runs.log import environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import save_checkpoint
@@ -86,6 +84,8 @@ def write_results(
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
+        from midam.report.figures import plot_curves
+
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         by_weights = _by_weights(trainer)
         by_weights[selected] |= judge.merits(scores)
@@ -182,9 +182,3 @@ def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
         return {}
     counts = dict(zip(("num_positive", "num_negative", "num_instances"), config.training.batch))
     return {"chosen": {**counts, "note": line}}
-
-
-def environment() -> dict[str, str]:
-    """Versions that a result can depend on."""
-    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}

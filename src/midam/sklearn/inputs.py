@@ -149,7 +149,7 @@ def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | N
 
 def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
     """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     parts, first = [], None
     for number, frame in enumerate(frames):

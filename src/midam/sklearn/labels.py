@@ -197,7 +197,7 @@ def _own_classes(bags: Bags, estimator: object) -> Any:
         outcome = _own_outcome(bags, estimator, "multiclass", "multilabel")
         if outcome.target == "multiclass":
             return np.array(outcome.names)[outcome.values[:, 0].astype(np.int64)]
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         return pd.DataFrame(outcome.values, columns=list(outcome.names))
     if bags.labels is None:

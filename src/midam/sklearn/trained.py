@@ -169,7 +169,7 @@ class TrainedEstimator(BagEstimator):
         ]
 
     def _explain(self, bags: Bags, columns: list[int | None], *, faithful: bool) -> "list[Explanation]":
-        from midam.explain.explanation import explain_bag  # noqa: PLC0415
+        from midam.explain.explanation import explain_bag
 
         how: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
         return [explain_bag(self.model_, bags, i, column=column, **how) for i, column in enumerate(columns)]

@@ -33,7 +33,7 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         rows = self._rows(self._match_features(X))
         if not is_frame(X) or X.index.nlevels == 1:
             return rows
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
 

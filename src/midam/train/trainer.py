@@ -5,11 +5,10 @@ import time
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -20,7 +19,8 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
-from midam.ranks import Processes, Ranks
+from midam.processes import Processes
+from midam.ranks import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.average import WeightAverage
@@ -31,6 +31,9 @@ from midam.train.standardize import fit_standardizers
 from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
 from midam.train.training_scorer import refuse_half_volumes
 from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class Trainer:
@@ -83,7 +86,7 @@ class Trainer:
         train: Bags,
         val: Bags | None = None,
         *,
-        fabric: Fabric | None = None,
+        fabric: "Fabric | None" = None,
         start: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
@@ -269,8 +272,10 @@ class Trainer:
         return max(scored)[1] - scored[-1][1] if scored else 0
 
 
-def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> Fabric:
+def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
     """One device, as the settings say, or one for each process; `ConfigError` if there is no such device here."""
+    from lightning_fabric import Fabric
+
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")

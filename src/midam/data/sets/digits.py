@@ -77,7 +77,7 @@ DRAWN: dict[str, Callable[[], Bags]] = {
 
 def _source() -> tuple[NDArray[np.float32], Rows]:
     """Images [1797, 64] in [0, 1], and which digit each shows."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.datasets import load_digits
 
     digits = load_digits()
     return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64)

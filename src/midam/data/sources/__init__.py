@@ -171,7 +171,7 @@ def read_bags(
 
 
 def _unknown(request: Request) -> DataNotFoundError:
-    from midam.data.sets import catalog  # noqa: PLC0415
+    from midam.data.sets import catalog
 
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()

@@ -170,7 +170,7 @@ class _Table:
 
     def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
         """Bring the values of columns of names into their form, and those of the `others` that are texts."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
         texts += [name for name in others if self.frame[name].dtype == object]
@@ -179,7 +179,7 @@ class _Table:
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
@@ -212,7 +212,7 @@ class _Table:
 
     def _labels(self, column: str, request: Request, faults: Faults) -> Coded | None:
         """Labels 0 and 1 of one column."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         values = self.frame[column]
         if values.isna().any():
@@ -268,7 +268,7 @@ class _Table:
 
     def numbers(self, columns: list[str], *, missing: bool = False) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         sound, wrong = [], {}
         for column in columns:

@@ -99,7 +99,7 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
 
     Where labels are not asked for, all files are kept, and what some of them do not say is not looked at.
     """
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in said]
     where = str(request.source)

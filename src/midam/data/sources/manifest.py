@@ -40,7 +40,7 @@ class ManifestReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the manifest, and look into each file."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         path, where, bag = request.path, str(request.path), request.bag_column
         frame = read_names(path, request, raw="path")

@@ -68,7 +68,7 @@ def _quoted(name: str) -> str:
 
 def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Values of a column as names; those that are missing stay so."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     codes, found = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
     names = np.array([*map(name_of, found), np.nan], dtype=object)

@@ -44,7 +44,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     without a name, or of one name, are refused. A number with a decimal comma is read where the separator is another,
     with a note.
     """
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     refuse_empty(path)
     require_fits(path)
@@ -92,7 +92,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     So is a word such as NA, unless a request names it as a class of its labels. The index counts the rows of the file
     from 0. The column `raw` keeps its form, but for blanks around it.
     """
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     path = on_disk(path)
     if not path.is_file():
@@ -227,7 +227,7 @@ def _read_excel(
     request: Request | None = None,
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     need("openpyxl", "Excel", path, extra="excel")
     require_fits(path)
@@ -303,7 +303,7 @@ def _refuse_repeated(names: Sequence[str], path: Path) -> None:
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
     """Columns whose values all are numbers, some with a decimal comma, as numbers."""
-    import pandas as pd  # noqa: PLC0415
+    import pandas as pd
 
     found = []
     for name in frame.columns.difference(list(texts), sort=False):

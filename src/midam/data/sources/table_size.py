@@ -39,7 +39,7 @@ def _check_parquet(path: Path) -> None:
 
 def _check_text(path: Path, *, packed: bool) -> None:
     """Count what a text unpacks to, unless it would fit in the worst case."""
-    from midam.data.sources.table_files import open_bytes, separator_of  # noqa: PLC0415 - they check each other
+    from midam.data.sources.table_files import open_bytes, separator_of  # they check each other
 
     if fits(path.stat().st_size * (_MOST_PACKED if packed else 1) * _MOST_OF_BYTE):
         return

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
-from scipy.stats import norm, rankdata
 
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
@@ -56,11 +55,11 @@ def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
     y, s = check_table(labels, scores)
     known = np.isfinite(y)
     if known.all():
-        ranks = rankdata(s, axis=0)
+        ranks = scipy.stats.rankdata(s, axis=0)
     else:
         ranks = np.zeros_like(s)
         for column, own in enumerate(known.T):
-            ranks[own, column] = rankdata(s[own, column])
+            ranks[own, column] = scipy.stats.rankdata(s[own, column])
     positives, negatives = (y == 1).sum(axis=0), (y == 0).sum(axis=0)
     wins = np.where(y == 1, ranks, 0.0).sum(axis=0) - positives * (positives + 1) / 2
     pairs = positives * negatives
@@ -118,8 +117,8 @@ def macro_auroc_interval(
     low, high = max(center - combined[0], 0.0), min(center + combined[1], 1.0)
     if variance < _NOTHING or center in (0.0, 1.0):
         return Interval(low, high, "columns")
-    half = float(norm.ppf((1 + level) / 2)) * np.sqrt(variance) / (center * (1 - center))
-    below, above = (float(expit(logit(center) + side * half)) for side in (-1, 1))
+    half = float(scipy.stats.norm.ppf((1 + level) / 2)) * np.sqrt(variance) / (center * (1 - center))
+    below, above = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
     method = "cluster-delong" if grouped else "logit-delong"
     if min(fewest) >= FEW_UNITS:
         return Interval(below, above, method)

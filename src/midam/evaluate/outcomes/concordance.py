@@ -5,10 +5,8 @@ which pairs are comparable.
 """
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import norm
 
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval
@@ -180,12 +178,12 @@ def concordance_interval(
     effect = most
     if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(scipy.stats.norm.ppf((1 + level) / 2))
     score = _score_bounds(center, *pairs.spread, effect=effect, z=z)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
     half = z * np.sqrt(variance) / (center * (1 - center))
-    low, high = (float(expit(logit(center) + side * half)) for side in (-1, 1))
+    low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
     method = "cluster-jackknife" if grouped else "logit-jackknife"
     if fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE:
         return Interval(low, high, method)
@@ -231,6 +229,10 @@ def _score_bounds(area: float, alone: float, shared: float, *, effect: float, z:
 
     def lower(center: float) -> float:
         # x = 1 solves the equation too when the center is 1; the bound is the other root.
-        return float(brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14)) if center > 0 else 0.0
+        return (
+            float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
+            if center > 0
+            else 0.0
+        )
 
     return lower(area), 1.0 - lower(1.0 - area)

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, softmax
-from sklearn.isotonic import IsotonicRegression
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
@@ -82,13 +80,13 @@ class TemperatureCalibrator(OnLogit):
 
         def loss(theta: Scores) -> tuple[float, Scores]:
             logits = theta[0] * x + theta[1:]
-            error = softmax(logits, axis=1) - targets
-            value = -(targets * log_softmax(logits, axis=1)).sum() / len(y)
+            error = scipy.special.softmax(logits, axis=1) - targets
+            value = -(targets * scipy.special.log_softmax(logits, axis=1)).sum() / len(y)
             return float(value), np.append((error * x).sum(), error.sum(axis=0)) / len(y)
 
         bounds = [(0.0, None), *[(None, None)] * count]
         how: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}}
-        found = minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **how)
+        found = scipy.optimize.minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **how)
         self.slope_, self.offsets_ = float(found.x[0]), found.x[1:] - found.x[1:].mean()
         if self.slope_ <= 1e-6:
             self.slope_ = 0.0
@@ -99,7 +97,7 @@ class TemperatureCalibrator(OnLogit):
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, C] of scores [N, C]; rows add up to 1, and a bag is called the class of the largest."""
-        found: Scores = softmax(self.logits(scores), axis=1)
+        found: Scores = scipy.special.softmax(self.logits(scores), axis=1)
         return found
 
     def logits(self, scores: ArrayLike) -> Scores:
@@ -163,7 +161,7 @@ class LabelCalibrator:
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, L] of scores [N, L]; NaN of a label that has none."""
-        found: Scores = expit(self.logits(scores))
+        found: Scores = scipy.special.expit(self.logits(scores))
         return found
 
     def logits(self, scores: ArrayLike) -> Scores:
@@ -215,6 +213,8 @@ class NumberScale:
 
     def fit(self, scores: ArrayLike, numbers: ArrayLike) -> Self:
         """Fit on the scores [N] and numbers [N] of validation bags; a `BagDataError` for values that cannot be used."""
+        from sklearn.isotonic import IsotonicRegression
+
         y = check_numbers(numbers)
         fitted = IsotonicRegression().fit(check_scores(scores, y.size), y)
         self.scores_, self.numbers_ = fitted.X_thresholds_, fitted.y_thresholds_

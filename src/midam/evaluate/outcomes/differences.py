@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm, t
 
 from midam.errors import OneClassError
 from midam.evaluate.intervals import Interval
@@ -57,7 +57,7 @@ def paired_concordance(
     def intervals() -> list[Interval]:
         return [concordance_interval(pairs, own, groups=groups, level=level) for own in (scores_a, scores_b)]
 
-    law = t(fewest - 1) if grouped and fewest > 1 else norm()
+    law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
     return _difference(values, moves, factor, intervals, law=law, level=level)
 
 
@@ -88,7 +88,7 @@ def paired_macro_auroc(
         found = (macro_auroc_interval(y, own, groups=groups, level=level) for own in (a, b))
         return [own for own in found if own is not None]
 
-    law = t(units.max()) if grouped else norm()
+    law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
     return _difference(values, first - second, 1.0, intervals, law=law, level=level)
 
 

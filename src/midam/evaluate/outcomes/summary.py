@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import kendalltau, spearmanr
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.metrics import FEW_BAGS, auprc
@@ -251,7 +251,7 @@ def _calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLi
 def _of_grades(
     label: Scores, scores: Scores, decision: Decision | None, *, count: int, groups: ArrayLike | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"kendall_tau": _correlation(kendalltau, label[:, 0], scores)}
+    found: dict[str, Any] = {"kendall_tau": _correlation(scipy.stats.kendalltau, label[:, 0], scores)}
     if decision is not None:
         grades, called = label[:, 0], decision.predict(scores)
         found["quadratic_kappa"] = quadratic_kappa(grades, called, count)
@@ -262,8 +262,8 @@ def _of_grades(
 def _of_numbers(label: Scores, scores: Scores, decision: Decision | None) -> dict[str, Any]:
     numbers = label[:, 0]
     found = {
-        "kendall_tau": _correlation(kendalltau, numbers, scores),
-        "spearman": _correlation(spearmanr, numbers, scores),
+        "kendall_tau": _correlation(scipy.stats.kendalltau, numbers, scores),
+        "spearman": _correlation(scipy.stats.spearmanr, numbers, scores),
     }
     if decision is not None:
         found["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())

@@ -6,8 +6,8 @@ Bags that are censored at the time of an event were at risk of it.
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2, norm
 
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.outcomes.pairs import check_numbers, check_times
@@ -69,7 +69,7 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> S
     with np.errstate(divide="ignore", invalid="ignore"):
         survival = np.cumprod(1.0 - events / at_risk, dtype=np.float64)
         greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
-        half = float(norm.ppf((1 + level) / 2)) * np.sqrt(greenwood) / np.log(survival)
+        half = float(scipy.stats.norm.ppf((1 + level) / 2)) * np.sqrt(greenwood) / np.log(survival)
         low, high = survival ** np.exp(-half), survival ** np.exp(half)
     low, high = (np.where(survival == 1, 1.0, bound) for bound in (low, high))
     ended = int((survival > 0).sum())
@@ -132,7 +132,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
     rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
     if rank == 0:
         return None
-    return float(chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank))
+    return float(scipy.stats.chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank))
 
 
 def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 from sklearn.metrics import roc_curve
 
 from midam.evaluate.bands import Bands
@@ -187,7 +187,11 @@ def _reliability(study: Study, p: NDArray[np.float64], line: Line | None) -> Htm
     if line is not None:
         x = np.linspace(max(0.001, float(p.min())), min(0.999, float(p.max())), 101)
         chart.line(
-            x, expit(line.slope.value * logit(x) + line.intercept.value), color=2, dash=1, name="Recalibration line"
+            x,
+            scipy.special.expit(line.slope.value * scipy.special.logit(x) + line.intercept.value),
+            color=2,
+            dash=1,
+            name="Recalibration line",
         )
     edges = np.linspace(0, 1, 26)
     for label, color, name in ((1, 1, "Positive bags"), (0, 4, "Negative bags")):

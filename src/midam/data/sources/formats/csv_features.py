@@ -21,7 +21,7 @@ class CsvReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Read a file."""
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
         with sound_text("a CSV with a row for each instance", path):
             words = first_line(path)

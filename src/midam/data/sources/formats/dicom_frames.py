@@ -167,9 +167,9 @@ def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
 
 def _decoded(frame: Frame) -> NDArray[Any]:
     """Pixels of all frames of a file [F, H, W], or [F, H, W, 3] in RGB."""
-    from pydicom.pixels.decoders.base import get_decoder  # noqa: PLC0415
-    from pydicom.pixels.processing import apply_color_lut  # noqa: PLC0415
-    from pydicom.pixels.utils import pixel_array  # noqa: PLC0415
+    from pydicom.pixels.decoders.base import get_decoder
+    from pydicom.pixels.processing import apply_color_lut
+    from pydicom.pixels.utils import pixel_array
 
     file, path = frame.file, frame.path
     with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
@@ -187,7 +187,7 @@ def _decoded(frame: Frame) -> NDArray[Any]:
 
 
 def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
-    from pydicom.pixels.processing import apply_modality_lut  # noqa: PLC0415
+    from pydicom.pixels.processing import apply_modality_lut
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)

@@ -87,7 +87,7 @@ class Patches:
 
 def read_pixels(path: Path) -> NDArray[Any]:
     """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
-    from PIL import Image, ImageOps  # noqa: PLC0415
+    from PIL import Image, ImageOps
 
     with _open(path) as opened, sound("a whole image", path):
         if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:

@@ -21,7 +21,7 @@ _CACHE = 256 * 2**20  # bytes of decoded tiles, of all slides together
 
 def is_pyramid(path: Path) -> bool:
     """Whether a TIFF has several levels, or is too large to be read as one image."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         return True
@@ -79,6 +79,6 @@ def open_pyramid(path: Path) -> Pyramid:
 
 @functools.cache
 def _tile_cache() -> Any:
-    import openslide  # noqa: PLC0415
+    import openslide
 
     return openslide.OpenSlideCache(_CACHE)

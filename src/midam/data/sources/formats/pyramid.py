@@ -35,7 +35,7 @@ class Pyramid:
 
     def thumbnail(self, size: int) -> NDArray[np.uint8]:
         """Show the whole slide [h, w, 3], the longer side at most `size` pixels, block by block to spare memory."""
-        from PIL import Image  # noqa: PLC0415
+        from PIL import Image
 
         least = min(size, max(self.sizes[0]))
         level = max(number for number, sides in enumerate(self.sizes) if max(sides) >= least)

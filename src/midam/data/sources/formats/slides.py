@@ -85,7 +85,7 @@ class TiffReader(ImageReader):
 
 def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:
     """Patches `side` pixels of level 0 wide, given as `size` pixels; each is read when it is asked for."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     level = max(number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT))
     taken = max(1, round(side / slide.factors[level]))

@@ -3,12 +3,10 @@
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, Column, OpenFile, pick_features, sound, squeezed
 from midam.data.sources.imageoptions import ImageOptions, Places
@@ -16,9 +14,12 @@ from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 from midam.reading import check_archive
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _PLAIN = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64),
+    *("float16", "bfloat16", "float32", "float64", "bool"),
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
 )
 
 
@@ -30,6 +31,8 @@ class TensorReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file."""
+        import torch
+
         mapped = zipfile.is_zipfile(path)
         with sound("a whole .pt file", path, advice="write the file again"):
             try:
@@ -43,8 +46,10 @@ class TensorReader(FileReader):
         features, coords = pick_features(tensors, path), tensors.get(COORDS)
         parts = [features] if coords is None else [features, coords]
         for tensor in parts:
-            if not isinstance(tensor, Tensor) or not _is_plain(tensor):
-                kind = f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
+                kind = (
+                    f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+                )
                 raise BagDataError(
                     f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
                     "one tensor of float32."
@@ -66,20 +71,27 @@ class TensorReader(FileReader):
 class _BFloat16:
     """Rows of a tensor of bfloat16, which NumPy lacks, as float32."""
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: "Tensor") -> None:
         self._tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), np.dtype(np.float32)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         return self._tensor[index].float().numpy()
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def _is_plain(tensor: "Tensor") -> bool:
     """Whether NumPy, or `_BFloat16`, has the same numbers in memory."""
-    strange = tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided or tensor.device.type != "cpu"
-    return not strange and tensor.ndim > 0 and tensor.dtype in _PLAIN
+    strange = (
+        tensor.is_quantized or tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu"
+    )
+    return not strange and tensor.ndim > 0 and _kind(tensor) in _PLAIN
 
 
-def _column(tensor: Tensor) -> Column:
+def _column(tensor: "Tensor") -> Column:
     # A view such as x.conj().imag says in a bit that its numbers are to be negated.
     tensor = squeezed(tensor.detach().resolve_neg())
-    return _BFloat16(tensor) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    return _BFloat16(tensor) if _kind(tensor) == "bfloat16" else tensor.numpy()
+
+
+def _kind(tensor: "Tensor") -> str:
+    """Name of the type of its numbers: float32."""
+    return str(tensor.dtype).removeprefix("torch.")

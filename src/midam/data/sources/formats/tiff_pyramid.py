@@ -42,7 +42,7 @@ def tiff_facts(path: Path) -> TiffFacts:
 def tiff_pyramid(path: Path) -> Pyramid:
     """Open a TIFF by tiles; errors as of `tiff_facts`."""
     file, _ = _opened(path)
-    import zarr  # noqa: PLC0415
+    import zarr
 
     try:
         with whole_slide(path):
@@ -128,7 +128,7 @@ def _micrometers(file: Any) -> float | None:
 
 
 def _of_ome(text: str) -> float | None:
-    import tifffile  # noqa: PLC0415
+    import tifffile
 
     try:
         images = tifffile.xml2dict(text)["OME"]["Image"]

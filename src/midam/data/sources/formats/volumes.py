@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
 from midam.data.sources.imageoptions import ImageOptions, Places, RunOptions
 from midam.errors import BagDataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _DECIMALS = 3  # of a position in mm
 _LARGEST, _SMALLEST = 1e37, 1e-30  # intensities, and their span, with which float32 still computes
@@ -125,7 +127,7 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     Of each slice `slice_index` is its number in the file, and `position_mm` where its center lies on the axis of the
     patient.
     """
-    from nibabel import affines, orientations  # noqa: PLC0415
+    from nibabel import affines, orientations
 
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3]) < 3:
         raise BagDataError(
@@ -315,6 +317,8 @@ class _Whole:
 
 def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Resize [D, H, W] linearly along each axis, averaged where it shrinks; float32."""
+    import torch
+
     x = torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32))
     if shape[1:] != tuple(x.shape[1:]):
         x = _bilinear(x[:, None], shape[1:])[:, 0]
@@ -323,7 +327,9 @@ def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     return x.numpy()
 
 
-def _bilinear(x: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+def _bilinear(x: "Tensor", size: tuple[int, ...]) -> "Tensor":
+    import torch
+
     return torch.nn.functional.interpolate(x, size=list(size), mode="bilinear", antialias=True)
 
 

@@ -1,4 +1,4 @@
-"""The other processes of this machine: started by the one that leads, awaited, and ended with it."""
+"""How many processes train one model, which of them this one is, and how the others of this machine start and end."""
 
 import os
 import socket
@@ -7,13 +7,80 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from datetime import timedelta
+from typing import Any, Self
 
 from midam.errors import ConfigError, RankLostError
 
 LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
+_TASK = "SLURM_PROCID"
 _HERE = "127.0.0.1"
 _LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many processes train one model.
+
+    Attributes
+    ----------
+    devices : int >= 1
+        Processes on this machine: GPUs, or processes of the CPU.
+    num_nodes : int >= 1
+        Machines, with so many processes each.
+    timeout : float > 0
+        Minutes after which a process that says nothing is given up.
+    """
+
+    devices: int = 1
+    num_nodes: int = 1
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"Expected `{name}` of at least 1, got {getattr(self, name)}; set a larger one.")
+        if not self.timeout > 0:
+            raise ConfigError(f"Expected `timeout` above 0 minutes, got {self.timeout:g}; set a larger one.")
+
+    @classmethod
+    def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
+        """As many as are asked for; where nobody says, as many as torchrun has started."""
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
+        return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
+
+    @property
+    def count(self) -> int:
+        """Processes in all."""
+        return self.devices * self.num_nodes
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0, which leads."""
+        if self.count == 1:
+            return 0
+        if LOCAL not in os.environ and self._of_slurm:
+            return int(os.environ[_TASK])
+        node = os.environ.get(NODE, os.environ.get("GROUP_RANK", "0"))
+        return int(node) * self.devices + int(os.environ.get(LOCAL, "0"))
+
+    @property
+    def started_by_others(self) -> bool:
+        """Whether torchrun, SLURM or a process of midam has started this one beside the others."""
+        return LOCAL in os.environ or self._of_slurm
+
+    @property
+    def _of_slurm(self) -> bool:
+        return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
+
+    def strategy(self) -> Any:
+        """What a `lightning_fabric.Fabric` of these processes takes for its strategy."""
+        if self.count == 1:
+            return "auto"
+        from lightning_fabric.strategies.ddp import DDPStrategy  # for several processes alone
+
+        return DDPStrategy(timeout=timedelta(minutes=self.timeout))
 
 
 @dataclass(frozen=True)
@@ -30,7 +97,7 @@ class Others:
     @classmethod
     def start(cls, devices: int, num_nodes: int) -> Self:
         """Start one for each further process of this machine; a `ConfigError` where several do not know each other."""
-        import __main__  # noqa: PLC0415 - of the program that runs
+        import __main__  # of the program that runs
 
         spec = getattr(__main__, "__spec__", None)
         script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
@@ -92,6 +159,11 @@ class Others:
                 child.kill()
                 child.wait()
         self.door.close()
+
+
+def restarted() -> bool:
+    """Whether torchrun has started the processes anew, after one of them had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def report_to_leader(rank: int) -> None:
