@@ -103,7 +103,7 @@ def _single_features(bags: Bags) -> list[Single]:
 def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
     """Whether the sizes of the bags alone rank them as well as a feature that is named."""
     sizes = bags.sizes.astype(np.float64)[:, None]
-    ranks = rankdata(sizes, axis=0)
+    ranks = scipy.stats.rankdata(sizes, axis=0)
     return any(float(_areas(label, sizes, ranks, tests=len(labels))[0]) > MOST - 0.1 for label in labels)
 
 
@@ -117,7 +117,9 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
     for name, column in zip(bags.covariates.names, bags.covariates.columns):
         area, known = 0.0, ~missing_of(column)
         has = known.astype(np.float64)[:, None]
-        gaps = max(float(_areas(label, has, rankdata(has, axis=0), tests=len(labels))[0]) for label in labels)
+        gaps = max(
+            float(_areas(label, has, scipy.stats.rankdata(has, axis=0), tests=len(labels))[0]) for label in labels
+        )
         if gaps > MOST:
             yield Single(name, gaps, "gaps")
             continue
