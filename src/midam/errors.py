@@ -10,8 +10,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from midam.synonyms import plain_key, same_meaning
+from midam.synonyms import is_usual_column, plain_key, same_meaning
 
+_ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
 FOR_THESE = "  for these"  # how a line begins that advises on the lines above it
 
 
@@ -114,6 +115,17 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     return f"known are {listed(names, most=8)}." if names else "there are none."
 
 
+def with_article(noun: str) -> str:
+    """A noun behind a or an.
+
+    Examples
+    --------
+    >>> with_article("event"), with_article("label")
+    ('an event', 'a label')
+    """
+    return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"
+
+
 def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
     """Suggestions for columns that a table lacks, and the columns that it has.
 
@@ -152,8 +164,10 @@ def _near(name: object, names: Sequence[str], *, count: int, columns: bool = Fal
     known = same_meaning(name, names, columns=columns)[:3]
     if known:
         return known
-    plain = {plain_key(own): own for own in names}
-    return [plain[key] for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=0.6)]
+    plain, cutoff = {plain_key(own): own for own in names}, _ALIKE
+    if columns and is_usual_column(name):  # what it means is known, and no other column means it
+        cutoff = _SAME
+    return [plain[key] for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=cutoff)]
 
 
 def _either(names: Sequence[str]) -> str:

@@ -123,6 +123,7 @@ _COLUMNS = (
     "age age_years age_at_diagnosis",
     "sex gender",
 )
+_NAMING = " ".join(_COLUMNS[1:3])  # words for what a column of ids names
 # What no name of ours stands for, and what to do instead.
 _ADVICE = {
     "cv folds n_folds kfold k_fold n_splits cross_validation": "several folds are trained by `midam compare DATA --cv`",
@@ -158,6 +159,8 @@ def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -
     ['lr']
     >>> same_meaning("label", ["channel", "Diagnosis"], columns=True)
     ['Diagnosis']
+    >>> same_meaning("bag", ["age", "customer_id"], columns=True)
+    ['customer_id']
     """
     key, names = plain_key(name), list(known)
     alike = [own for own in names if plain_key(own) == key]
@@ -166,9 +169,20 @@ def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -
     if columns:
         words = [word for group in _COLUMNS if key in (keys := _keys(group)) for word in keys]
         # In the order of the table of words: the most usual one first.
-        return [own for word in dict.fromkeys(words) for own in names if plain_key(own) == word]
+        found = [own for word in dict.fromkeys(words) for own in names if plain_key(own) == word]
+        return found or [own for own in names if key in _keys(_NAMING) and is_id_like(own)]
     ours = [name for table in (_NAMES, _VALUES) for name, words in table.items() if key in _keys(words)]
     return [own for name in dict.fromkeys(map(plain_key, ours)) for own in names if plain_key(own) == name]
+
+
+def is_usual_column(name: object) -> bool:
+    """Whether what a column of this name means is known."""
+    return any(plain_key(name) in _keys(words) for words in _COLUMNS)
+
+
+def is_id_like(name: str) -> bool:
+    """Whether a column is called as one of ids is: id, transaction_id, TransactionID, uuid."""
+    return re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$|^uu?id$", name) is not None
 
 
 def advice_for(name: object) -> str:

@@ -13,13 +13,14 @@ from tests.row_files import row_file
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import RowFile
+from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
 from midam.data.store.plan import WrittenBag, _stamp, plan_digest, written_bags
 from midam.data.store.write import require_free
-from midam.errors import BagDataError, DataNotFoundError, RunStoppedError, StoreError
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal
 
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
@@ -424,3 +425,11 @@ def test_processes_read_one_store_at_once(stored):
     with context.Pool(2) as pool:
         for found in pool.map(_digests, [bags] * 4, chunksize=1):
             assert found == bag_digests(bags)
+
+
+@pytest.mark.parametrize("parameter", ["group_column", "label_column", "bag_by", "positive"])
+def test_what_a_table_of_labels_would_bring_to_a_store_is_said(parameter, tmp_path):
+    bags = Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])
+    store = write_store(bags, tmp_path / "store")
+    with pytest.raises(ConfigError, match=rf"Expected no `{parameter}` .*; leave it out, or bring it .* `labels`\."):
+        read_bags(store, **{parameter: "patient"})

@@ -395,3 +395,22 @@ def test_archives_may_miss_values(tmp_path):
         read_bags(tmp_path / "b.npz")
     assert missing_counts(read_bags(tmp_path / "b.npz", impute=True)).tolist() == [1]
     assert missing_counts(Bags.from_list([[[1]]])).tolist() == [0]
+
+
+def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path):
+    frame = pd.DataFrame({"bag": list("aabbcc"), "label": [0, 0, 1, 1, 0, 0], "x": np.arange(6.0)})
+    frame = frame.assign(
+        plan=list("AABBAA"), channel=list("ABABAB"), patient=list("PPQQRR"), gap=["y", "y", None, None, "n", "n"]
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(BagDataError) as error:
+        read_bags(tmp_path / "t.csv")
+    text = str(error.value)
+    assert "name what is known of a bag beside its instances with `covariates=['plan', 'gap']`" in text
+    assert "for these 2" in text
+    assert "`group_column='patient'`" in text
+    assert "column channel, bag a; 6 such lines: 2, 3, 4, 5, 6, 7); correct it, or leave out" in text
+    frame.groupby("bag").first().reset_index().to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(BagDataError) as error:
+        read_bags(tmp_path / "one.csv")
+    assert "covariates" not in str(error.value)

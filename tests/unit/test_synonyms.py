@@ -203,3 +203,51 @@ def test_all_unknown_names_are_said_at_once(tmp_path, capsys):
         assert {line.strip()[:2] for line in told.splitlines() if "epochs'" in line or "batchsize'" in line} == {"- "}
     with pytest.raises(ConfigError, match=r"'n_epochs'(.|\n)*'batchsize'"):
         Settings(n_epochs=3, batchsize=2)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "explain", "report", "export"])
+@pytest.mark.parametrize("setting", ["bag-by", "seed", "target", "epochs", "slice-size", "val-fraction"])
+def test_a_setting_that_the_run_keeps_is_to_be_left_out(command, setting, capsys):
+    data = [] if command == "export" else ["data"]
+    text = said(capsys, command, "run", *data, f"--{setting}", "3", "--epoch", "4")
+    assert f"Expected no setting that the run keeps, got '{setting}' (in the command line)" in text
+    assert "leave it out" in text
+    assert "leave it out" not in said(capsys, "fit", "table.csv", "--epoch", "4")
+
+
+@pytest.mark.parametrize(
+    ("lost", "columns", "near"),
+    [
+        ("bag", ["age", "customer_id", "amount"], "did you mean 'customer_id'? "),
+        ("bag", ["age", "TransactionID", "uuid"], "did you mean 'TransactionID' or 'uuid'? "),
+        ("bag", ["age", "slide", "customer_id"], "did you mean 'slide'? "),
+        ("bag", ["age", "amount", "paid", "grid"], ""),
+        ("label", ["channel", "customer_id", "age"], ""),
+        ("label", ["labels2", "channel"], "did you mean 'labels2'? "),
+        ("group", ["grape", "household_id"], "did you mean 'household_id'? "),
+        ("site", ["size", "start"], ""),
+        ("amuont", ["amount", "age"], "did you mean 'amount'? "),
+    ],
+)
+def test_a_missing_column_leads_to_one_of_its_meaning_or_to_none(lost, columns, near):
+    assert nearest_columns([lost], columns) == f"{near}The columns are {', '.join(columns)}."
+
+
+@pytest.mark.parametrize("name", ["camelyon", "tcga", "panda"])
+def test_no_set_of_another_kind_is_suggested(name, capsys):
+    text = said(capsys, "data", "fetch", name)
+    assert "did you mean" not in text
+    assert "known are adrenal" in text
+    assert "did you mean 'musk2' or 'musk1'" in said(capsys, "data", "fetch", "musk")
+
+
+@pytest.mark.parametrize("column", ["event", "age", "id", "label", "outcome"])
+def test_messages_write_an_where_it_is_due(column, tmp_path):
+    frame = pd.DataFrame({"bag": list("aabbccdd"), "x": np.arange(8.0), "y": [0, 0, 1, 1] * 2})
+    frame = frame.assign(**{column: [0, 0, 1, 1, None, 0, 1, 1]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for how in ({"label_column": column}, {"group_column": column}):
+        other = {} if "label_column" in how else {"label_column": "y"}
+        with pytest.raises(BagDataError) as error:
+            read_bags(tmp_path / "t.csv", **how, **other)
+        assert f"Expected {'a' if column == 'label' else 'an'} {column} in each row" in str(error.value)

@@ -151,7 +151,8 @@ class Parser(ArgumentParser):
         unknown = re.findall(r"(?:^|\s)--([\w.-]+)", rest) or re.findall(r"does not accept option '([\w.-]+)", message)
         if unknown:
             known = [_hyphens(name) for name in self.known or self.option_names()]
-            refuse_unknown(map(_hyphens, unknown), known, source="the command line")
+            kept = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
+            refuse_unknown(map(_hyphens, unknown), known, source="the command line", kept=kept)
         text = " ".join(message.split()).rstrip(".")
         if fault := _FAULT.search(text):
             self._refuse(fault["name"], fault["value"])

@@ -19,7 +19,7 @@ import pandas as pd
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import Fold
 from midam.data.bags import Bags
-from midam.errors import CheckpointError
+from midam.errors import CheckpointError, with_article
 from midam.files import write_text
 from midam.names import safe_cell
 from midam.targets import target_of
@@ -77,7 +77,7 @@ def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> Trial
     for number, row in enumerate(store.rows, start=1):
         if list(row) != kept or not _is_trial(row, metric, columns):
             store.close()
-            figure = "an AUROC" if metric == "auroc" else f"a {metric}"
+            figure = "an AUROC" if metric == "auroc" else with_article(metric)
             raise CheckpointError(
                 f"Expected a trial with {', '.join(kept)}, where its status is ok {figure} in [0, 1] and as many "
                 f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates, category_of, missing_of, number_of, shown
-from midam.errors import BagDataError
+from midam.errors import BagDataError, with_article
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
                 count += 1
     if new:
         warnings.warn(
-            f"{count} of {len(words)} bags have a {code.name} that no training bag had: "
+            f"{count} of {len(words)} bags have {with_article(code.name)} that no training bag had: "
             f"{shown(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
             stacklevel=5,
         )

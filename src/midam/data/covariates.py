@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.brief import BriefRepr
 from midam.data.covariate_dates import days_of, days_of_times, note_of_packed_dates
 from midam.errors import BagDataError, nearest
 from midam.names import EXACT, is_missing, name_of, note_of_merged
@@ -20,8 +21,8 @@ _FEW = 20  # a column of so many different values may have numbers among its cat
 _SHOWN = 5
 
 
-@dataclass(frozen=True, eq=False)
-class Covariates:
+@dataclass(frozen=True, eq=False, repr=False)
+class Covariates(BriefRepr):
     """Raw columns of N bags, as they were read; they are encoded by what is fitted on training bags.
 
     A column whose values all are numbers is one of numbers, one of dates as 2023-01-31 of days since 1970-01-01, any

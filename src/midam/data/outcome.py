@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.brief import BriefRepr
 from midam.data.validate import usable
 from midam.errors import BagDataError
 from midam.names import name_of
@@ -16,8 +17,8 @@ CODED = ("multiclass", "ordinal")  # targets whose values are positions in the n
 _MOST_SHOWN = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome(BriefRepr):
     """What N bags are ranked by, as numbers.
 
     | target | values | names |

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.brief import BriefRepr
 from midam.errors import ConfigError
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate
@@ -21,8 +22,8 @@ _GRID = np.linspace(0, 1, 101)
 _PERCENT = tuple(number / 100 for number in range(100))
 
 
-@dataclass(frozen=True)
-class Band:
+@dataclass(frozen=True, repr=False)
+class Band(BriefRepr):
     """A curve, and its pointwise 95% band at some places along it.
 
     Attributes

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
+from midam.data.brief import BriefRepr
 from midam.data.on_disk import on_disk
 from midam.errors import require
 from midam.evaluate.covariates import covariates_of, of_bag
@@ -28,8 +29,8 @@ _BAGS_AT_A_TIME = 4096
 _CHUNKS_AT_A_TIME = 16
 
 
-@dataclass(frozen=True)
-class InstanceScores:
+@dataclass(frozen=True, repr=False)
+class InstanceScores(BriefRepr):
     """What the instances of one bag contribute.
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the

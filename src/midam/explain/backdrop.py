@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of
 from midam.data.bags import Bags
+from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, first_names, strip_suffix
 from midam.data.sources.formats.images import ImageReader, read_pixels
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
@@ -22,8 +23,8 @@ MAX_SIDE = 1600
 _SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
 
 
-@dataclass(frozen=True)
-class Backdrop:
+@dataclass(frozen=True, repr=False)
+class Backdrop(BriefRepr):
     """A small copy of an image."""
 
     pixels: NDArray[np.uint8]  # [rows, columns, 3]

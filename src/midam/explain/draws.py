@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.brief import BriefRepr
 from midam.data.digests import bag_digests
 from midam.data.draws import Draw
 from midam.data.score_memory import ScoreMemory
@@ -27,8 +28,8 @@ _REPEATS = 16  # draws of each bag
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class DrawFacts:
+@dataclass(frozen=True, repr=False)
+class DrawFacts(BriefRepr):
     """What is known of the draws of a run.
 
     Attributes

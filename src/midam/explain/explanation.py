@@ -17,6 +17,7 @@ from torch import Tensor
 from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.data.brief import BriefRepr
 from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
 from midam.evaluate.covariates import of_bag
@@ -31,8 +32,8 @@ from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(BriefRepr):
     """What the instances of a bag contribute to its score.
 
     Attributes

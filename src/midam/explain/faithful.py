@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data.brief import BriefRepr
 from midam.functional.logmean import BagStatistic, identity
 from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
@@ -28,8 +29,8 @@ _ROWS_AT_A_TIME = 16384
 _NUMBERS_AT_A_TIME = 2**20  # of wide values
 
 
-@dataclass(frozen=True)
-class Curve:
+@dataclass(frozen=True, repr=False)
+class Curve(BriefRepr):
     """Score of a bag while its instances leave it, or enter it: in the order of their rank, and in random orders.
 
     An area is the mean of a curve over its range (trapezia), in [0, 1].

@@ -236,7 +236,13 @@ def _top(entry: Mapping[str, Any]) -> Html:
         )
         for one in entry["top"]
     )
-    return tag("table", tag("caption", "Top instances"), tag("thead", head), tag("tbody", *rows), class_="top")
+    return tag(
+        "table",
+        tag("caption", "Top instances, numbered from 0 in the order of the bag"),
+        tag("thead", head),
+        tag("tbody", *rows),
+        class_="top",
+    )
 
 
 def _names(one: Mapping[str, Any]) -> list[Cell]:

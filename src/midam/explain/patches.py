@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
+from midam.data.brief import BriefRepr
 from midam.errors import listed
 
 _SPACING_SAMPLE = 20_000
@@ -27,8 +28,8 @@ class SlideFacts:
     corner: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True)
-class Patches:
+@dataclass(frozen=True, repr=False)
+class Patches(BriefRepr):
     """Patches of one slide, in pixels of level 0; in micrometers where nothing says how many are a pixel."""
 
     corners: NDArray[np.float64]  # [k, 2], x and y of the upper left ones

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from midam.errors import ConfigError, UntrustedError
+from midam.errors import ConfigError, UntrustedError, with_article
 from midam.files import write_text
 from midam.reading import parse_json, read_bytes
 from midam.registry import (
@@ -80,7 +80,9 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
     for setting, base in _MADE.items():
         path = foreign.get(setting, values.get(setting))
         if isinstance(path, str) and _is_path(setting, path) and not _makes(path, base, setting=setting):
-            raise ConfigError(f"Expected a {base} as {setting}, got {path!r} (in {source}); name another one.")
+            raise ConfigError(
+                f"Expected {with_article(base)} as {setting}, got {path!r} (in {source}); name another one."
+            )
     if trust:
         remember(values)
     return {name: _granted(name, value) for name, value in values.items()}

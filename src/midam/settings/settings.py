@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Self
 
@@ -148,18 +148,22 @@ class ResolvedSettings(Settings):
         return self
 
 
-def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS) -> str:
-    """Message for an unknown setting: the known one that is meant, or what to do instead."""
+def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
+    """Message for an unknown setting: the known one that is meant, or what to do instead; `kept` are those of a run."""
     names = list(known)
+    if name in kept:
+        return f"Expected no setting that the run keeps, got {name!r} (in {source}); leave it out."
     advice = "" if same_meaning(name, names) else advice_for(name)
     advice = f"{advice}." if advice else nearest(name, names, count=2)
     return f"Expected a known setting, got {name!r} (in {source}); {advice}"
 
 
-def refuse_unknown(given: Iterable[object], known: Iterable[str], *, source: str = _SETTINGS) -> None:
-    """Refuse settings that are not `known`, all at once, a line each."""
+def refuse_unknown(
+    given: Iterable[object], known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()
+) -> None:
+    """Refuse settings that are not `known`, all at once, a line each; `kept` are those that a run knows itself."""
     names, given = list(known), list(dict.fromkeys(given))
-    faults = [unknown_setting(name, names, source=source) for name in given if name not in names]
+    faults = [unknown_setting(name, names, source=source, kept=kept) for name in given if name not in names]
     if faults:
         head = f"Expected known settings, got {len(faults)} that are unknown (in {source}); correct them:"
         raise ConfigError(fault_list(head, faults), faults)

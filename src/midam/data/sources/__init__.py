@@ -16,7 +16,7 @@ from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unuse
 from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
 from midam.data.sources.split_table import read_splits
 from midam.data.validate import ClassName, warn_of_alike_names
-from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest, with_article
 from midam.registry import typed
 
 __all__ = ["read_bags"]
@@ -152,8 +152,8 @@ def read_bags(
     """
     if not isinstance(path_or_name, str | Path):
         raise BagDataError(
-            f"Expected a path or a name, got a {type(path_or_name).__name__}; make bags of a DataFrame with "
-            "`Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
+            f"Expected a path or a name, got {with_article(type(path_or_name).__name__)}; make bags of a DataFrame "
+            "with `Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
         )
     asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
     asked |= {"grades": tuple(grades), "covariates": tuple(covariates)}
@@ -188,8 +188,9 @@ def _check_applies(reader: BagReader, request: Request) -> None:
         name, value = parameter.name, getattr(request, parameter.name)
         applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
         if not applies and (strict or name in _GIVEN_HERE):
+            more = ", or bring it in a table with `labels`" if name in reader.with_labels else ""
             raise ConfigError(
-                f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out."
+                f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )
     if strict and "images" not in reader.parameters:
         refuse_unused(request.images, (), what=reader.what, where=str(request.source))

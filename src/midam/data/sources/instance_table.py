@@ -27,7 +27,7 @@ from midam.data.sources.table_files import EXCEL, TEXTS, read_instances, worded_
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
 from midam.data.validate import name_array, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, DataNotFoundError, columns_are, given
+from midam.errors import BagDataError, DataNotFoundError, columns_are, given, with_article
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class _Table:
         values = self.frame[column]
         if values.isna().any():
             advice = gap_advice(request, column, "fill it in")
-            self._add(faults, values.isna(), column, f"a {column} in each row", advice, got="none")
+            self._add(faults, values.isna(), column, f"{with_article(column)} in each row", advice, got="none")
             return None
         of_row, words = pd.factorize(values.astype(str))
         where, counts = self.where, np.bincount(of_row)
@@ -234,7 +234,7 @@ class _Table:
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
         """Group of each bag; gaps are refused."""
         advice = gap_advice(request, column, "fill it in", label=False)
-        self._add(faults, self.frame[column].isna(), column, f"a {column} in each row", advice, got="none")
+        self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
         return self.constant(column, faults)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
@@ -280,8 +280,12 @@ class _Table:
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
         leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
+        several = len(self.codes) > len(np.unique(self.codes))
+        of_bags = [column for column in wrong if several and not is_group_like(column) and self._is_of_bags(column)]
         for column, rows in wrong.items():
             other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
+            if column in of_bags:
+                other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
@@ -296,6 +300,10 @@ class _Table:
                     advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
                 self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
+
+    def _is_of_bags(self, column: str) -> bool:
+        """Whether a column has one value in each bag."""
+        return bool((self.frame[column].groupby(self.codes).nunique(dropna=False) == 1).all())
 
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""

@@ -24,7 +24,7 @@ from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.reader import Request
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note, given, with_article
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ def _labeled(
         gaps = frame[column][frame[name].isna()].tolist()
         if gaps:
             advice = gap_advice(request, name, "fill it in", label=False)
-            told = f"Expected a {name} in each row, got none for {first_names(gaps, limit=10)} (in {where}); {advice}."
+            told = f"Expected {with_article(name)} in each row, got none for {first_names(gaps, limit=10)}"
+            told += f" (in {where}); {advice}."
             faults.add_error(BagDataError(told))
     faults.refuse()
 

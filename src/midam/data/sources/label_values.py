@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from midam.data.outcome import Outcome
 from midam.data.sources.reader import Request
 from midam.data.validate import ClassName
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note, given, with_article
 from midam.names import is_missing, name_of, note_of_merged
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def refuse_gaps(values: Sequence[object], column: str, request: Request, where: 
     if gaps:
         advice = gap_advice(request, column, "fill it in, or leave such bags out")
         raise BagDataError(
-            f"Expected a {column} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
+            f"Expected {with_article(column)} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
             f"{bag_named(ids, gaps[0])}); {advice}."
         )
 

@@ -17,7 +17,7 @@ from midam.data.sources.label_values import Coded, gap_advice, labels_or_none
 from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
 from midam.data.sources.table_files import NAMES, header_of, read_names
-from midam.errors import BagDataError, DataNotFoundError, given
+from midam.errors import BagDataError, DataNotFoundError, given, with_article
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], request: Re
         rows = (frame.index[frame[name].isna()] + 2).tolist()
         if rows:
             faults.add(
-                f"a {name} in each row",
+                f"{with_article(name)} in each row",
                 "none",
                 f"in {where}, line {rows[0]}",
                 rows,

@@ -127,7 +127,12 @@ class Reader(ABC):
 
 
 class BagReader(Reader):
-    """A kind of input: it says what it takes, which parameters of `Request` apply to it, and reads bags."""
+    """A kind of input: it says what it takes, which parameters of `Request` apply to it, and reads bags.
+
+    `with_labels` are parameters that apply where the labels are those of a table.
+    """
+
+    with_labels: ClassVar[tuple[str, ...]] = ()
 
     def takes(self, request: Request) -> bool:
         """Whether the source is of this kind; by its suffix, unless a reader knows better."""

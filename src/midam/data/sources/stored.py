@@ -22,6 +22,7 @@ class StoreReader(BagReader):
 
     what = "a store without `labels`"
     parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target")
+    with_labels: ClassVar[tuple[str, ...]] = (*COLUMNS, *LABELS)
 
     def takes(self, request: Request) -> bool:
         """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""

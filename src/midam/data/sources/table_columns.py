@@ -122,11 +122,6 @@ def is_row_like(name: str) -> bool:
     return _OF_ROW.fullmatch(_letters(name)) is not None
 
 
-def is_id_like(name: str) -> bool:
-    """Whether a column is called as one of ids is: id, transaction_id, TransactionID, uuid."""
-    return re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$|^uu?id$", name) is not None
-
-
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.label_values import Coded
-from midam.data.sources.table_columns import is_group_like, is_id_like, is_row_like
+from midam.data.sources.table_columns import is_group_like, is_row_like
 from midam.errors import Note, given
+from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
     import pandas as pd
