@@ -5,8 +5,9 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 
 import difflib
 import importlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def path_of(value: object, what: str) -> Path:
 
 
 def require(value: object, kind: type, name: str, advice: str) -> None:
-    """Refuse an argument `name` that is not of a kind, with a `ConfigError`.
+    """Refuse an argument `name` that is not of a kind, with a `ConfigError`; a float may be any finite number.
 
     Examples
     --------
@@ -239,12 +240,32 @@ def require(value: object, kind: type, name: str, advice: str) -> None:
     ...
     midam.errors.ConfigError: Expected `in_channels` of the kind int, got NoneType; give the number of channels.
     """
-    if not isinstance(value, Integral if kind is int else kind):
+    wanted = {int: Integral, float: Real}.get(kind, kind)
+    if not isinstance(value, wanted) or (wanted is not kind and isinstance(value, bool)):
         raise ConfigError(f"Expected `{name}` of the kind {kind.__name__}, got {type(value).__name__}; {advice}.")
+    if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
+        raise ConfigError(f"Expected `{name}` as a finite number, got {value}; {advice}.")
 
 
-def require_counts(**counts: object) -> None:
-    """Refuse arguments that are not whole numbers of at least 1, with a `ConfigError`.
+def require_choice(choices: Sequence[object], **values: object) -> None:
+    """Refuse arguments that are none of some choices, with a `ConfigError`.
+
+    Examples
+    --------
+    >>> require_choice(("group", "batch"), norm="layer")
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected `norm` as one of 'group', 'batch', got 'layer'; choose one of them.
+    """
+    for name, value in values.items():
+        # An array compares number by number.
+        if isinstance(value, bool) or not isinstance(value, str | int) or value not in choices:
+            known = ", ".join(map(repr, choices))
+            raise ConfigError(f"Expected `{name}` as one of {known}, got {value!r}; choose one of them.")
+
+
+def require_counts(least: int = 1, /, **counts: object) -> None:
+    """Refuse arguments that are not whole numbers of at least 1, or another `least`, with a `ConfigError`.
 
     Examples
     --------
@@ -254,8 +275,9 @@ def require_counts(**counts: object) -> None:
     midam.errors.ConfigError: Expected `in_features` as a whole number of at least 1, got 2.5; give another.
     """
     for name, value in counts.items():
-        if not isinstance(value, Integral) or value < 1:
-            raise ConfigError(f"Expected `{name}` as a whole number of at least 1, got {value!r}; give another.")
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            got = repr(value) if isinstance(value, Real) else type(value).__name__
+            raise ConfigError(f"Expected `{name}` as a whole number of at least {least}, got {got}; give another.")
 
 
 def install(extra: str) -> str:

@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError, nearest, require
 
 GROUP = "midam.plugins"
 
@@ -88,6 +88,7 @@ class Registry:
 
     def check(self, name: str) -> None:
         """Refuse a name that stands for nothing, and suggest the nearest; only `find` looks into a class path."""
+        require(name, str, self.kind, "name one of midam, or a class path")
         if name not in self.names() and not (self.paths and "." in name):
             raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
 

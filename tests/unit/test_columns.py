@@ -171,7 +171,7 @@ def test_one_column_of_per_class_attention_is_shared_attention():
             lambda: make_pooling(f"{EXTENSIONS}.Softened", 4, columns=3),
             "3 score columns, got 'softened' with 1; .* attention, gated-attention, .*, noisy-and",
         ),
-        (lambda: make_pooling("attention", 4, attention="both"), "'shared' or 'per-class', got 'both'"),
+        (lambda: make_pooling("attention", 4, attention="both"), "'shared', 'per-class', got 'both'"),
         (lambda: RescaledPooling(MeanPooling(4, columns=2)), "one score column, got 'mean' of 2"),
         (lambda: StackedScorer([make_columns("mean")] * 2), "one score column to train at once, got 'mean' of 3"),
         (lambda: BagEnsemble([make_model("mean"), make_columns("mean")]), r"equally many score columns, got \[1, 3\]"),

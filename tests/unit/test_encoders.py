@@ -261,7 +261,7 @@ def test_gradients_reach_every_weight(sides) -> None:
 
 
 def test_an_unknown_normalization_is_refused() -> None:
-    with pytest.raises(ConfigError, match="norm 'group' or 'batch', got 'layer'"):
+    with pytest.raises(ConfigError, match="`norm` as one of 'group', 'batch', got 'layer'"):
         ResNet20(1, norm="layer")
 
 

@@ -1,7 +1,10 @@
 """A file that another program holds is not called damaged, `sep=;` is read, and wrong arguments say what to pass."""
 
+import contextlib
 import errno
 import gzip
+import importlib
+import inspect
 import subprocess
 import sys
 
@@ -9,6 +12,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import midam
 from midam import BagDataError, Bags, ConfigError, MidamError, read_bags
@@ -128,5 +132,52 @@ FIRST = ["Trainer", "build_training", "predict", "InstanceReader", "write_store"
 @pytest.mark.parametrize("name", [*FIRST, "VarianceReduced"])
 def test_wrong_arguments_of_public_functions_say_what_to_pass(name, wrong):
     value = WRONG[wrong]
-    with pytest.raises(ConfigError, match=r"Expected `\w+` of the kind \w+, got \w+; .+\."):
+    with pytest.raises(ConfigError, match=r"Expected `\w+` (of the kind \w+|as a whole .*), got \w+; .+\."):
         getattr(midam, name)(*[value] * (1 if name in ("InstanceReader", "ResNet20") else 2))
+
+
+MORE = {
+    **WRONG,
+    "nothing": [],
+    "list of none": [None],
+    "empty array": np.array([]),
+    "empty tensor": torch.zeros(0),
+    "array of words": np.array(["a"]),
+    "negative": -1,
+    "not a number": np.nan,
+    "infinite": np.inf,
+    "true": True,
+    "empty text": "",
+    "bytes": b"x",
+    "object": object(),
+    "mapping": {},
+}
+_PARTS = {
+    "midam.nn": ["BagEnsemble", "Encoder", "PatchStatistics", "Stack", "load_weights", "resnet20", "resnet20_3d"],
+    "midam.train": ["Augment", "AveragePrecision", "PartialAUC", "make_fabric", "method_settings", "train_trials"],
+    "midam.data": ["StrataSampler", "check_disjoint", "impute", "is_store", "missing_counts", "read_npz"],
+    "midam.evaluate": ["coverage_range", "net_benefit_of_all", "proportion", "threshold_for"],
+}
+_HELD = {name: getattr(midam, name) for name in midam.__all__}
+_ERRORS = {name for name, value in _HELD.items() if isinstance(value, type) and issubclass(value, Exception)}
+PUBLIC = [f"midam.{name}" for name, value in _HELD.items() if callable(value) and name not in _ERRORS]
+PUBLIC += [f"{part}.{name}" for part, names in _PARTS.items() for name in names]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_public_name_answers_wrong_arguments_with_an_error_of_another_library(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    part, _, name = name.rpartition(".")
+    public = getattr(importlib.import_module(part), name)
+    parameters = inspect.signature(public).parameters.values()
+    named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    needed = [one.name for one in named if one.default is one.empty]
+    for wrong in MORE.values():
+        for given in [needed, *([one.name] for one in named)]:
+            values = {**dict.fromkeys(needed, WRONG["bags"]), **dict.fromkeys(given, wrong)}
+            words = [values[one.name] for one in named if one.kind is one.POSITIONAL_ONLY]
+            others = {one.name: values[one.name] for one in named if one.name in values}
+            others = {key: value for key, value in others.items() if key not in {o.name for o in named[: len(words)]}}
+            with contextlib.suppress(MidamError):
+                public(*words, **others)

@@ -19,7 +19,7 @@ from midam.data.prefetch import read_ahead
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
 from midam.data.tensors import instance_tensor
 from midam.data.validate import row_chunks
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError, first_line, require, require_counts
 from midam.functional.objectives import ClassWeights, class_weights
 from midam.ranks import Ranks
 
@@ -27,6 +27,19 @@ Extra = TypeVar("Extra")
 
 _ROWS_AT_A_TIME = 65536
 _WORKERS_ON_DISK = 2
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """A device of torch by its name; a `ConfigError` where there is none."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ConfigError(
+            f"Expected `device` as one that torch has here, such as 'cpu', got {device!r} ({first_line(error)}); name "
+            "another."
+        ) from None
+    return found
 
 
 class InstanceReader:
@@ -65,7 +78,12 @@ class InstanceReader:
         workers: int | None = None,
     ) -> None:
         require(bags, Bags, "bags", "read them with `midam.read_bags`")
-        self.device = torch.device(device)
+        self.device = usable_device(device)
+        if resident is not None:
+            require(resident, bool, "resident", "give True, False or None")
+        if transform is not None and not callable(transform):
+            raise ConfigError(f"Expected `transform` as a function of instances, got {transform!r}; give one or None.")
+        require_counts(0, **({} if workers is None else {"workers": workers}))
         self._array = bags.instances
         self._transform = transform or (lambda x: x)
         self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)

@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note, given, require, require_choice
 
 _SHOWN = 3
 
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
     """Number of missing values (NaN) of each feature, in the shape of an instance; bags on disk have none."""
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     counts = np.zeros(bags.instance_shape, dtype=np.int64)
     for number in range(len(bags) if _may_miss(bags) else 0):
         counts += np.isnan(bags[number]).sum(axis=0)
@@ -46,6 +47,8 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
     >>> fill_values(train, "mean")
     array([2., 5.])
     """
+    require(train, Bags, "train", "read them with `midam.read_bags`")
+    require_choice(("mean", "median", "zero"), how=how)
     if how == "zero" or not _may_miss(train):
         return np.zeros(train.instance_shape, dtype=train.instances.dtype)
     rows = np.concatenate([train[number] for number in range(len(train))])
@@ -70,6 +73,7 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     >>> impute(bags, np.array([0.0, 9.0]))[0]
     array([[1., 9.]])
     """
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     rows = bags.instances
     if not isinstance(rows, np.ndarray) or not _may_miss(bags) or not np.isnan(rows).any():
         return bags

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.draws import Draw, Drawn, Uniform
 from midam.data.queues import generator, queue_of, site_codes, take_by_turns
+from midam.data.validate import as_array, int_array
 from midam.data.witness_log import WitnessLog, load_log
-from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
@@ -67,9 +68,11 @@ class Sampler:
         draw: Draw | None = None,
         witnesses: WitnessLog | None = None,
     ) -> None:
-        self._sizes = np.asarray(sizes, dtype=np.int64)
-        if num_instances is not None and num_instances < 1:
-            raise ConfigError(f"Expected num_instances of at least 1, got {num_instances}; set a larger one.")
+        self._sizes = int_array(sizes, "sizes", "memory")
+        if self._sizes.min(initial=1) < 1:
+            raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
+        require_counts(**({} if num_instances is None else {"num_instances": num_instances}))
+        require(seed, int, "seed", "set a whole number")
         if seed < 0:
             raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
         self._seed = seed
@@ -205,10 +208,10 @@ class BagSampler(Sampler):
         witnesses: WitnessLog | None = None,
         sites: ArrayLike | None = None,
     ) -> None:
-        labels = np.asarray(labels)
-        if labels.shape != np.shape(sizes) or labels.ndim != 1:
+        labels, sizes = as_array(labels), as_array(sizes)
+        if labels.shape != sizes.shape or labels.ndim != 1:
             raise BagDataError(
-                f"Expected one label and one size for each bag, got {labels.shape} labels and {np.shape(sizes)} "
+                f"Expected one label and one size for each bag, got {labels.shape} labels and {sizes.shape} "
                 "sizes; give both the same length."
             )
         require_counts(num_positive=num_positive, num_negative=num_negative)
@@ -284,7 +287,12 @@ class StrataSampler(Sampler):
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
-        codes, found = np.unique(np.asarray(strata), return_inverse=True)
+        codes, found = np.unique(as_array(strata), return_inverse=True)
+        if found.shape != self._sizes.shape:
+            raise BagDataError(
+                f"Expected one stratum and one size for each bag, got {found.shape} strata and {self._sizes.shape} "
+                "sizes; give both the same length."
+            )
         members = [np.flatnonzero(found == code) for code in range(len(codes))]
         own = site_codes(sites, len(found))
         self._queues = [

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import SPLITS, name_array
-from midam.errors import BagDataError, ConfigError, LeakageError, given
+from midam.data.validate import SPLITS, as_array, check_length, name_array
+from midam.errors import BagDataError, ConfigError, LeakageError, given, require, require_counts
 from midam.names import warn_of_alike
 
 
@@ -78,6 +78,8 @@ def stratified_folds(
     """
     from sklearn.model_selection import StratifiedKFold
 
+    require(folds, int, "folds", "give a whole number of at least 2")
+    require_counts(0, seed=seed)
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
     labels = _labels_of(labels)
@@ -117,6 +119,7 @@ def strata_folds(
     >>> np.bincount(strata_folds([0] * 4 + [1] * 4 + [2] * 4, folds=4))
     array([3, 3, 3, 3])
     """
+    require(folds, int, "folds", "give a whole number of at least 2")
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
     return _assign_strata(strata, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
@@ -129,9 +132,11 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     --------
     >>> check_disjoint(["train", "test"], ["patient-1", "patient-2"])
     """
+    require(allow_leakage, bool, "allow_leakage", "give True or False")
     if allow_leakage:
         return
-    splits, groups = name_array(splits), name_array(groups)
+    splits, groups = (name_array(as_array(names).ravel()) for names in (splits, groups))
+    check_length(splits, groups, "split", "memory")
     pairs = np.unique(np.stack([groups, splits]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
     shared = names[counts > 1]
@@ -156,9 +161,13 @@ def most_parts(counts: NDArray[np.int64]) -> int:
 
 
 def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
-    shares = np.asarray(fractions, dtype=np.float64)
+    try:
+        shares = np.asarray(fractions, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.empty(0)
     if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ConfigError(f"Expected three fractions that sum to 1, got {tuple(fractions)}; set train, val and test.")
+        got = fractions if isinstance(fractions, tuple | list) else type(fractions).__name__
+        raise ConfigError(f"Expected three fractions that sum to 1, got {got}; set train, val and test.")
     return shares
 
 
@@ -201,6 +210,7 @@ def _assign(
     labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
 ) -> NDArray[np.int64]:
     """Give each bag the number of a part; groups stay together and each part gets both classes."""
+    require_counts(0, seed=seed)
     labels = _labels_of(labels)
     codes = _codes(labels, groups)
     counts = _require(labels, codes, len(shares), what=what, unit="bags" if groups is None else "groups")

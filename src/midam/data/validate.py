@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, OneClassError, given
+from midam.errors import BagDataError, OneClassError, first_line, given
 from midam.names import MISSING, is_missing, name_of, warn_of_alike
 
 if TYPE_CHECKING:
@@ -27,12 +27,17 @@ def as_array(values: Any) -> NDArray[Any]:
     if hasattr(values, "resolve_neg"):
         values = values.detach().resolve_conj().resolve_neg().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # rows of several lengths, or no numbers at all
+        raise BagDataError(
+            f"Expected numbers in rows of one length, got others ({first_line(error)}); make the rows even."
+        ) from None
 
 
 def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
     """Return whole numbers as int64 [n]."""
-    array = np.asarray(values)
+    array = as_array(values)
     if array.ndim != 1:
         raise BagDataError(f"Expected one-dimensional {name}, got shape {array.shape} (in {source}); flatten them.")
     whole = array.astype(np.int64) if array.dtype.kind in "biuf" and np.isfinite(array).all() else None
@@ -67,7 +72,9 @@ def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
 
 def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n], each in the form of `midam.names.name_of`."""
-    array = np.asarray(values)
+    array = as_array(values)
+    if array.ndim == 0:
+        raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one a bag.")
     if array.dtype.kind == "U" and all(_plain(part) for part in _parts(array)):
         return array
     if array.dtype.kind in "biu":  # no number of these has another form

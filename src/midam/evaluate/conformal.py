@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require, require_counts
 from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
 
 
@@ -88,6 +88,9 @@ def coverage_range(calibration: int, tested: int, *, error: float = 0.1, level: 
     >>> [round(bound, 2) for bound in coverage_range(50, 100, error=0.1)]
     [0.79, 0.98]
     """
+    require_counts(calibration=calibration, tested=tested)
+    for name, share in (("error", error), ("level", level)):
+        require(share, float, name, "give a share between 0 and 1")
     out = int(np.floor(error * (calibration + 1) + 1e-9))
     if out == 0:
         return 1.0, 1.0

@@ -164,6 +164,7 @@ def instance_scores(
     Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`). With covariates, those
     of this bag are those of a bag that held one instance alone.
     """
+    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     require(index, int, "index", "give the number of a bag, from 0")
     bags = prepared(model, bags.subset([index]))

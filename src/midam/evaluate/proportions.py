@@ -6,7 +6,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from midam.errors import ConfigError
+from midam.data.validate import as_array
+from midam.errors import ConfigError, require
 from midam.evaluate.intervals import FEW_GROUPS
 from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
 
@@ -45,7 +46,7 @@ def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate 
     >>> found.value, round(found.low, 3), round(found.high, 3), found.bags
     (0.75, 0.301, 0.954, 4)
     """
-    right = np.asarray(hits, dtype=bool)
+    right = as_array(hits).astype(bool)
     if not right.size:
         return None
     share, trials = float(right.mean()), float(right.size)
@@ -122,6 +123,9 @@ def threshold_for(
     >>> threshold_for(labels, scores, sensitivity=0.6), threshold_for(labels, scores, specificity=0.6)
     (4.5, 1.5)
     """
+    for name, share in (("sensitivity", sensitivity), ("specificity", specificity)):
+        if share is not None:
+            require(share, float, name, "give a share in (0, 1]")
     wanted = sensitivity if specificity is None else specificity
     if wanted is None or (sensitivity is not None and specificity is not None) or not 0 < wanted <= 1:
         raise ConfigError(

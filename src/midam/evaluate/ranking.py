@@ -8,6 +8,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import name_array
 from midam.errors import BagDataError, OneClassError
 
 Labels = NDArray[np.int64]
@@ -60,7 +61,7 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
     for bag, name in enumerate(names):
         if name is None or (isinstance(name, float) and np.isnan(name)):
             raise BagDataError(f"Expected a group for each bag, got none (bag {bag}); name its group.")
-    return np.unique(names.astype(str), return_inverse=True)[1].reshape(-1)
+    return np.unique(name_array(names), return_inverse=True)[1].reshape(-1)
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float:

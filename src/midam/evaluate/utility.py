@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import as_array
 from midam.errors import ConfigError
 from midam.evaluate.ranking import check_bags
 
@@ -49,7 +50,7 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
 
 def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
     """Net benefit [T] of acting on every bag, the other line that a model has to beat; parameters as `net_benefit`."""
-    y = np.asarray(labels)
+    y = as_array(labels)
     return net_benefit(y, np.ones(y.shape), thresholds)
 
 

@@ -1,13 +1,13 @@
 """Several bag scorers whose scores are averaged."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.column import ColumnPooling
 from midam.nn.pooling.shifted import ShiftedPooling
@@ -69,14 +69,18 @@ class BagEnsemble(nn.Module):
 
     def __init__(self, members: Sequence[BagScorer], weights: Sequence[float] | Tensor | None = None) -> None:
         super().__init__()
+        require(members, Iterable, "members", "give a list of scorers")
+        members = list(members)
+        for number, member in enumerate(members):
+            require(member, nn.Module, f"members[{number}]", "give a scorer, `midam.BagScorer(encoder, pooling)`")
         if not members:
-            raise ValueError("Expected at least one bag scorer, got none; pass the members.")
+            raise ConfigError("Expected at least one bag scorer, got none; pass the members.")
         columns = sorted({member.pooling.columns for member in members})
         if len(columns) > 1:
-            raise ValueError(f"Expected members of equally many score columns, got {columns}; average those alike.")
+            raise ConfigError(f"Expected members of equally many score columns, got {columns}; average those alike.")
         coders = [None if member.covariates is None else member.covariates.coder for member in members]
         if any(coder != coders[0] for coder in coders):
-            raise ValueError("Expected members of the same covariates, got others in some; average those alike.")
+            raise ConfigError("Expected members of the same covariates, got others in some; average those alike.")
         self.members = nn.ModuleList(members)
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 
@@ -98,6 +102,7 @@ def weights_of(model: BagScorer | BagEnsemble) -> Tensor | None:
 
 def columns_of(model: BagScorer | BagEnsemble) -> int:
     """Score columns C of a model."""
+    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     return scorers_of(model)[0].pooling.columns
 
 
@@ -156,7 +161,7 @@ def without_standardizer(model: BagEnsemble) -> BagEnsemble:
 def _checked(weights: Sequence[float] | Tensor, count: int) -> Tensor:
     found = torch.as_tensor(weights, dtype=torch.float64).clone()
     if found.shape != (count,) or not bool((found >= 0).all()) or not abs(float(found.sum()) - 1) <= _SUM_ERROR:
-        raise ValueError(
+        raise ConfigError(
             f"Expected {count} weights of at least 0 with the sum 1, got {found.tolist()}; divide them by their sum."
         )
     return found

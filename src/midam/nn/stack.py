@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require, require_counts
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagScorer
 
@@ -29,6 +29,10 @@ class Stack(nn.Module):
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()
+        require(modules, Sequence, "modules", "give a list of modules of one kind")
+        require_counts(modules=len(modules))
+        for number, module in enumerate(modules):
+            require(module, nn.Module, f"modules[{number}]", "give a module of torch")
         # In a list, so that its weights are no parameters of this module.
         self._template = [copy.deepcopy(modules[0])]
         self.count = len(modules)

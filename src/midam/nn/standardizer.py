@@ -3,13 +3,14 @@
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from numbers import Real
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError, ConfigError, Note, require, require_choice, require_counts
 
 Scaling = Literal["linear", "blend", "auto"]
 
@@ -65,6 +66,11 @@ class Standardizer(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...], *, clip: float, scaling: Scaling) -> None:
         super().__init__()
+        require(instance_shape, Sequence, "instance_shape", "give a tuple such as (512,)")
+        require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
+        require_choice(get_args(Scaling), scaling=scaling)
+        if not isinstance(clip, Real) or not clip > 0:  # infinite: nothing is clipped
+            raise ConfigError(f"Expected `clip` above 0, got {clip}; give another, such as 10.")
         self.clip = clip
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)

@@ -20,7 +20,7 @@ from midam.data.sources.imageoptions import RunOptions
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
-from midam.errors import BagDataError, CheckpointError, check_each, path_of
+from midam.errors import BagDataError, CheckpointError, ConfigError, check_each, path_of, require
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.inputs import prepared
@@ -84,6 +84,12 @@ class LoadedRun:
     decision: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        advice = "read a run with `midam.load_run`"
+        require(self.model, BagEnsemble, "model", advice)
+        require(self.settings, ResolvedSettings, "settings", advice)
+        require(self.data, dict, "data", advice)
+        if "instance_shape" not in self.data:
+            raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
         # Features and what fills missing values belong to the model, whoever scores with it.
         names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
         self.model.inputs = Inputs(

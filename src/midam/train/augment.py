@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.registry import AUGMENTATIONS
 
 _SHIFT = 8  # a crop moves an instance by up to a part of 8 of each side
@@ -21,6 +21,7 @@ class Augmentation:
     draws: int  # random numbers that an instance takes
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
+        require(instance_shape, Sequence, "instance_shape", "give one such as (3, 32, 32)")
         if len(instance_shape) not in (3, 4):
             raise ConfigError(
                 "Expected instances of shape [C, H, W] or [C, D, H, W] to augment, got "
@@ -140,6 +141,7 @@ class Augment(nn.Module):
 
     def __init__(self, names: Sequence[str], *, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
+        require(names, Sequence, "names", "give a list of names, such as ['flip']")
         for name in names:
             AUGMENTATIONS.check(name)
         if len(set(names)) < len(names):

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require
 from midam.evaluate.stream import stream_total, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.branches import each, fold, fold_chunk, fold_slots, own_branch, rows_of
@@ -226,6 +226,7 @@ def _drawn_weights(w: Tensor, branches: int) -> Tensor:
 
 
 def _checked(what: str, value: int) -> int:
+    require(value, int, what, "choose how many instances are encoded at a time")
     if value < 1:
         raise ConfigError(f"Expected {what} >= 1, got {value}; choose how many instances are encoded at a time.")
     return value

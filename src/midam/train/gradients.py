@@ -12,13 +12,13 @@ The last two stand in `midam.train.exact`.
 
 import math
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError, require, require_choice, require_counts
 from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.branches import each, fold_slots, rows_of
@@ -202,8 +202,11 @@ class VarianceReduced(Estimator):
         fresh_whole: bool = True,
     ) -> None:
         super().__init__()
-        require(num_bags, int, "num_bags", "give the number of training bags")
-        require(value_size, int, "value_size", "give that of the pooling")
+        require_counts(0, num_bags=num_bags, value_size=value_size)
+        require_counts(branches=branches)
+        require_choice(get_args(Schedule), state_schedule=state_schedule)
+        require(state_rate, float, "state_rate", "give one in (0, 1]")
+        require(state_floor, float, "state_floor", "give one in [0, 1)")
         if not 0 < state_rate <= 1:
             raise ConfigError(
                 f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."

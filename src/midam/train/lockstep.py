@@ -21,7 +21,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.on_disk import on_disk
-from midam.errors import ConfigError, DivergedError
+from midam.errors import ConfigError, DivergedError, require
 from midam.nn.encoders import MLP
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
@@ -75,6 +75,8 @@ def train_trials(
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, the encoder is more than a small network, or bags are ranked by more than 0 and 1.
     """
+    require(config, Settings, "config", "make them with `midam.Settings(...)`")
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     config = with_objective(config, target_of(bags)).resolve(bags.instance_shape)
     config = config.replace(select="last", patience=None)
     if config.training.open:

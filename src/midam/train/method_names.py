@@ -1,6 +1,6 @@
 """Names of methods: PREFIX-POOL of the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError, nearest, require
 from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, ClassPath, typed
 
 DEFAULT = "midam"  # the settings as they are
@@ -39,6 +39,7 @@ def method_settings(name: str) -> dict[str, str]:
     >>> method_settings("dam-mb-smx")
     {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
     """
+    require(name, str, "name", "give the name of a method, such as 'midam'")
     if name.count("+") == 2:
         parts = name.split("+")
         objective, estimator, pooling = map(typed, parts) if isinstance(name, ClassPath) else parts

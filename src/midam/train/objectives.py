@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require, require_choice, require_counts
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
@@ -69,6 +69,8 @@ class Objective(nn.Module):
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
+        require_counts(columns=columns)
+        require(pairs, str, "pairs", f"choose one of {', '.join(_KINDS)}")
         self.check_pairs(pairs)
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
@@ -258,6 +260,10 @@ class MinMaxAUC(Objective):
         center_start: float,
     ) -> None:
         super().__init__(columns=columns, pairs=pairs)
+        require(center_start, float, "center_start", "give a score, such as 0.5")
+        require(dual_lr, float, "dual_lr", "give one in (0, 1]")
+        require_choice(get_args(f.Weight), objective_weight=objective_weight)
+        require_choice(get_args(f.Domain), dual_domain=dual_domain)
         if not 0 < dual_lr <= 1:
             raise ConfigError(f"Expected dual_lr in (0, 1], got {dual_lr}; the paper's code uses 1.")
         self.margin = checked_margin(margin)
@@ -350,6 +356,7 @@ def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeigh
 
 def checked_margin(margin: float) -> float:
     """Return a margin, or raise `ConfigError` where it is not above 0."""
+    require(margin, float, "margin", "scores lie in [0, 1], so try 1.0")
     if not margin > 0:
         raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
     return margin

@@ -6,7 +6,7 @@ The equations and their sources are in `midam.functional.screening`.
 import torch
 from torch import Tensor
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require, require_counts
 from midam.functional import screening
 from midam.functional.objectives import ClassWeights
 from midam.train.objectives import Objective, Proposal, checked_margin
@@ -60,6 +60,9 @@ class PartialAUC(Objective):
         pair_rate: float = 0.9,
     ) -> None:
         super().__init__()
+        require_counts(0, num_bags=num_bags)
+        if max_fpr is not None:
+            require(max_fpr, float, "max_fpr", "give a share in (0, 1]")
         if max_fpr is not None and not 0 < max_fpr <= 1:
             raise ConfigError(f"Expected max_fpr in (0, 1], got {max_fpr}; 0.05 is a specificity of at least 95%.")
         if max_fpr is not None and tpr_temperature is not None:
@@ -123,6 +126,7 @@ class AveragePrecision(Objective):
 
     def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.9) -> None:
         super().__init__()
+        require_counts(0, num_bags=num_bags)
         self.margin = checked_margin(margin)
         self.pair_rate = _checked_rate(pair_rate)
         self.register_buffer("ranks", torch.zeros(num_bags, 2))
@@ -156,12 +160,14 @@ def _written(memory: Tensor, index: Tensor | None, rows: Tensor, *, name: str) -
 
 
 def _checked_rate(rate: float) -> float:
+    require(rate, float, "pair_rate", "give one in (0, 1]")
     if not 0 < rate <= 1:
         raise ConfigError(f"Expected pair_rate in (0, 1], got {rate}; 1 forgets the past.")
     return rate
 
 
 def _checked_temperature(name: str, temperature: float) -> float:
+    require(temperature, float, name, "the losses lie in [0, 4], so try 0.2")
     if not temperature > 0:
         raise ConfigError(f"Expected {name} > 0, got {temperature}; the losses lie in [0, 4], so try 0.2.")
     return temperature

@@ -1,12 +1,12 @@
 """One training step, and the parameter groups and optimizers it needs."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.errors import ConfigError, require
+from midam.errors import require, require_choice
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
 from midam.ranks import Ranks
 from midam.train.gradients import Estimator
@@ -34,8 +34,7 @@ def make_optimizer(
     "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which torch writes as dampening = momentum (v starts at
     the first gradient); "adam" the Adam style. Both are fused: one kernel a group of parameters.
     """
-    if name not in ("sgd", "adam"):
-        raise ConfigError(f"Expected an optimizer named 'sgd' or 'adam', got {name!r}; name one of them.")
+    require_choice(get_args(OptimizerName), name=name)
     if name == "sgd":
         alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
         sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD
@@ -108,6 +107,9 @@ def train_step(
     output : BagOutput or SeenBags
         At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
     """
+    require(estimator, Estimator, "estimator", "make one, such as `midam.VarianceReduced`")
+    require(objective, Objective, "objective", "make one, such as `midam.MinMaxAUC`")
+    require(optimizer, torch.optim.Optimizer, "optimizer", "make one with `midam.make_optimizer`")
     output: BagOutput | SeenBags = estimator(model, batch)
     index, labels, step = batch.index.to(batch.labels.device), batch.labels, batch.step
     if ranks is not None and step is not None:

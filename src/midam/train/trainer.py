@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader
+from midam.data.batch import InstanceReader, usable_device
 from midam.data.features import align_features
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
@@ -276,6 +276,7 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
     """One device, as the settings say, or one for each process; `ConfigError` if there is no such device here."""
     from lightning_fabric import Fabric
 
+    require(config, Settings, "config", "make them with `midam.Settings(...)`")
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
@@ -318,14 +319,15 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     """
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
     require(train, Bags, "train", "read them with `midam.read_bags`")
+    device = usable_device(device)
     config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
     if config.training.open:
-        choice = choose_batch_size(config, train, device=torch.device(device))
+        choice = choose_batch_size(config, train, device=device)
         choice.tell()
         config = choice.config
     once = standardized_once(config, train)
-    (member,) = build_members(config, train, device=torch.device(device), standardized=once)
+    (member,) = build_members(config, train, device=device, standardized=once)
     if config.model.standardize:
         fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
-    reader = open_reader(config, train, standardizer=member.model.standardizer, device=torch.device(device))
+    reader = open_reader(config, train, standardizer=member.model.standardizer, device=device)
     return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))

@@ -20,7 +20,7 @@ from midam.data.sources.reader import COVARIATES, SPLITS, BagReader, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, DataNotFoundError
+from midam.errors import BagDataError, DataNotFoundError, path_of, require
 from midam.files import write_bytes
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
@@ -65,7 +65,7 @@ def read_npz(
     >>> read_npz(path).sizes
     array([2, 1])
     """
-    return _read(Request(path, require_labels=require_labels, positive=positive, target=target))
+    return _read(Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target))
 
 
 def _read(request: Request) -> Bags:
@@ -134,7 +134,8 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 def write_npz(bags: Bags, path: str | Path) -> None:
     """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
-    path = Path(path)
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    path = path_of(path, "an npz file")
     offsets = np.cumsum(bags.sizes) - bags.sizes
     rows = np.arange(bags.num_instances) + np.repeat(bags.starts - offsets, bags.sizes)
     names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)

@@ -15,7 +15,7 @@ from midam.data.on_disk import ReadsName
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places, refuse_unused
 from midam.data.validate import ClassName
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, ConfigError, path_of
 from midam.names import name_of, on_disk
 from midam.registry import READERS
 
@@ -79,7 +79,7 @@ class Request:
             object.__setattr__(self, name, found)
         for name in ("source", "labels", "slides", "split_file"):
             value = getattr(self, name)
-            if value is not None and (path := on_disk(value)) != Path(value):
+            if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):
                 object.__setattr__(self, name, type(value)(path))
 
     @property

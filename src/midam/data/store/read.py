@@ -51,7 +51,7 @@ class DamagedBag:
 
 def is_store(path: str | Path) -> bool:
     """Whether a folder is a store, of any version: one with a whole ``store.json``."""
-    return read_json(Path(path) / DESCRIPTION) is not None
+    return read_json(path_of(path, "a store") / DESCRIPTION) is not None
 
 
 def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:

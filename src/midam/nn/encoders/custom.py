@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError, first_line, nearest, need_package
+from midam.errors import ConfigError, MidamError, first_line, nearest, need_package, path_of, require
 from midam.reading import check_archive
 from midam.registry import ENCODERS, build
 
@@ -57,6 +57,7 @@ class Encoder(nn.Module):
         self, module: nn.Module, *, instance_shape: tuple[int, ...], name: str = "encoder", freeze: Sequence[str] = ()
     ) -> None:
         super().__init__()
+        require(module, nn.Module, "module", "give a module of torch")
         self.module = module
         self.out_features = _trial(module, instance_shape, name)
         self._frozen = tuple(freeze)
@@ -124,7 +125,8 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     read with ``weights_only=True``, so that no code of the file runs. A `ConfigError` if it is missing, holds something
     else, or has other names or shapes than the module; a `MidamError` where the package safetensors is missing.
     """
-    path = Path(path)
+    require(module, nn.Module, "module", "give a module of torch")
+    path = path_of(path, "weights")
     if not path.is_file():
         raise ConfigError(f"Expected a file of weights, got nothing at {path}; correct encoder_weights.")
     found = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)

@@ -1,9 +1,11 @@
 """Handcrafted features of images and volumes: statistics of color and texture, with nothing to train."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require, require_counts
 
 _LEAST = 4  # so that the halved image has two pixels along each axis
 _LEVELS = 4  # mean, deviation, tilt; deviation of the halved image
@@ -40,7 +42,9 @@ class PatchStatistics(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        channels, *sides = instance_shape
+        require(instance_shape, Sequence, "instance_shape", "give one of images or volumes, such as (3, 32, 32)")
+        require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
+        channels, *sides = instance_shape or (0,)
         if len(sides) not in (2, 3) or min(sides) < _LEAST:
             raise ConfigError(
                 f"Expected images or volumes of at least {_LEAST} pixels along each axis for statistics of patches, "

@@ -1,14 +1,14 @@
 """ResNet20 for patches and slices (2-D) and for volumes (3-D)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError, require, require_choice, require_counts
 
 Norm = Literal["group", "batch"]
 _Maker = Callable[..., nn.Module]
@@ -47,9 +47,9 @@ class ResNet20(nn.Module):
 
     def __init__(self, in_channels: int = 3, *, norm: Norm = "group", spatial: Literal[2, 3] = 2) -> None:
         super().__init__()
-        require(in_channels, int, "in_channels", "give the number of channels, such as 3 of color")
-        if norm not in ("group", "batch"):
-            raise ConfigError(f"Expected norm 'group' or 'batch', got {norm!r}; choose one of them.")
+        require_counts(in_channels=in_channels)
+        require_choice(get_args(Norm), norm=norm)
+        require_choice(tuple(_CONV), spatial=spatial)
         conv = partial(_CONV[spatial], kernel_size=3, padding=1, bias=False)
         make_norm = partial(nn.GroupNorm, 8) if norm == "group" else _BATCH_NORM[spatial]
         self.stem = nn.Sequential(conv(in_channels, 16), make_norm(16), nn.ReLU(inplace=True))
@@ -76,6 +76,7 @@ def resnet20_3d(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> Res
 
 
 def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: Norm, spatial: Literal[2, 3]) -> ResNet20:
+    require(instance_shape, Sequence, "instance_shape", f"give one of shape {axes}")
     if len(instance_shape) != spatial + 1:
         raise ConfigError(
             f"Expected instances of shape {axes} for the encoder {name!r}, got {list(instance_shape)}; use 'mlp' for "

@@ -5,7 +5,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import require_choice, require_counts
 from midam.nn.pooling.base import Pooling, upcast
 
 Weights = Literal["shared", "per-class"]
@@ -44,8 +44,8 @@ class AttentionPooling(Pooling):
         attention: Weights = "per-class",
     ) -> None:
         super().__init__(in_features, columns=columns)
-        if attention not in get_args(Weights):
-            raise ConfigError(f"Expected attention 'shared' or 'per-class', got {attention!r}; choose one of these.")
+        require_choice(get_args(Weights), attention=attention)
+        require_counts(**({} if hidden is None else {"hidden": hidden}))
         self.branches = columns if attention == "per-class" else 1
         hidden = hidden or in_features
         self.hidden = nn.Linear(in_features, hidden)
