@@ -71,7 +71,7 @@ class Standardizer(nn.Module):
         require_choice(get_args(Scaling), scaling=scaling)
         if not isinstance(clip, Real) or not clip > 0:  # infinite: nothing is clipped
             raise ConfigError(f"Expected `clip` above 0, got {clip}; give another, such as 10.")
-        self.clip = clip
+        self.clip: float = clip
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)
         self.register_buffer("center", torch.zeros(shape))
