@@ -127,7 +127,8 @@ def _tell(lost: Sequence[LeftOut], count: int, source: str) -> None:
     """Say how many files are left out, why, and which bags with them."""
     told = [f"{len(names)} of {count} files are left out: {first_names(names)}: {why}" for why, names in _reasons(lost)]
     bags = lost_bags(lost)
-    told += [f"{len(bags)} bags have no other file: {first_names(bags)}"] if bags else []
+    have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
+    told += [f"{have} no other file: {first_names(bags)}"] if bags else []
     warnings.warn(f"{'; '.join(told)} (in {source})", stacklevel=4)
 
 

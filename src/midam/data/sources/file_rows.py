@@ -17,7 +17,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.probe import FileFacts, open_file, places_width, probe_files, refuse_not_finite
+from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, probe_files, refuse_not_finite
 from midam.data.sources.reader import OnFile
 from midam.errors import BagDataError, Note
 
@@ -87,7 +87,7 @@ class FileSet(Parts):
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
         self._leave_inherited()
-        with sound(f"readable {column}", self.paths[number]):
+        with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
             with self._lock:
                 opened = self._opened(number)
                 if opened.serial:
@@ -221,4 +221,4 @@ class FileRows(Rows):
             raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, begin anew.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
-        refuse_not_finite(part, index, name)
+        refuse_not_finite(part, index, name, advice=f"extract it again{OR_SKIP if self.paths else ''}")

@@ -27,6 +27,7 @@ _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
 _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # of features that are checked at a time
+OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # what errors on one file of many advise
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -88,7 +89,9 @@ def probe(
         opened.close()
 
 
-def refuse_not_finite(part: NDArray[Any], index: slice | NDArray[np.int64], name: object) -> None:
+def refuse_not_finite(
+    part: NDArray[Any], index: slice | NDArray[np.int64], name: object, *, advice: str = "extract it again"
+) -> None:
     """Refuse rows of floating point numbers at these positions of a file that are not all finite."""
     flat = part.reshape(len(part), -1)
     good = usable(flat)
@@ -96,10 +99,7 @@ def refuse_not_finite(part: NDArray[Any], index: slice | NDArray[np.int64], name
         at, column = np.argwhere(~good)[0].tolist()
         row = at + index.start if isinstance(index, slice) else int(index[at])
         got = flat[at, column]
-        raise BagDataError(
-            f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); extract it again, "
-            "or leave it out."
-        )
+        raise BagDataError(f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); {advice}.")
 
 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
@@ -185,9 +185,9 @@ def sift_files(
             for number, future in enumerate(futures):
                 try:
                     found.append(future.result())
-                except BagDataError as error:
+                except (BagDataError, DataNotFoundError) as error:  # not found: a link that leads nowhere
                     found.append(None)
-                    wrong[number] = error
+                    wrong[number] = error if isinstance(error, BagDataError) else BagDataError(str(error))
                 if on_file is not None:
                     on_file(number + 1, len(paths))
         finally:
@@ -210,28 +210,39 @@ def sift_files(
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
     """Error of files that cannot be used, with the way to leave them out."""
-    leave = "" if len(wrong) == count else f"leave such files out with {given(missing='skip')}"
+    leave = "" if len(wrong) == count else OR_SKIP
     if len(wrong) == 1:
-        text = str(wrong[0][1])
-        return BagDataError(f"{text.removesuffix('.')}, or {leave}." if leave else text)
+        return BagDataError(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
     head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
     told = _told(wrong)
     text = f"{head}\n- {told[0]}" if len(told) == 1 else fault_list(head, told, most=_LINES)
-    return BagDataError(text + (f" Or {leave}." if leave else ""))
+    return BagDataError(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
 
 
 def _unlike(facts: Sequence[FileFacts | None]) -> list[tuple[int, str]]:
-    """Positions of features of another shape, or of other names, than most files have, and what is unlike."""
-    own = [(at, fact) for at, fact in enumerate(facts) if fact is not None and not fact.cut]
+    """Positions of instances of another shape, or of other names, than most files have, and what is unlike.
+
+    Of images the type of the pixels counts too; scans of another size can be resized, and are none of these.
+    """
+
+    def kind(fact: FileFacts) -> object:
+        resized = fact.cut in ("slices", "volume")
+        return fact.instance_shape[: 1 if resized else None], fact.dtype if fact.cut else None
+
+    own = [(at, fact) for at, fact in enumerate(facts) if fact is not None]
     if not own:
         return []
-    usual = Counter(fact.instance_shape for _, fact in own).most_common(1)[0][0]
+    usual = Counter(kind(fact) for _, fact in own).most_common(1)[0][0]
     found = [
-        (at, f"its features have the shape {list(fact.instance_shape)}, and not that of most files")
+        (
+            at,
+            f"its {'pixels' if fact.cut else 'features'} have the shape {list(fact.instance_shape)} and the type "
+            f"{fact.dtype}, and not those of most files",
+        )
         for at, fact in own
-        if fact.instance_shape != usual
+        if kind(fact) != usual
     ]
-    named = [(at, frozenset(fact.names)) for at, fact in own if fact.names is not None and fact.instance_shape == usual]
+    named = [(at, frozenset(fact.names)) for at, fact in own if fact.names is not None and kind(fact) == usual]
     most = Counter(names for _, names in named).most_common(1)
     why = "its features have other names than those of most files"
     return found + [(at, why) for at, names in named if names != most[0][0]]
@@ -267,7 +278,7 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
     pixels = [fact.dtype if fact.cut else None for fact in facts]
     kinds: tuple[tuple[str, list[Any], str], ...] = (
         ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts)),
-        ("pixels of type", pixels, "convert the files to one type"),
+        ("pixels of type", pixels, f"convert the files to one type{OR_SKIP}"),
     )
     for what, values, advice in kinds:
         # What most files have is right; in a tie, what comes first.
@@ -342,4 +353,4 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
 def _same_shape(facts: Sequence[FileFacts]) -> str:
     if facts[0].cut in ("slices", "volume") and len({fact.instance_shape[0] for fact in facts}) == 1:
         return f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
-    return "convert the images to color, or to gray" if facts[0].cut else "use features of one encoder"
+    return ("convert the images to color, or to gray" if facts[0].cut else "use features of one encoder") + OR_SKIP

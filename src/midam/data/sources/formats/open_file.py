@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import BagDataError, MidamError, need_package
+from midam.errors import BagDataError, MidamError, first_line, need_package
 from midam.files import size_text
 
 T = TypeVar("T")
@@ -167,7 +167,8 @@ def sound(what: str, path: Path, *, advice: str = "copy or write the file again"
         raise
     except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
         refuse_unreadable(error, path)
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = " ".join(str(error).split())
+        text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error
 
 
