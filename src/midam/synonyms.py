@@ -71,7 +71,6 @@ _NAMES = {
     "temperature": "temp tau",
     "test_fraction": "test_size test_split test_ratio holdout test",
     "threads": "n_jobs num_threads n_threads cores",
-    "time_budget": "time_limit max_time",
     "val_fraction": "val_size validation_fraction validation_split val_split validation_size val_ratio val valid "
     "eval_size",
     "weight_decay": "wd l2 l2_penalty reg regularization weightdecay lambda decay",
@@ -127,6 +126,7 @@ _NAMING = " ".join(_COLUMNS[1:3])  # words for what a column of ids names
 # What no name of ours stands for, and what to do instead.
 _ADVICE = {
     "cv folds n_folds kfold k_fold n_splits cross_validation": "several folds are trained by `midam compare DATA --cv`",
+    "time_budget time_limit max_time": "there is none: set `epochs` or `num_instances`; of the method auto --budget",
     "threshold cutoff": "the threshold is chosen on the validation bags of the run",
     "verbose quiet silent progress": "there is none: progress is written to stderr, results to stdout",
     "device devices gpu gpus cuda accelerator": "there is none: a CUDA device is used where `midam fit` was told to",

@@ -14,7 +14,7 @@ from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.apply import load_run
 from midam.settings import Settings, read_yaml
-from midam.train.batch_size import BatchSize, _Clock, batch_sizes, choose_batch_size, choose_for_each
+from midam.train.batch_size import BatchSize, batch_sizes, choose_batch_size, choose_for_each
 from midam.train.lockstep import Trial, train_trials
 from midam.train.step_cost import measure_step, memory_share
 from midam.train.trainer import Trainer, build_training, make_fabric
@@ -96,7 +96,7 @@ def test_the_first_size_that_fits_the_memory_is_taken():
         assert cost.weights + sum(got.batch[:2]) * got.batch[2] * cost.instance <= needed
         taken.append(got.batch)
         assert found.config.training.open == []
-        assert (found.config.run.memory_budget, found.config.run.time_budget) == (None, None)
+        assert found.config.run.memory_budget is None
     assert taken[0] == (8, 8, 16)
     assert taken[-1] == (1, 1, 1)
     # Of sizes that need as much, the one with more of a bag.
@@ -189,40 +189,10 @@ def test_moments_means_and_members_count():
     assert weights(members=4) == 4 * plain
 
 
-def test_a_budget_of_time_lowers_the_instances():
-    bags = witness_bags(20, largest=200)
-    settings = {"epochs": 2, "members": 1}
-    ample = choose(bags, time_budget=1000.0, **settings)
-    assert ample.config.training.batch == (2, 2, 16)
-    assert ample.fits
-    assert "of 1000 minutes; set `num_instances`" in ample.why
-    none = choose(bags, time_budget=1e-7, **settings)
-    assert none.config.training.batch == (2, 2, 4)
-    assert not none.fits
-    assert "may be too long: lower `epochs`" in none.why
-
-
-def test_validation_counts_as_time():
-    bags, size = witness_bags(20), BatchSize(8, 8, 4)
-    config = Settings(num_instances="auto", epochs=3, members=1, time_budget=1.0).resolve(bags.instance_shape)
-    how = {"device": CPU, "fabric": None}
-    without, with_it = (_Clock(config, bags, val, [size], **how) for val in (None, bags))
-    steps = 3 * 2
-    assert without.of(size) == pytest.approx(steps * without.step(size))
-    assert with_it.of(size) > steps * with_it.step(size) > 0
-
-
-def test_budgets_go_with_what_they_choose():
-    for name in ("time_budget", "memory_budget"):
-        with pytest.raises(ConfigError, match=rf"`num_instances='auto'` with `{name}`, got 8; a budget chooses"):
-            Settings(**{name: 2.0})
-    with pytest.raises(ConfigError, match="with `time_budget`"):
-        Settings(time_budget=2.0, num_positive="auto")
+def test_a_budget_goes_with_what_it_chooses():
+    with pytest.raises(ConfigError, match=r"`num_instances='auto'` with `memory_budget`, got 8; a budget chooses"):
+        Settings(memory_budget=2.0)
     Settings(memory_budget=2.0, num_positive="auto")
-    with pytest.raises(
-        ConfigError, match="no `time_budget` with the estimator 'exact-point', got 2; its steps read whole"
-    ):
-        Trainer(Settings(**OPEN, time_budget=2.0, estimator="exact-point"), witness_bags())
 
 
 def test_a_loop_of_ones_own_gets_numbers():
@@ -318,9 +288,6 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
     again = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, jobs=2)
     assert read_yaml(out / "config.yaml")["settings"]["memory_budget"] == budget
     assert again.summary.equals(found.summary)
-    timed = Settings(num_instances="auto", time_budget=1.0)
-    with pytest.raises(ConfigError, match="no `time_budget` in a comparison, got 1, by which the clock"):
-        run_comparison(bags, ["midam-att", "ce-mean"], folds, settings=timed)
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")

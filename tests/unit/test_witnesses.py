@@ -1,7 +1,5 @@
 """Known witnesses are told of in curves, and change nothing else."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from midam.data.sampling import BagSampler
 from midam.data.store import open_store, write_store
 from midam.data.store.format import unpack_witnesses
 from midam.data.witness_log import WitnessLog
-from midam.data.witnesses import chance_of_a_witness, counts_of, marks_of
+from midam.data.witnesses import counts_of, marks_of
 from midam.errors import BagDataError, CheckpointError
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
@@ -64,13 +62,6 @@ def test_witnesses_are_checked_and_stay_with_their_instances():
     ):
         with pytest.raises(BagDataError, match=message):
             Bags.from_arrays(X, [0, 0, 0, 1, 1], [0, 1], witnesses=wrong)
-
-
-def test_chance_of_a_witness_is_that_of_all_draws():
-    for n, k, b in ((7, 1, 3), (7, 2, 3), (5, 4, 2), (3, 1, 3), (3, 0, 3), (2, 1, 9), (1, 0, 2)):
-        draws = list(combinations(range(n), min(b, n)))
-        share = np.mean([any(slot < k for slot in draw) for draw in draws])
-        assert chance_of_a_witness([n], [k], b)[0] == pytest.approx(share, rel=1e-12, abs=1e-12)
 
 
 class Planned(Draw):

@@ -36,8 +36,6 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.data.bag_files import source_paths
-    from midam.explain.draws import draw_facts
-    from midam.explain.draws_text import draw_lines
     from midam.explain.needs import check_packages
     from midam.explain.run import (
         PAGE,
@@ -78,7 +76,6 @@ def run(options: Namespace, console: Console) -> int:
         out.print(f"the highest and the lowest scored of the {which}{by}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
-    draws = draw_facts(root, trained, bags) if trained.method is None else None
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
             trained,
@@ -86,13 +83,10 @@ def run(options: Namespace, console: Console) -> int:
             index,
             folder,
             options=what,
-            draws=draws,
             on_bag=lambda bag: progress.update(index.index(bag)),
         )
     for entry in entries:
         _print_bag(out, entry)
-    for line in [] if draws is None else draw_lines(draws.summary):
-        out.print(escape(line))
     tell_left_out(bags, folder / PAGE, out)
     out.print(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {escape(str(folder / PAGE))}")
     return 0

@@ -16,7 +16,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
-from midam.settings import Settings, read_yaml, refuse_unknown
+from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 
 AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -94,6 +94,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if values.get("fold") == EVERY:
         values.pop("fold")
         rest.append("--every_fold")
+    values = without_removed(values)
     refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
     from midam.runs.trust import check_code
 

@@ -162,11 +162,6 @@ def run_comparison(
 
 def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
     """Settings with one memory budget for all trials, where counts are open: in whatever process and call they run."""
-    if base.run.time_budget is not None:
-        raise ConfigError(
-            f"Expected no `time_budget` in a comparison, got {base.run.time_budget:g}, by which the clock would choose "
-            "otherwise in each fold; set `num_instances`, or `memory_budget`."
-        )
     if not base.training.open or base.run.memory_budget is not None:
         return base
     path = None if folder is None else folder / "config.yaml"

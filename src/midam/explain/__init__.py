@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from midam.exports import exports
 
 if TYPE_CHECKING:
-    from midam.explain.draws import DrawFacts as DrawFacts
-    from midam.explain.draws import draw_facts as draw_facts
     from midam.explain.explanation import Explanation as Explanation
     from midam.explain.explanation import explain_bag as explain_bag
     from midam.explain.faithful import Faithfulness as Faithfulness

@@ -102,11 +102,8 @@ def _form(entry: Mapping[str, Any]) -> str:
     return form_apart(entry["score"], entry.get("threshold"))
 
 
-def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *, draws: Html | None = None) -> str:
-    """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked.
-
-    `draws` is the section on the draws of the training, see `midam.explain.draws_text`.
-    """
+def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked."""
     own = files("midam.explain")
     style, script = (Html(own.joinpath(f"page.{kind}").read_text(encoding="utf-8")) for kind in ("css", "js"))
     legend = join(join([tag("dt", term), tag("dd", text)]) for term, text in _LEGEND.items())
@@ -116,10 +113,8 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             tag("title", title) + tag("style", style) + "</head>\n<body>" + tag("h1", title) + "\n",
             _overview(entries) + "\n" + tag("p", prose(naming(len(entries)))) + "\n",
-            "" if draws is None else tag("p", tag("a", "How the training drew its instances", href="#draws")) + "\n",
             tag("details", tag("summary", "How to read this page"), tag("dl", legend, class_="legend"), open="") + "\n",
             *(_section(number_of, entry, folder) for number_of, entry in enumerate(entries)),
-            "" if draws is None else draws + "\n",
             tag("script", script) + "</body></html>\n",
         ]
     )

@@ -16,8 +16,6 @@ from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.inputs import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.draws import DrawFacts
-from midam.explain.draws_text import draws_section, draws_table
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.geojson import MOST, TOP
 from midam.explain.outcomes import column_scores, leading_columns, outcome_entry
@@ -137,7 +135,6 @@ def explain_bags(
     folder: Path,
     *,
     options: ExplainOptions,
-    draws: DrawFacts | None = None,
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
@@ -155,8 +152,6 @@ def explain_bags(
         Positions of these, and where their files go; made if missing.
     options : ExplainOptions
         What is written.
-    draws : DrawFacts, optional
-        How the run drew, for the page, explain.json and, where there is more to say of each training bag, draws.csv.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -179,8 +174,6 @@ def explain_bags(
         run.target.column(options.of)
     names = bag_names(bags, index)
     wanted = [folder / file for name in names for file in name.every()]
-    table = None if draws is None or not draws.bags else _free_name("draws", [name.bag for name in names])
-    wanted += [] if table is None else [folder / table]
     how: dict[str, Any] = {"options": options, "images": images}
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
@@ -200,12 +193,8 @@ def explain_bags(
             raise RunStoppedError(message) from None
         finally:
             # Whatever stopped it: what is done can be looked at.
-            drawn = {} if draws is None else {"draws": draws.summary}
-            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), **drawn, "bags": done})
-            if draws is not None and table is not None:
-                write_text(folder / table, draws_table(draws))
-            section = None if draws is None else draws_section(draws, table)
-            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder, draws=section))
+            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
+            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
     for line in note_lines(done):
         warnings.warn(line, UserWarning, stacklevel=2)
@@ -229,14 +218,6 @@ def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
         count, (note, bag) = len({bag for _, bag in notes}), notes[0]
         lines.append(f"{note}; bag {bag}" if count == 1 else f"{note}; {count} of {len(entries)} bags, the first {bag}")
     return lines
-
-
-def _free_name(stem: str, taken: Sequence[str]) -> str:
-    """Name of a CSV file that no bag has."""
-    lower = {name.lower() for name in taken}
-    while stem in lower:
-        stem += "-of-the-run"
-    return f"{stem}.csv"
 
 
 def _explain(

@@ -9,10 +9,10 @@ from midam.settings.data import DataSettings
 from midam.settings.method import MethodSettings
 from midam.settings.model import ModelSettings
 from midam.settings.run import RunSettings, member_seed, usual_chunk
-from midam.settings.settings import ResolvedSettings, Settings, refuse_unknown, unknown_setting
+from midam.settings.settings import ResolvedSettings, Settings, refuse_unknown, unknown_setting, without_removed
 from midam.settings.training import TrainingSettings
 from midam.settings.yaml import read_yaml, yaml_text
 
 __all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]
-__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "refuse_unknown"]
+__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "refuse_unknown", "without_removed"]
 __all__ += ["unknown_setting", "usual_chunk", "yaml_text"]

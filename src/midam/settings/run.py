@@ -49,8 +49,6 @@ class RunSettings(Room):
         as many as make half a million numbers.
     memory_budget
         GiB that a step may take, by which counts that are "auto" are chosen; default: half of what is free.
-    time_budget
-        Minutes that the training may take with its validation, by which num_instances "auto" is chosen; default: any.
     workers
         Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident
@@ -80,7 +78,6 @@ class RunSettings(Room):
     threads: Threads | None = None
     chunk_size: Chunk | None = None
     memory_budget: Budget | None = None
-    time_budget: Budget | None = None
     workers: Annotated[int, Field(ge=0)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"

@@ -20,6 +20,7 @@ from midam.settings.training import ResolvedTraining, TrainingSettings
 from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"
+_REMOVED = ("time_budget",)  # settings that runs of earlier versions may hold, unused
 
 
 class Settings(Room):
@@ -61,13 +62,11 @@ class Settings(Room):
         # A tracked state is that of an estimator that takes a state_rate.
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
         _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")
-        opened = self.training.open
-        for name, chooses in (("memory_budget", opened), ("time_budget", "num_instances" in opened)):
-            if getattr(self.run, name) is not None and not chooses:
-                raise ConfigError(
-                    f"Expected `num_instances='auto'` with `{name}`, got {self.training.num_instances}; a budget "
-                    "chooses counts that are open, and limits nothing else."
-                )
+        if self.run.memory_budget is not None and not self.training.open:
+            raise ConfigError(
+                f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; a budget "
+                "chooses counts that are open, and limits nothing else."
+            )
         return self
 
     @classmethod
@@ -82,6 +81,7 @@ class Settings(Room):
         They may come from a file: a class path among them must be a `midam.registry.ClassPath`, as those that `flat`
         returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`.
         """
+        values = without_removed(values)
         refuse_unknown(values, _homes(cls), source=source)
         for name, mark in _named(cls).items():
             value = values.get(name)
@@ -146,6 +146,11 @@ class ResolvedSettings(Settings):
         for setting in ("hidden", "dropout", "norm"):
             _refuse_untaken(ENCODERS, self.model.encoder, self.model, setting)
         return self
+
+
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file without those that are no more, where it did not use them."""
+    return {name: value for name, value in values.items() if name not in _REMOVED or value is not None}
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:

@@ -51,7 +51,7 @@ class TrainingSettings(Room):
     num_negative
         Negative bags a batch (S-); "auto": as those of num_positive.
     num_instances
-        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what memory and time allow.
+        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what the memory allows.
     balance
         Column of the site (hospital, scanner) of a bag, found as `covariates` are: batches then take the bags of each
         class from the sites by turns. Default: as many as each site has.

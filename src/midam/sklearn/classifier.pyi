@@ -69,7 +69,6 @@ class MIDAMClassifier(BagClassifier):
         threads: int | None = None,
         chunk_size: int | None = None,
         memory_budget: float | None = None,
-        time_budget: float | None = None,
         workers: int | None = None,
         resident: bool | None = None,
         positive: Any = None,

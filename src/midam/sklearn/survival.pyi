@@ -69,7 +69,6 @@ class MIDAMSurvival(BagSurvival):
         threads: int | None = None,
         chunk_size: int | None = None,
         memory_budget: float | None = None,
-        time_budget: float | None = None,
         workers: int | None = None,
         resident: bool | None = None,
         warm_start: bool = False,

@@ -1,7 +1,7 @@
 """How many bags and instances a step takes (S+, S-, B), where a setting leaves that open by "auto".
 
-The first of `batch_sizes` is taken that fits the memory and, where there is a budget of time, the time. What an
-instance takes is measured: memory by what torch saves of a forward pass, time by some steps.
+The first of `batch_sizes` is taken that fits the memory. What an instance takes is measured by what torch saves of a
+forward pass.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
-from midam.errors import ConfigError, Note
+from midam.errors import Note
 from midam.registry import ESTIMATORS
 from midam.settings import ResolvedSettings
 from midam.targets import target_of
@@ -26,15 +26,11 @@ from midam.train.step_cost import (
     held_memory,
     measure_step,
     memory_share,
-    pass_seconds,
-    step_seconds,
 )
 
 # A single bag of a class stands beside at most _FEW instances.
 _INSTANCES, _FEW = (16, 8, 4, 2, 1), 4
 _BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
-_SECONDS = 2.0  # that steps are timed, at most, if two do not take longer
-_TIME_SHARE = 0.8  # of the budget; the rest is for what an estimate misses
 _GIB, _MIB = 2**30, 2**20
 
 
@@ -59,7 +55,7 @@ class Choice:
     config: ResolvedSettings
     what: str
     why: str
-    fits: bool  # into memory and time
+    fits: bool  # into the memory
 
     def tell(self) -> str:
         """Say in one line what was chosen and why; returns the line."""
@@ -71,7 +67,6 @@ class Choice:
 def choose_batch_size(
     config: ResolvedSettings,
     train: Bags,
-    val: Bags | None = None,
     *,
     device: torch.device,
     fabric: Any = None,
@@ -79,38 +74,23 @@ def choose_batch_size(
 ) -> Choice:
     """Choose what `config` leaves open for these training bags.
 
-    The choice is the same for the same bags, settings and memory, taken as a power of two; but with a `time_budget` the
-    clock decides. Of the validation bags it matters how many instances they hold. `cost` is what `measure_step` gives
-    for these settings, where that is known.
+    The choice is the same for the same bags, settings and memory, taken as a power of two. `cost` is what
+    `measure_step` gives for these settings, where that is known.
 
     Raises
     ------
     OneClassError
         Without bags of both classes.
-    ConfigError
-        For a budget of time with an estimator that reads whole bags.
     """
     target = target_of(train)
     target.check(train)
-    budget = config.run.time_budget
-    if budget is not None and ESTIMATORS.find(config.method.estimator).whole:
-        raise ConfigError(
-            f"Expected no `time_budget` with the estimator {config.method.estimator!r}, got {budget:g}; its steps read "
-            "whole bags, however few instances are drawn."
-        )
     positives = int(train.require_labels().sum()) if target.name == "binary" else len(train) // 2
     sizes = batch_sizes(config, largest=int(train.sizes.max()), counts=(positives, len(train) - positives))
     cost = cost or measure_step(config, train.instance_shape, device=device, fabric=fabric)
-    limits: list[_Memory | _Clock] = [_Memory(config, train, cost, device=device)]
-    possible = [size for size in sizes if limits[0].of(size) <= limits[0].limit] or sizes[-1:]
-    if budget is not None:
-        limits.append(_Clock(config, train, val, possible, device=device, fabric=fabric))
-        # Where none ends in time, fewer instances than serve a training would not make up for it.
-        last = next((size for size in possible if size.num_instances <= _FEW), possible[-1])
-        possible = [size for size in possible if limits[1].of(size) <= limits[1].limit] or [last]
-    size = possible[0]
-    fits = all(limit.of(size) <= limit.limit for limit in limits)
-    return Choice(_settled(config, size), _what(config, size), _why(config, size, train, limits), fits)
+    memory = _Memory(config, train, cost, device=device)
+    size = next((size for size in sizes if memory.of(size) <= memory.limit), sizes[-1])
+    chosen = config.replace(**asdict(size), memory_budget=None)
+    return Choice(chosen, _what(config, size), _why(config, size, train, memory), memory.of(size) <= memory.limit)
 
 
 def choose_for_each(
@@ -157,11 +137,6 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     return list(dict.fromkeys(found))
 
 
-def _settled(config: ResolvedSettings, size: BatchSize) -> ResolvedSettings:
-    """The settings with these numbers, and without budgets, which have done their work."""
-    return config.replace(**asdict(size), memory_budget=None, time_budget=None)
-
-
 def _what(config: ResolvedSettings, size: BatchSize) -> str:
     """The numbers in words."""
     counts = f"{size.num_positive} + {size.num_negative}"
@@ -171,7 +146,7 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
     return f"{size.num_instances} instance{plural} of a bag and {counts} bags a step"
 
 
-def _why(config: ResolvedSettings, size: BatchSize, train: Bags, limits: "list[_Memory | _Clock]") -> str:
+def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
     """What they were chosen by, and what to do about it."""
     of, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
     reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
@@ -183,10 +158,9 @@ def _why(config: ResolvedSettings, size: BatchSize, train: Bags, limits: "list[_
     advice = f"set `{config.training.open[-1]}` to choose"
     if not _draws(config) and config.training.open == ["num_instances"]:
         advice = f"`num_instances` is nothing to the estimator {config.method.estimator!r}"
-    for limit in limits:
-        if limit.of(size) > limit.limit:
-            advice = limit.advice
-    return f"{', '.join([*reasons, *(limit.words(size) for limit in limits)])}; {advice}"
+    if memory.of(size) > memory.limit:
+        advice = memory.advice
+    return f"{', '.join([*reasons, memory.words(size)])}; {advice}"
 
 
 def _draws(config: ResolvedSettings) -> bool:
@@ -220,53 +194,6 @@ class _Memory:
         """What a step takes of the limit."""
         unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
         return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
-
-
-class _Clock:
-    """Seconds that a training takes, and may take."""
-
-    advice = "that may be too long: lower `epochs`, or validate less often by `val_every`"
-
-    def __init__(
-        self,
-        config: ResolvedSettings,
-        train: Bags,
-        val: Bags | None,
-        sizes: Sequence[BatchSize],
-        *,
-        device: torch.device,
-        fabric: Any,
-    ) -> None:
-        of = config.training
-        self._budget, self._largest = (config.run.time_budget or 0.0) * 60, int(train.sizes.max())
-        self.limit = _TIME_SHARE * self._budget
-        self._bags, self._trainings = len(train), of.epochs * of.members
-        how: dict[str, Any] = {"device": device, "fabric": fabric}
-        counts = [_instances(size, largest=self._largest) for size in sizes]
-
-        def timed(size: BatchSize) -> float:
-            return step_seconds(_settled(config, size), train, **how, most=_SECONDS)
-
-        small = timed(sizes[-1])
-        # A line through two sizes; the second is the largest that will not take long, in the order of the sizes.
-        second = next((i for i, count in enumerate(counts) if count * small <= _SECONDS * counts[-1]), len(sizes) - 1)
-        large = small if second == len(sizes) - 1 else timed(sizes[second])
-        self._instance = max(0.0, large - small) / max(1, counts[second] - counts[-1])
-        self._step = max(0.0, large - self._instance * counts[second])
-        validations = math.ceil(of.epochs / of.val_every) * of.members
-        self._rest = 0.0 if val is None else validations * val.num_instances * pass_seconds(config, val, **how)
-
-    def step(self, size: BatchSize) -> float:
-        """Seconds that a step takes."""
-        return self._step + self._instance * _instances(size, largest=self._largest)
-
-    def of(self, size: BatchSize) -> float:
-        """Seconds that a training takes."""
-        return self._rest + self._trainings * math.ceil(self._bags / size.bags) * self.step(size)
-
-    def words(self, size: BatchSize) -> str:
-        """What the training takes of the limit."""
-        return f"the training about {_about(self.of(size) / 60)} of {_about(self._budget / 60)} minutes"
 
 
 def _instances(size: BatchSize, *, largest: int) -> int:

@@ -1,11 +1,9 @@
-"""What a training step takes, measured on this machine: memory an instance, and seconds."""
+"""Memory that a training step takes, measured on this machine."""
 
 import math
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,19 +14,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
 from midam.errors import ConfigError
-from midam.evaluate.covariates import covariates_of
-from midam.evaluate.predict import evaluation
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings
-from midam.settings.method import MethodSettings
 from midam.train.build import build_model
-from midam.train.cpu import cpu_threads
-from midam.train.members import build_members
-from midam.train.step import train_step
-from midam.train.training import Training, labels_of, open_reader, standardized_once
+from midam.train.training import standardized_once
 from midam.train.training_scorer import CHECKPOINTED_PARTS, training_scorer
-
-_STEPS = 6  # that are timed, at most
 
 
 class StepCost(NamedTuple):
@@ -92,53 +82,6 @@ def _saved(
     return model, max(0, sum_3 - sum_2), max(0, largest_3 - largest_2)
 
 
-def step_seconds(config: ResolvedSettings, train: Bags, *, device: torch.device, fabric: Any, most: float) -> float:
-    """Seconds of a step of one scorer with its reading: the median of some steps, about `most` seconds, or of one."""
-    # Uniform draws need no pass over all bags.
-    uniform = {"draw": MethodSettings().draw, "draw_args": {}, "anneal": 0.0}
-    own = config.replace(**uniform, members=1, compile=False)
-    once = standardized_once(own, train)
-    took: list[float] = []
-    with _unnoticed(device):
-        (member,) = build_members(own, train, device=device, standardized=once)
-        reader = open_reader(own.replace(resident=False), train, standardizer=member.model.standardizer, device=device)
-        known = covariates_of(member.model, train)
-        training = Training([member], reader, labels_of(train, reader), fabric=fabric, covariates=known)
-        parts = training.trained, training.estimator, training.objective, training.optimizer
-        while _wanted(took, most):
-            started = time.perf_counter()
-            with training.epoch(0) as batches:
-                for batch in takewhile(lambda _: _wanted(took, most), batches):
-                    with _precision(fabric):
-                        train_step(*parts, batch, fabric=fabric)
-                    _wait_for(device)
-                    took.append(time.perf_counter() - started)
-                    started = time.perf_counter()
-    return float(np.median(took[1:]))
-
-
-def _wanted(took: list[float], most: float) -> bool:
-    """Whether another step is timed; the first of all warms up."""
-    return len(took) < 2 or (len(took) < _STEPS and sum(took) < most)
-
-
-def pass_seconds(config: ResolvedSettings, bags: Bags, *, device: torch.device, fabric: Any) -> float:
-    """Seconds to read and encode an instance without gradient: of the largest bag, in the second of two passes."""
-    with _unnoticed(device), cpu_threads(config.run.threads):
-        model = build_model(config, instance_shape=bags.instance_shape, pretrained=False).to(device)
-        reader = open_reader(config.replace(resident=False), bags, standardizer=None, device=device)
-        largest = int(bags.sizes.argmax())
-        count = min(int(bags.sizes[largest]), config.run.chunk_size)
-        positions = reader.starts[largest] + torch.arange(count)
-        started = 0.0
-        for _ in range(2):
-            started = time.perf_counter()
-            with evaluation(model), _precision(fabric):
-                model.instances(reader.rows(positions))
-            _wait_for(device)
-    return (time.perf_counter() - started) / count
-
-
 @contextmanager
 def _unnoticed(device: torch.device) -> Iterator[None]:
     """Leave random states alone, and say nothing: of whatever there is to warn, the training itself will."""
@@ -151,12 +94,6 @@ def _unnoticed(device: torch.device) -> Iterator[None]:
 def _precision(fabric: Any) -> AbstractContextManager[Any]:
     found: AbstractContextManager[Any] = nullcontext() if fabric is None else fabric.autocast()
     return found
-
-
-def _wait_for(device: torch.device) -> None:
-    """Wait until a GPU has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:

@@ -110,7 +110,7 @@ class Trainer:
         self.chosen: str | None = None
         self._ranks = ranks
         if config.training.open:
-            choose = partial(choose_batch_size, config, train, val, device=device, fabric=self.fabric)
+            choose = partial(choose_batch_size, config, train, device=device, fabric=self.fabric)
             choice = choose() if ranks is None else ranks.from_lead(choose)
             config, self.chosen = choice.config, choice.tell()
         self.config = config
