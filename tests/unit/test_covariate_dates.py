@@ -103,3 +103,36 @@ def test_a_covariate_with_about_as_many_categories_as_bags_is_named():
     ):
         CovariateCoder.fit(Covariates.of({"ward": words}))
     CovariateCoder.fit(Covariates.of({"ward": [f"w{number % 10}" for number in range(40)]}))
+
+
+@pytest.mark.parametrize("word", ["{:02}:30", "{}. Januar 2023", "{} kg", "2023-W{:02}", "+49 30 {}"])
+def test_many_categories_that_hold_numbers_are_warned_of(word):
+    words = [word.format(number % 15) for number in range(60)]
+    with pytest.warns(UserWarning, match="has 15 categories that hold numbers"):
+        CovariateCoder.fit(Covariates.of({"when": words}))
+
+
+@pytest.mark.parametrize(("words", "count"), [(("T1", "T2a", "T2b", "N1"), 4), (tuple("abcdefghijklmnop"), 16)])
+def test_few_categories_and_plain_words_are_not_warned_of(words, count):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        coder = CovariateCoder.fit(Covariates.of({"stage": list(words) * 5}))
+    assert len(coder.codes[0].categories or ()) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "warned"),
+    [
+        ("patient_id", range(1000, 1024), True),
+        ("CaseNo", range(7, 31), True),
+        ("age", range(20, 44), False),
+        ("patient_id", [1.5, *range(1000, 1023)], False),
+    ],
+)
+def test_a_covariate_that_counts_the_bags_is_warned_of(tmp_path, name, values, warned):
+    table = pd.DataFrame({"bag": [f"b{n:02}" for n in range(24)], "label": [0, 1] * 12, "x": 0.5, name: list(values)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        read_bags(tmp_path / "t.csv", covariates=[name])
+    assert any("is called an id" in str(one.message) for one in shown) == warned

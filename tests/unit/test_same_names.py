@@ -15,6 +15,7 @@ import torch
 import midam
 from midam.cli import main
 from midam.data import Bags, open_store, write_store
+from midam.data.outcome import Outcome
 from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
 from midam.data.validate import warn_of_alike_names
@@ -22,6 +23,7 @@ from midam.errors import BagDataError, Note
 from midam.export import score_bags
 from midam.names import alike, name_of, on_disk
 from midam.settings import Settings
+from midam.targets import target_named
 
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 FORMS = {
@@ -387,3 +389,19 @@ def test_packed_tables_keep_their_names(tmp_path):
 )
 def test_the_exported_script_knows_names_as_midam_does(name, form):
     assert score_bags._name(FORMS[form](name)) == name_of(FORMS[form](name))
+
+
+@pytest.mark.parametrize("form", ["no-break", "zero-width", "mark"])
+@pytest.mark.parametrize("key", ["ids", "group", "split"])
+def test_keys_of_npz_files_that_look_known_are_refused(tmp_path, key, form):
+    known = {"X": np.ones((4, 2)), "bag": np.arange(4), "y": np.arange(4) % 2}
+    values = np.array(["train", "val", "test", "train"]) if key == "split" else np.array(list("abcd"))
+    np.savez(tmp_path / "t.npz", **known, **{FORMS[form](key): values})
+    with pytest.raises(BagDataError, match=f"Expected the key '{key}'"):
+        read_bags(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_class_to_explain_is_known_in_any_form(form):
+    outcome = Outcome.of("multiclass", [0, 1, 2], names=["léger", "moyen", "sévère 1"])
+    assert target_named({"target": "multiclass", "names": list(outcome.names)}).column(FORMS[form]("sévère 1")) == 2

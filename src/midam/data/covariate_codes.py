@@ -173,6 +173,12 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
             f"bags: join some of them, or leave it out (in {source})",
             stacklevel=5,
         )
+    elif len(words) > _MANY * 2 and 2 * sum(any(map(str.isdigit, word)) for word in words.tolist()) > len(words):
+        warnings.warn(
+            f"the covariate {name} has {len(words)} categories that hold numbers, such as {shown(words.tolist())}, and "
+            f"none is near another: write times and amounts as numbers, dates as 2023-01-31 (in {source})",
+            stacklevel=5,
+        )
     own, rare = words[counts >= LEAST].tolist(), words[counts < LEAST].tolist()
     return Code(name, missing, categories=tuple(own), rare=tuple(rare))
 

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 
 from midam.data.bags import Bags
 from midam.data.features import align_features, feature_order
+from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array
 from midam.errors import BagDataError
 from midam.names import name_of
@@ -162,7 +163,7 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
             )
-        part = _selected(frame, own, names or first, f"bag {number}")
+        part = _selected(frame, own, names or first, f"bag {number}").apply(plain_numbers)
         for column in part.columns:
             if not pd.api.types.is_numeric_dtype(part[column]):
                 raise BagDataError(

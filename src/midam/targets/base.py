@@ -16,6 +16,7 @@ from midam.evaluate.outcomes import (
     primary_value,
     summarize_outcome,
 )
+from midam.names import name_of
 
 
 class Target:
@@ -107,6 +108,7 @@ class Target:
             raise ConfigError(
                 f"Expected no class with the target {self.name!r}, which has one score, got {name!r}; leave it out."
             )
+        name = name_of(name)
         if name not in self.columns:
             raise ConfigError(f"Expected a class of the run, got {name!r}; {nearest(name, self.columns)}")
         return self.columns.index(name)

@@ -5,17 +5,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, shown
 from midam.data.sources.reader import Request
-from midam.data.sources.table_columns import require_columns, words_for_none
+from midam.data.sources.table_columns import is_group_like, require_columns, words_for_none
 from midam.data.validate import site_array
 from midam.errors import Note
+from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_SEVERAL = 5
 
 
 def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
@@ -73,6 +76,10 @@ def told(covariates: Covariates, request: Request, where: str) -> Covariates:
     if request.require_labels and request.covariates:
         own = covariates.select(request.covariates, source=where)
         warnings.warn(f"covariates: {own.told()} (in {where})", Note, stacklevel=5)
+        for name, column in zip(own.names, own.columns):
+            if (is_id_like(name) or is_group_like(name)) and _counts_bags(column):
+                text = f"the covariate {name} is called an id, and has another whole number in each bag: leave it out"
+                warnings.warn(f"{text} (in {where})", stacklevel=5)
     return covariates
 
 
@@ -88,6 +95,14 @@ def sites_apart(bags: Bags, request: Request) -> Bags:
         told = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {bags.source})"
         warnings.warn(told, Note, stacklevel=4)
     return bags.replace(sites=sites, covariates=covariates)
+
+
+def _counts_bags(column: NDArray[Any]) -> bool:
+    """Whether a column [N] has another whole number in each of several bags."""
+    if column.dtype.kind != "f":
+        return False
+    found = column[~np.isnan(column)]
+    return len(found) > _SEVERAL and bool((found == np.round(found)).all()) and len(np.unique(found)) == len(found)
 
 
 def known_covariates(covariates: Covariates | None) -> dict[str, Any]:

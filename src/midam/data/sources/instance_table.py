@@ -18,7 +18,9 @@ from midam.data.sources.table_columns import (
     group_parts,
     has_labels,
     is_group_like,
+    merged_ends,
     names_in,
+    plain_numbers,
     require_columns,
     with_groups,
     without_words,
@@ -127,7 +129,7 @@ def _bags(table: "_Table", request: Request) -> Bags:
     columns = {name: table.constant(name, table.faults) for name in request.beside}
     special = {bag, group, *group_parts(group), split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
-    instances = table.numbers(features, missing=request.impute)
+    instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
     covariates = read_covariates(columns, request, where=table.where)
@@ -266,11 +268,15 @@ class _Table:
             return found
         return [found[place] for place in feature_order(wanted, found, of="training", where=self.where)]
 
-    def numbers(self, columns: list[str], *, missing: bool = False) -> NDArray[Any]:
-        """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`."""
+    def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
+        """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`.
+
+        With `apart`, whole numbers that differ and would be one in float64 are refused.
+        """
         import pandas as pd
 
         sound, wrong = [], {}
+        self.frame = self.frame.assign(**{name: plain_numbers(self.frame[name]) for name in columns})
         for column in columns:
             values = self.frame[column]
             if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
@@ -287,6 +293,12 @@ class _Table:
             if column in of_bags:
                 other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
+        for column in sound if apart else ():
+            ends = merged_ends(self.frame[column])
+            if ends is not None:
+                wanted, first = "whole numbers that float64 tells apart", np.arange(len(self.frame)) == 0
+                advice = "subtract what all have in common first"
+                self._add(self.faults, first, column, wanted, advice, got=" to ".join(map(str, ends)))
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         gap = np.isnan(array)

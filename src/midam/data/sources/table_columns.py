@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +106,24 @@ def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
     columns = label_columns(frame.columns, request)
     here = all(column in frame.columns for column in columns)
     return request.require_labels or (here and not all(bool(frame[column].isna().all()) for column in columns))
+
+
+def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """A column of objects that all are numbers, such as `decimal.Decimal`, as float64; others as they are."""
+    import pandas as pd
+
+    known = values.dropna() if values.dtype == object else values.iloc[:0]
+    if not len(known) or not all(isinstance(value, Real | Decimal) for value in known):
+        return values
+    return pd.Series([np.nan if pd.isna(value) else float(value) for value in values], values.index, dtype=np.float64)
+
+
+def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
+    """Least and largest of whole numbers that differ, and are one number in float64; None of all others."""
+    if values.dtype.kind not in "iu" or values.isna().all():
+        return None
+    low, high = int(values.min()), int(values.max())
+    return (low, high) if low != high and float(low) == float(high) else None
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:

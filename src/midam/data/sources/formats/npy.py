@@ -25,6 +25,7 @@ from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 from midam.files import size_text
+from midam.names import name_of
 
 # Python 3.11 may fail where several threads parse literals, as the headers of arrays are, at a time.
 PARSING = threading.Lock()
@@ -149,7 +150,7 @@ def refuse_near(
 ) -> None:
     """Refuse a name that is nearly that of a known array, or means the `same`: passed over, nobody would miss it."""
     for name in others:
-        plain = name.lower().strip("_ ")
+        plain = name_of(name).lower().strip("_ ")
         meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)
         if meant is not None and meant not in arrays:
             raise BagDataError(
