@@ -185,7 +185,7 @@ def test_a_time_that_is_missing_names_the_bag_and_what_to_write(read_columns, wo
 def test_an_event_that_is_missing_is_no_censored_one(read_columns, word):
     frame = with_columns(time=[3.5, 7, 9], event=["0", "1", word])
     message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
-    assert "Expected a event of each bag, got none for 8 of 24" in message
+    assert "Expected an event of each bag, got none for 8 of 24" in message
 
 
 @pytest.mark.parametrize("word", ["None", "NA", None])
