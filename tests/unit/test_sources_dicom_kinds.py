@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from midam.data.bag_files import instance_columns
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe
-from midam.errors import BagDataError
+from midam.errors import BagDataError, Note
 
 SHAPE = (6, 4, 5)
 SCOUT = "ORIGINAL\\PRIMARY\\LOCALIZER"
@@ -367,3 +368,38 @@ def test_a_decoder_that_is_missing_is_named_with_what_to_install(tmp_path):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "Expected a decoder of JPEG Lossless" in ended.stderr
     assert 'pip install "midam[medical]"' in ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["enhanced", "x-ray"])
+def test_files_of_one_study_that_a_table_names_are_bags_each(kind, tmp_path):
+    (tmp_path / "f").mkdir()
+    for number in range(3):
+        path = tmp_path / "f" / f"s{number}.dcm"
+        enhanced(path, body(SHAPE, number))
+        if kind == "x-ray":
+            save_series(path.parent, body(SHAPE, number)[:1], names=[path.name], Modality="DX")
+            change(path, ImagePositionPatient=None, ImageOrientationPatient=None)
+        change(path, StudyInstanceUID="1.2.3", SeriesInstanceUID="1.2.3.4")
+    (tmp_path / "l.csv").write_text("file,label\ns0,0\ns1.dcm,1\ns2,0\n")
+    with pytest.warns(Note) if kind == "x-ray" else nullcontext():
+        bags = read_bags(tmp_path / "f", labels=tmp_path / "l.csv")
+    assert bags.ids.tolist() == ["s0", "s1", "s2"]
+    assert bags.sizes.tolist() == ([6] * 3 if kind == "enhanced" else [1] * 3)
+    with pytest.raises(BagDataError, match="name the files with `labels`"):
+        read_bags(tmp_path / "f")
+
+
+def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
+    for number in range(6):
+        home = tmp_path / "f" / ("normal", "tumor")[number % 2]
+        save_series(home, body(SHAPE, number)[:1], names=[f"{number // 2}.dcm"], Modality="DX")
+        path = home / f"{number // 2}.dcm"
+        change(path, ImagePositionPatient=None, ImageOrientationPatient=None, StudyInstanceUID=f"1.2.{number}")
+    with pytest.warns(Note):
+        bags = read_bags(tmp_path / "f")
+    assert (bags.sizes.tolist(), bags.labels.tolist()) == ([1] * 6, [0, 0, 0, 1, 1, 1])
+    with pytest.warns(Note):
+        assert read_bags(tmp_path / "f", require_labels=False).ids.tolist() == bags.ids.tolist()
+    (tmp_path / "l.csv").write_text("patient,label\nnormal,0\ntumor,1\n")
+    with pytest.warns(Note):
+        assert read_bags(tmp_path / "f", labels=tmp_path / "l.csv").sizes.tolist() == [3, 3]

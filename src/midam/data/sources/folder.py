@@ -12,6 +12,7 @@ from midam.data.bags import Bags
 from midam.data.outcome import CODED
 from midam.data.sources.assemble import assemble
 from midam.data.sources.find_files import find_files, warn_of_left_alone
+from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
 from midam.data.sources.outcome_values import code_columns, label_columns
@@ -27,7 +28,7 @@ from midam.data.sources.reader import (
     file_reader,
     file_suffix,
 )
-from midam.data.sources.scan_folders import scan_folders
+from midam.data.sources.scan_folders import names_in_tables, scan_folders
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.errors import BagDataError, ConfigError, given
 from midam.names import name_of
@@ -57,10 +58,12 @@ class FolderReader(BagReader):
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
         alone = paths == [Path(os.path.abspath(folder))]
+        if images := _files_of_their_own(paths, names_in_tables(request)):
+            paths, alone = images, False
         if alone and request.require_labels:
             raise BagDataError(
                 f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
-                "the folder above it."
+                "the folder above it, or name the files with `labels` where each is an image or scan of its own."
             )
         paths, names = scan_folders(paths, folder, request)
         if request.labels is None:
@@ -82,6 +85,19 @@ class FolderReader(BagReader):
         if said.labels is not None:
             known |= said.labels.known()
         return _assembled(request, paths, bags, by_name=True, **known)
+
+
+def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
+    """DICOM files in folders of which each file is a bag; none where tables name the folders, or slices are there."""
+    if named & {name_of(path.name) for path in paths}:
+        return []
+    found = list[Path]()
+    for path in paths:
+        own = files_alone(path, named=named) if is_dicom_folder(path) else []
+        if not own:
+            return []
+        found += own
+    return found
 
 
 def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str], *, leave: bool) -> Bags:

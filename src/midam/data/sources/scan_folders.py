@@ -20,7 +20,7 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     if all(not path.is_dir() or is_dicom_folder(path) or not holds_dicom(path) for path in paths):
         return list(paths), bag_names(paths, folder)
     leaves = {path: list(dicom_folders(path)) for path in paths}
-    known = _values(request)
+    known = names_in_tables(request)
     if known:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _names(level, folder)]
         exact = [len(known & set(names)) for _, names in ways]
@@ -39,7 +39,7 @@ def _index(way: tuple[list[Path], list[str]]) -> NameIndex:
     return NameIndex(way[1])
 
 
-def _values(request: Request) -> set[str]:
+def names_in_tables(request: Request) -> set[str]:
     """All that the tables say, which may name a bag."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
     frames = [read_names(path, request) for path in tables]

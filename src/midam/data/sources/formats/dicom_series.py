@@ -2,7 +2,7 @@
 
 import heapq
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,12 +104,17 @@ def is_one_scan(homes: Sequence[Path]) -> bool:
     return len(scans) == 1 or (len(studies) == 1 and all(series.flat for series in scans))
 
 
-def files_alone(folder: Path) -> list[Path]:
-    """DICOM files in a folder that are scans or images of their own, of several studies; none where they are slices."""
+def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
+    """DICOM files in a folder that are scans or images of their own; none where they are slices, or of one study.
+
+    Those of one study are bags each where a table has `named` them.
+    """
     paths = [path for path in _first_files(folder) if is_dicom(path)]
     headers = _headers(paths)
-    alone = all("Rows" in header and (is_flat(header) or count_of(header) > 1) for header in headers)
-    return _files(folder) if alone and len({_text(header, "StudyInstanceUID") for header in headers}) > 1 else []
+    if not all("Rows" in header and (is_flat(header) or count_of(header) > 1) for header in headers):
+        return []
+    apart = len({_text(header, "StudyInstanceUID") for header in headers}) > 1
+    return _files(folder) if apart or any({path.name, path.stem} & set(named) for path in paths) else []
 
 
 def series_files(folder: Path, wanted: str | None) -> Scan:
