@@ -124,7 +124,7 @@ def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
 
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
     """Whether bags in the order of their values [N] are in that of their labels [N], or in the reverse one."""
-    known = ~np.isnan(label)
+    known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
     found, of = np.unique(values[known], return_inverse=True)
     low, high = np.full(len(found), np.inf), np.full(len(found), -np.inf)
     np.minimum.at(low, of, label[known])

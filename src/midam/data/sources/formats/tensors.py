@@ -33,8 +33,8 @@ class TensorReader(FileReader):
         """Open a file."""
         import torch
 
-        mapped = zipfile.is_zipfile(path)
         with sound("a whole .pt file", path, advice="write the file again"):
+            mapped = zipfile.is_zipfile(path)
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             except pickle.UnpicklingError as error:
@@ -63,8 +63,8 @@ class TensorReader(FileReader):
 
     def verify(self, path: Path) -> None:
         """Compare the checksums, which torch passes over."""
-        if zipfile.is_zipfile(path):
-            with sound("a whole .pt file", path, advice="write the file again"):
+        with sound("a whole .pt file", path, advice="write the file again"):
+            if zipfile.is_zipfile(path):
                 check_archive(path)
 
 
