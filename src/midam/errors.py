@@ -168,7 +168,11 @@ def _near(name: object, names: Sequence[str], *, count: int, columns: bool = Fal
     plain, cutoff = {plain_key(own): own for own in names}, _ALIKE
     if columns and is_usual_column(name):  # what it means is known, and no other column means it
         cutoff = _SAME
-    return [plain[key] for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=cutoff)]
+    key = plain_key(name)
+    near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
+    if not near and not columns and len(key) > 2:  # a name that was cut short
+        near = [own for own in plain if own.startswith(key)][:count]
+    return [plain[own] for own in near]
 
 
 def _either(names: Sequence[str]) -> str:
