@@ -396,6 +396,8 @@ def test_the_config_holds_what_the_weights_do_not(tmp_path):
 
 ALONE = """
 import sys, runpy
+
+pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")
 for name in ("midam", "numpy", "safetensors", "pandas", "lightning_fabric", "yaml"):
     sys.modules[name] = None
 sys.argv = ["score_bags.py", *sys.argv[2:]]

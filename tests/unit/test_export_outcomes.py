@@ -23,6 +23,8 @@ from midam.runs.scoring import predict_run
 from midam.targets import target_named
 from midam.train.build import build_ensemble
 
+pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")
+
 SIZES = [1, 7, 300]
 NAMES = {
     "multiclass": ("bone", "lung", "skin"),
