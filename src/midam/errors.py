@@ -14,6 +14,7 @@ from typing import Any
 from midam.synonyms import is_usual_column, plain_key, same_meaning
 
 _ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
+_SHORT = 0.66  # of names of three letters, one of which may be wrong
 FOR_THESE = "  for these"  # how a line begins that advises on the lines above it
 
 
@@ -161,14 +162,15 @@ def listed(names: Sequence[str], *, most: int) -> str:
 
 
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
-    """Names with the meaning of `name`, else those that are spelled nearly like it."""
+    """Names with the meaning of `name`, else those that are spelled nearly like it, else those that it begins."""
     known = same_meaning(name, names, columns=columns)[:3]
     if known:
         return known
-    plain, cutoff = {plain_key(own): own for own in names}, _ALIKE
+    plain, key, cutoff = {plain_key(own): own for own in names}, plain_key(name), _ALIKE
     if columns and is_usual_column(name):  # what it means is known, and no other column means it
         cutoff = _SAME
-    key = plain_key(name)
+    elif not columns and len(key) == 3:
+        cutoff = _SHORT
     near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
     if not near and not columns and len(key) > 2:  # a name that was cut short
         near = [own for own in plain if own.startswith(key)][:count]

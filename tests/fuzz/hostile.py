@@ -96,7 +96,7 @@ def npz_renamed(folder: Path, rng: Random) -> str:
     pairs = [("group", "groups"), ("split", "splits"), ("group", "Group"), ("ids", "id"), ("split", "Split")]
     old, new = rng.choice(pairs if (folder / "bags.npz").exists() else [("coords", "coord"), ("coords", "Coords")])
     _members(_npz_of(folder), lambda held: held.update({f"{new}.npy": held.pop(f"{old}.npy")}))
-    return SUMMED
+    return SUMMED if (folder / "bags.npz").exists() else WARN
 
 
 def npz_objects(folder: Path, rng: Random) -> str:
@@ -214,10 +214,11 @@ def h5_strange(folder: Path, rng: Random) -> str:
             "datatype": lambda: file.__setitem__("features", np.dtype("f4")),
             "NaN": lambda: file.create_dataset("features", data=np.full((6, 5), np.nan)),
         }
-        made[rng.choice(sorted(made))]()
+        chosen = rng.choice(sorted(made))
+        made[chosen]()
         if rng.random() < 0.5:
             file["coords"] = np.zeros((6, 2))
-    return REFUSE
+    return WARN if chosen == "nothing" else REFUSE  # a file without instances is left out
 
 
 def h5_missing_chunks(folder: Path, rng: Random) -> str:

@@ -162,7 +162,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--bags", "b99"], ["'b99'", "one of 40 bags"]),
+        (["--bags", "b99"], ["'b99'", "one of 40 bags", "did you mean 'b"]),
         (["--top", "0"], ["--top >= 1"]),
     ],
 )

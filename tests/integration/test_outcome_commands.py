@@ -92,6 +92,12 @@ def test_predict_writes_all_classes_and_explain_one_of_them(runs, tmp_path):
         assert np.ptp(its["weight"][:], axis=1).max() > 1e-4, "each class has an attention of its own"
 
 
+def test_metrics_of_two_classes_are_refused_for_other_labels(runs, capsys):
+    run, data = runs("multiclass")
+    assert main(["evaluate", run, data, "--metrics", "f1,brier"]) == 2
+    assert "Expected no --metrics with the target 'multiclass', got f1, brier;" in capsys.readouterr().err
+
+
 def test_the_extremes_are_those_of_a_class(runs, tmp_path, capsys):
     run, data = runs("multiclass")
     test = pd.read_csv(f"{run}/predictions.csv").query("split == 'test'").set_index("bag")

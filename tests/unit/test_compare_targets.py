@@ -16,7 +16,7 @@ from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
-from midam.errors import BagDataError, CheckpointError, ConfigError
+from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate.outcomes import class_aurocs, primary_difference, primary_estimate
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
@@ -212,7 +212,7 @@ def test_a_second_call_computes_nothing_and_damage_is_refused(target, compared, 
     for number, change in enumerate(wrong):
         path = tmp_path / f"damaged-{number}.jsonl"
         path.write_text(json.dumps(row | change) + "\n")
-        with pytest.raises(CheckpointError, match=f"a {kind.metric} in"):
+        with pytest.raises(CheckpointError, match=f"{with_article(kind.metric)} in"):
             open_trials(path, metric=kind.metric, columns=kind.count)
 
 

@@ -30,6 +30,8 @@ from midam.registry import POOLINGS
 from midam.runs.apply import LoadedRun
 from midam.train.build import build_ensemble
 
+pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")
+
 LONG = pytest.mark.long  # traced for a quarter of a minute
 SIZES = [1, 7, 1000, 100_000]
 FEATURES = ("area", "contrast", "length", "sparse")
@@ -396,8 +398,6 @@ def test_the_config_holds_what_the_weights_do_not(tmp_path):
 
 ALONE = """
 import sys, runpy
-
-pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")
 for name in ("midam", "numpy", "safetensors", "pandas", "lightning_fabric", "yaml"):
     sys.modules[name] = None
 sys.argv = ["score_bags.py", *sys.argv[2:]]

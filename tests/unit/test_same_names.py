@@ -405,3 +405,22 @@ def test_keys_of_npz_files_that_look_known_are_refused(tmp_path, key, form):
 def test_the_class_to_explain_is_known_in_any_form(form):
     outcome = Outcome.of("multiclass", [0, 1, 2], names=["léger", "moyen", "sévère 1"])
     assert target_named({"target": "multiclass", "names": list(outcome.names)}).column(FORMS[form]("sévère 1")) == 2
+
+
+@pytest.mark.parametrize("letter", [0x110000, 0xD800])
+def test_letters_that_are_no_characters_are_refused(letter, tmp_path):
+    ids = np.array(["a", "b"])
+    ids.view(np.uint32)[0] = letter
+    np.savez(tmp_path / "bags.npz", X=np.eye(2), bag=[0, 1], y=[0, 1], ids=ids)
+    with pytest.raises(BagDataError, match=r"names of Unicode letters, got others \(in .*bags\.npz"):
+        read_bags(tmp_path / "bags.npz")
+
+
+def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "files" / "a.pt"
+    path.parent.mkdir()
+    torch.save(torch.eye(2), path)
+    # The end of an archive with a locator of ZIP64 before it, which says that there are two disks.
+    path.write_bytes(path.read_bytes()[:-22] + b"PK\6\7" + bytes(12) + b"\2\0\0\0" + b"PK\5\6" + bytes(18))
+    with pytest.raises(BagDataError, match=r"a whole \.pt file, got: .* disks .*a\.pt"):
+        read_bags(tmp_path / "files", require_labels=False)

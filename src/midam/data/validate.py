@@ -19,6 +19,7 @@ ClassName = str | int | float | bool
 LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
+_LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
 
@@ -75,8 +76,11 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     array = as_array(values)
     if array.ndim == 0:
         raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one a bag.")
-    if array.dtype.kind == "U" and all(_plain(part) for part in _parts(array)):
-        return array
+    if array.dtype.kind == "U":
+        if not all(_is_unicode(part) for part in _parts(array)):
+            raise BagDataError(f"Expected names of Unicode letters, got others (in {source}); write the names again.")
+        if all(_plain(part) for part in _parts(array)):
+            return array
     if array.dtype.kind in "biu":  # no number of these has another form
         return array.astype(np.str_)
     try:
@@ -89,9 +93,20 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     return np.array(found, dtype=np.str_).reshape(array.shape)
 
 
+def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
+    """Code points of names, 0 behind their ends."""
+    return np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
+
+
+def _is_unicode(names: NDArray[np.str_]) -> bool:
+    """Whether all letters are characters of Unicode; those of a damaged file may be none."""
+    letters = _letters(names)
+    return not bool(((letters > _LAST_CHARACTER) | ((letters >= 0xD800) & (letters <= 0xDFFF))).any())
+
+
 def _plain(names: NDArray[np.str_]) -> bool:
     """Whether names have their form already: letters of ASCII, and no blanks around them."""
-    letters = np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
+    letters = _letters(names)
     if (letters > 126).any():
         return False
     return not ((letters <= 32) & (letters != 0)).any() or bool((np.char.strip(names) == names).all())

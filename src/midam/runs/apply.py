@@ -339,6 +339,11 @@ def evaluate_bags(
     run.target.values(bags)
     bags = prepared(run.model, bags)
     check_each(metrics, lambda name: METRICS.find(typed(name)))
+    if metrics and run.target.name != "binary":
+        raise ConfigError(
+            f"Expected no `metrics` with the target {run.target.name!r}, got {', '.join(metrics)}; they take labels 0 "
+            "and 1: leave them out."
+        )
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))

@@ -13,6 +13,7 @@ from midam.compare.auto.candidates import make_candidate, usual_candidates
 from midam.compare.auto.search import Found, OnCandidate, search
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
+from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
@@ -107,7 +108,10 @@ class Auto(Baseline):
             for scorer in own:
                 line = _of_member(weights, len(members))
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
-        return BagEnsemble(members, weights["weights"])
+        try:
+            return BagEnsemble(members, weights["weights"])
+        except ConfigError as error:  # the weights are those of a file, which nobody corrects by hand
+            raise ValueError(str(error)) from error
 
 
 def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
