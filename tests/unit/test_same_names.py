@@ -411,9 +411,13 @@ def test_the_class_to_explain_is_known_in_any_form(form):
 def test_letters_that_are_no_characters_are_refused(letter, tmp_path):
     ids = np.array(["a", "b"])
     ids.view(np.uint32)[0] = letter
-    np.savez(tmp_path / "bags.npz", X=np.eye(2), bag=[0, 1], y=[0, 1], ids=ids)
-    with pytest.raises(BagDataError, match=r"names of Unicode letters, got others \(in .*bags\.npz"):
-        read_bags(tmp_path / "bags.npz")
+    with pytest.raises(BagDataError, match=r"names of Unicode letters, got others \(in memory"):
+        Bags.from_arrays(np.eye(2), [0, 1], [0, 1], ids=ids)
+    for key in ("ids", "group", "split", "y"):
+        keys = {"y": [0, 1], key: ids}
+        np.savez(tmp_path / "bags.npz", X=np.eye(2), bag=[0, 1], **keys)
+        with pytest.raises(BagDataError, match=rf"texts of Unicode letters, got others \(in .*bags\.npz, key {key}"):
+            read_bags(tmp_path / "bags.npz")
 
 
 def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path):

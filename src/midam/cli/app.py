@@ -155,4 +155,4 @@ def said(message: object) -> str:
         return text
     from midam.cli.parser import SETTINGS, as_flags
 
-    return as_flags(text, [*SETTINGS, "trust", "devices", "num_nodes", "timeout"])
+    return as_flags(text, [*SETTINGS, "trust", "devices", "num_nodes", "timeout", "metrics"])

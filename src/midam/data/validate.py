@@ -77,7 +77,7 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     if array.ndim == 0:
         raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one a bag.")
     if array.dtype.kind == "U":
-        if not all(_is_unicode(part) for part in _parts(array)):
+        if not all(is_unicode(part) for part in _parts(array)):
             raise BagDataError(f"Expected names of Unicode letters, got others (in {source}); write the names again.")
         if all(_plain(part) for part in _parts(array)):
             return array
@@ -98,9 +98,9 @@ def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
     return np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
 
 
-def _is_unicode(names: NDArray[np.str_]) -> bool:
+def is_unicode(names: NDArray[np.str_]) -> bool:
     """Whether all letters are characters of Unicode; those of a damaged file may be none."""
-    letters = _letters(names)
+    letters = _letters(names) if names.size and names.dtype.itemsize else np.zeros(0, dtype=np.uint32)
     return not bool(((letters > _LAST_CHARACTER) | ((letters >= 0xD800) & (letters <= 0xDFFF))).any())
 
 

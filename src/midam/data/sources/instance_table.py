@@ -275,13 +275,15 @@ class _Table:
         """
         import pandas as pd
 
-        sound, wrong = [], {}
-        self.frame = self.frame.assign(**{name: plain_numbers(self.frame[name]) for name in columns})
-        for column in columns:
+        objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
+        if objects:
+            self.frame = self.frame.assign(**{str(name): plain_numbers(self.frame[name]) for name in objects})
+        kinds = self.frame[columns].dtypes  # of the columns, of which a table may have many
+        numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
+        sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
+        whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
+        for column in (column for column, is_number in zip(columns, numeric) if not is_number):
             values = self.frame[column]
-            if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_complex_dtype(values):
-                sound.append(column)
-                continue
             gaps = values.isna()
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
@@ -293,7 +295,7 @@ class _Table:
             if column in of_bags:
                 other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
-        for column in sound if apart else ():
+        for column in whole if apart else ():
             ends = merged_ends(self.frame[column])
             if ends is not None:
                 wanted, first = "whole numbers that float64 tells apart", np.arange(len(self.frame)) == 0

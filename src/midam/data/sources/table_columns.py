@@ -119,8 +119,8 @@ def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
-    """Least and largest of whole numbers that differ, and are one number in float64; None of all others."""
-    if values.dtype.kind not in "iu" or values.isna().all():
+    """Least and largest of a column of whole numbers that differ, and are one number in float64; None of others."""
+    if values.isna().all():
         return None
     low, high = int(values.min()), int(values.max())
     return (low, high) if low != high and float(low) == float(high) else None

@@ -60,10 +60,9 @@ def warn_of_features(
         ):
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
-            follows = any(_follows(values[firsts], label) for label in known)
             if is_group_like(column):
                 named.append(column)
-            elif is_label_like(column) or (several and follows):
+            elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in known)):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 beside.append(column)

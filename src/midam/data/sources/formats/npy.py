@@ -23,6 +23,7 @@ from midam.data.sources.formats.open_file import (
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader
+from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text
 from midam.names import name_of
@@ -141,7 +142,9 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
         at += len(part)
     if stream.read(1):
         raise BagDataError(f"Expected as many bytes as the header says, got more (in {path}, key {name}); {_ANEW}z.")
-    array = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+    if dtype.kind == "U" and not is_unicode(array):
+        raise BagDataError(f"Expected texts of Unicode letters, got others (in {path}, key {name}); {_ANEW}z.")
     return array
 
 
