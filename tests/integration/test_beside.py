@@ -13,7 +13,7 @@ from midam.data.sources import read_bags
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
-from midam.runs import judge
+from midam.runs import results
 from midam.runs.apply import load_run
 from midam.runs.scoring import predict_run
 from midam.train.lockstep import Trial
@@ -174,7 +174,7 @@ def test_no_run_is_lost_for_its_baseline(tmp_path, monkeypatch, capsys):
 def test_ctrl_c_in_the_baseline_keeps_the_model(tmp_path, monkeypatch):
     data, run = table(tmp_path / "t.csv"), tmp_path / "run"
     with monkeypatch.context() as patch:
-        stop_at(patch, judge, "train_beside", 1)
+        stop_at(patch, results, "train_beside", 1)
         assert main(["fit", str(data), *QUICK, "--out", str(run)]) == 130
     bags = read_bags(str(data))
     scores, _ = predict_run(load_run(run), bags)

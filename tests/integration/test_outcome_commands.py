@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import log_loss
 
 from midam.cli import main
 from midam.errors import ConfigError
@@ -92,10 +93,49 @@ def test_predict_writes_all_classes_and_explain_one_of_them(runs, tmp_path):
         assert np.ptp(its["weight"][:], axis=1).max() > 1e-4, "each class has an attention of its own"
 
 
-def test_metrics_of_two_classes_are_refused_for_other_labels(runs, capsys):
+METRICS = """
+import numpy as np
+from sklearn.metrics import log_loss
+
+def surprise(values, scores, predictions):
+    return log_loss(values, predictions)
+
+def ranked_first(values, scores, groups):
+    return len(set(groups)) if values.ndim == 1 else float(scores[values[:, 0].argmin()])
+
+def shape(values, scores):
+    return values.ndim * 10 + scores.ndim
+"""
+
+
+def test_metrics_from_outside_work_with_any_target(runs, tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_metrics.py").write_text(METRICS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = [f"own_metrics.{name}" for name in ("surprise", "ranked_first", "shape")]
     run, data = runs("multiclass")
-    assert main(["evaluate", run, data, "--metrics", "f1,brier"]) == 2
-    assert "Expected no --metrics with the target 'multiclass', got f1, brier;" in capsys.readouterr().err
+    out = tmp_path / "found.json"
+    assert main(["evaluate", run, data, "--metrics", ",".join([names[0], names[2]]), "--out", str(out)]) == 0
+    test = json.loads(out.read_text())["test"]
+    rows = pd.read_csv(f"{run}/predictions.csv").query("split == 'test'")
+    shares = rows[[name for name in rows if name.startswith("probability_")]].to_numpy()
+    codes = rows["label"].map({name: code for code, name in enumerate(test["per_class"])})
+    assert test["metrics"][names[0]] == pytest.approx(log_loss(codes, shares), rel=1e-6)
+    assert test["metrics"][names[2]] == 12, "codes [N], scores [N, C]"
+    assert f"{names[0]}: " in capsys.readouterr().out
+    run, data = runs("survival")
+    assert main(["evaluate", run, data, "--metrics", ",".join(names[1:]), "--out", str(out)]) == 0
+    found = json.loads(out.read_text())["test"]["metrics"]
+    assert found == {names[1]: None, names[2]: 21}, "times and events [N, 2]; these bags have no groups"
+
+
+def test_metrics_that_cannot_take_the_labels_are_refused(runs, capsys):
+    run, data = runs("multiclass")
+    assert main(["evaluate", run, data, "--metrics", "auprc"]) == 2
+    assert "Expected metrics for the target 'multiclass', got 'auprc', which fails:" in capsys.readouterr().err
+    assert main(["evaluate", run, data, "--metrics", "f1"]) == 2
+    shown = capsys.readouterr().err
+    assert "got 'f1', which needs 'threshold'" in shown
+    assert "scoring" not in shown, "known before the bags are scored"
 
 
 def test_the_extremes_are_those_of_a_class(runs, tmp_path, capsys):
@@ -118,7 +158,7 @@ def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):
     bags = read_for(loaded, data)
     explain_bags(loaded, bags, [3, 4], tmp_path / "out", options=ExplainOptions(faithful=False))
     scores, _ = predict_run(loaded, bags.subset([3, 4]))
-    shares = loaded.target.decision(loaded.decision).predict(scores)
+    shares = loaded.decision.predict(scores)
     for entry, own, score in zip(entries(tmp_path / "out"), shares, scores, strict=True):
         assert entry["explained"] == loaded.target.columns[own.argmax()]
         assert entry["score"] == pytest.approx(score[own.argmax()], abs=1e-6)

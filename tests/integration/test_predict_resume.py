@@ -17,9 +17,11 @@ import midam.runs.scoring
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.runs.apply import load_run
 from midam.runs.journal import ScoreJournal
 from midam.runs.judge import predictions_text
+from midam.targets import Binary
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +111,10 @@ def test_the_class_is_what_the_score_is_called_and_groups_are_named(made, tmp_pa
 
 def test_classes_go_by_the_names_of_the_labels():
     bags = Bags.from_list([[[1.0]], [[2.0]]])
-    how = {"probabilities": None, "threshold": 0.5, "classes": ("benign", "malignant")}
-    text = predictions_text(bags, np.array([0.25, 0.5]), **how)
-    assert text == "bag,score,probability,class\n0,0.25,,benign\n1,0.5,,malignant\n"
+    decision = BinaryDecision(PlattCalibrator().fit([0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1]), 0.5)
+    text = predictions_text(bags, Binary(("benign", "malignant")), np.array([0.25, 0.5]), decision=decision)
+    low, high = decision.predict([0.25, 0.5])
+    assert text == f"bag,score,probability,class\n0,0.25,{low:.9g},benign\n1,0.5,{high:.9g},malignant\n"
 
 
 def test_stopped_before_its_first_bag_it_leaves_nothing(made, tmp_path, monkeypatch, capsys):

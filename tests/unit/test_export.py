@@ -17,7 +17,7 @@ from torch import nn
 
 from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, predict
 from midam.errors import CheckpointError
-from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.export import export_run
 from midam.export.onnx_parts import Chunk, Merge, Outer, _ndtri, _searchsorted
 from midam.export.run import FORMATS, write_export
@@ -81,8 +81,8 @@ def made(shape=(4,), *, calibrated=True, **settings):
     names = list(FEATURES) if shape == (4,) else None
     data = {"source": "/home/anna/bags.csv", "place": "/home/anna/bags.csv", "fingerprint": "f" * 64, "cut": None}
     data |= {"instance_shape": list(shape), "feature_names": names}
-    threshold = 0.5 if calibrated else None
-    return LoadedRun(model.eval(), settings, calibrator, threshold, {"secret-bag": "test"}, {}, {"anna"}, data)
+    decision = None if calibrator is None else BinaryDecision(calibrator, 0.5)
+    return LoadedRun(model.eval(), settings, decision, {"secret-bag": "test"}, {}, {"anna"}, data)
 
 
 def bags_of(shape, sizes):

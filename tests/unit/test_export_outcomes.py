@@ -74,8 +74,8 @@ def made(target="multiclass", *, calibrated=True, **settings):
     data = {"source": "/home/anna/bags.csv", "place": "/home/anna/bags.csv", "fingerprint": "f" * 64, "cut": None}
     data |= {"instance_shape": [4], "feature_names": list("abcd"), "outcome": said}
     scores = predict(model, bags_of([3] * 40))
-    decision = found.decide(values_of(target, scores.reshape(40, -1), rng), scores).to_dict() if calibrated else None
-    return LoadedRun(model.eval(), settings, None, None, {}, {}, set(), data, decision=decision)
+    decision = found.decide(values_of(target, scores.reshape(40, -1), rng), scores) if calibrated else None
+    return LoadedRun(model.eval(), settings, decision, {}, {}, set(), data)
 
 
 def python_found(folder, bags, **how):
@@ -90,7 +90,7 @@ def check(run, bags, found, *, atol):
     np.testing.assert_allclose(got, wanted.reshape(got.shape), rtol=0, atol=atol)
     assert list(found[0].scores) == list(run.target.columns)
     scores = got if run.target.count > 1 else got[:, 0]
-    told = run.target.told(scores, run.target.decision(run.decision))
+    told = run.target.told(scores, run.decision)
     for row, one in enumerate(found):
         assert list(one.told) == list(told)
         for name, value in one.told.items():
@@ -120,14 +120,14 @@ def test_the_functions_that_onnx_holds_score_each_column_as_the_run(pooling, how
     run, bags = made(pooling=pooling, hidden=(6, 5), **how), bags_of(SIZES)
     members = scorers_of(run.model)
     chunk, merge = Chunk(members), Merge(largest=pooling == "max")
-    outer = Outer(members, None, target="multiclass", decision=run.decision)
+    outer = Outer(members, None, target="multiclass", decision=run.decision.to_dict())
     with torch.no_grad():
         parts = [[chunk(x)[2:] for x in torch.from_numpy(bags[i]).split(64)] for i in range(len(bags))]
         found = [outer(*reduce(lambda a, b: merge(*a, *b), part)) for part in parts]
     wanted = predict(run.model, bags)
     np.testing.assert_allclose([score for score, _, _ in found], wanted, rtol=0, atol=1e-6)
     assert found[0][1].shape == (2, 3)
-    shares = run.target.decision(run.decision).predict(wanted)
+    shares = run.decision.predict(wanted)
     np.testing.assert_allclose([chance for _, _, chance in found], shares, rtol=0, atol=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_onnx_scores_each_column_as_the_run(target, attention, tmp_path):
     rows = 3 if attention == "per-class" else 1
     statistic = {"n": np.array(1.0), "l": np.zeros(rows), "r": np.zeros((rows, 3 // rows))}
     score, _, chance = model._parts["score"].run(None, statistic)
-    shares = run.target.decision(run.decision).predict(score[None])[0]
+    shares = run.decision.predict(score[None])[0]
     np.testing.assert_allclose(chance, shares, rtol=1e-6, equal_nan=True)
 
 
@@ -200,6 +200,6 @@ def test_an_exported_run_scores_tables_as_predict_does(target, tmp_path):
     np.testing.assert_allclose(
         [[float(row[name]) for name in columns] for row in found], scores.reshape(3, -1), rtol=0, atol=1e-6
     )
-    told = loaded.target.told(scores, loaded.target.decision(loaded.decision))
+    told = loaded.target.told(scores, loaded.decision)
     key = "class" if target == "multiclass" else "risk"
     assert [row[key] for row in found] == told[key]

@@ -230,7 +230,7 @@ def test_unknown_metrics_are_refused():
         measure(["aurok"], LABELS, SCORES)
     METRICS.add("odd", lambda labels, scores, weights: 0.0)
     try:
-        with pytest.raises(ConfigError, match="the argument 'weights' of the metric 'odd'"):
+        with pytest.raises(ConfigError, match="'odd', which needs 'weights'"):
             measure(["odd"], LABELS, SCORES)
     finally:
         METRICS.remove("odd")

@@ -87,7 +87,6 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
     from midam.runs.apply import load_run, read_for
-    from midam.runs.judge import decision_notes
     from midam.runs.room import require_score_room
     from midam.runs.scoring import read_together
     from midam.runs.shards import Shard
@@ -121,7 +120,7 @@ def run(options: Namespace, console: Console) -> int:
     if not is_stream(outs[0]):
         tell_left_out(bags[0], outs[0], said_to)
     for out, scoring in zip(outs, scorings):
-        for note in decision_notes(scoring.run.calibrator):
+        for note in scoring.run.target.notes(scoring.run.decision):
             said_to.print(f"[yellow]note:[/] {escape(note)}")
         said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}")
     return 0

@@ -25,9 +25,10 @@ from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.judge import judge_of
+from midam.runs.judge import Judge
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings
+from midam.targets import target_of
 from midam.train.trainer import Trainer
 
 FOLDER = "models"
@@ -93,13 +94,14 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
                 trainer.train_epoch()
         except DivergedError:
             return None
-        decision: dict[str, Any] = {"calibrator": None, "threshold": None}
+        decided = target_of(bags).saved(None)
         if len(val):
             held = SplitBags(bags.subset(val), names[val])
             scores = trainer.scores(held.bags, trainer.reader(held.bags))
-            decision = judge_of(held, scores, classes=None).made()
+            judge = Judge(held, scores)
+            decided = judge.target.saved(judge.decision)
     origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
-    return model_content(trainer.config, trainer.reported, origin, **decision)
+    return model_content(trainer.config, trainer.reported, origin, decided=decided)
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:

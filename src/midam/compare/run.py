@@ -265,11 +265,10 @@ def _foreign(folder: Path, journal: Path) -> bool:
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
     """What must be equal in two calls that share a folder, except for the path of the data."""
-    target = {} if bags.outcome is None else {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {
         "version": __version__,
         "data": bags.source,
-        **target,
+        **target_of(bags).description,
         "fingerprint": bags.fingerprint(),
         "folds": folds_digest(folds),
         "lrs": selection.lrs,

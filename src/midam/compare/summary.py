@@ -25,9 +25,7 @@ from midam.compare.trials import (
     trial_columns,
 )
 from midam.data.bags import Bags
-from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.evaluate.outcomes import primary_difference, primary_estimate
 from midam.report.figures import BLUE, GRAY, ORANGE, write_figure
 from midam.report.words import MERITS
 from midam.settings.training import TrainingSettings
@@ -233,24 +231,12 @@ def _on_test_bags(
     if found.trials == 0:
         return found
     ((key, row),) = rows.items()
-    if tested.outcome is not None:
-        return _on_outcomes(tested, row["scores"], found, None if first is None else first[key]["scores"])
-    labels = tested.require_labels()
-    if first is None:
-        low, high, _ = auroc_interval(labels, row["scores"], groups=tested.groups)
-    else:
-        _, low, high, _ = paired_delong(labels, row["scores"], first[key]["scores"], groups=tested.groups)
-    return found._replace(low=low, high=high)
-
-
-def _on_outcomes(tested: Bags, scores: Any, found: CorrectedInterval, first: Any | None) -> CorrectedInterval:
-    """As `_on_test_bags`, of bags that are ranked by more than 0 and 1."""
-    target, groups = target_of(tested), tested.groups
+    target, groups, scores = target_of(tested), tested.groups, np.asarray(row["scores"])
     values = target.values(tested)
     if first is not None:
-        _, low, high, _ = primary_difference(target.name, values, scores, first, groups=groups)
-        return found._replace(low=low, high=high)
-    own = primary_estimate(target.name, values, scores, groups=groups)
+        gap = target.difference(values, scores, np.asarray(first[key]["scores"]), groups=groups)
+        return found._replace(low=gap.low, high=gap.high)
+    own = target.estimate(values, scores, groups=groups)
     return found if own is None else found._replace(low=own.low, high=own.high)
 
 

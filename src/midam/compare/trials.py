@@ -22,7 +22,7 @@ from midam.data.bags import Bags
 from midam.errors import CheckpointError, with_article
 from midam.files import write_text
 from midam.names import safe_cell
-from midam.targets import target_of
+from midam.targets import label_columns, target_of
 
 OK = "ok"
 DIVERGED = "diverged"
@@ -126,8 +126,7 @@ def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> 
     Of several score columns they are "score_NAME"; the labels have the columns of `midam.data.outcome.Outcome`.
     """
     tested, target = {(fold.repeat, fold.fold): fold.test for fold in folds}, target_of(bags)
-    said = {"label": bags.require_labels()} if bags.outcome is None else bags.outcome.columns()
-    labels = {name: pd.Series(column).to_numpy() for name, column in said.items()}
+    labels = {name: pd.Series(column).to_numpy() for name, column in label_columns(bags).items()}
     parts = []
     for row in rows:
         test = tested.get((row["repeat"], row["fold"]))

@@ -5,6 +5,7 @@ A model trained for the AUROC ranks; its sigmoid is no probability until it is c
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,9 @@ from midam.evaluate.ranking import Scores, check_bags, check_two_classes
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
+NO_DECISION = (
+    "The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."
+)
 _KEYS = ("center", "scale", "slope", "intercept")
 _ON_SCORE, _ON_LOGIT = 1, 2
 
@@ -159,6 +163,41 @@ class PlattCalibrator(OnLogit):
     def _check_fitted(self) -> None:
         if not hasattr(self, "intercept_"):
             raise ConfigError("Expected a fitted calibrator, got one without numbers; call fit first.")
+
+
+@dataclass(frozen=True)
+class BinaryDecision:
+    """Probability and class of bags of two classes: a calibrator, and a threshold on the score.
+
+    Attributes
+    ----------
+    calibrator : PlattCalibrator
+        From scores to probabilities.
+    threshold : float
+        The score from which on a bag is called positive.
+    """
+
+    calibrator: PlattCalibrator
+    threshold: float
+
+    def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """Probabilities [N] of the positive class of scores [N]."""
+        return self.calibrator.predict(scores)
+
+    def call(self, scores: ArrayLike) -> NDArray[np.int64]:
+        """Class, 0 or 1, of scores [N]."""
+        return (np.asarray(scores) >= self.threshold).astype(np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both as plain numbers."""
+        return {"calibrator": self.calibrator.to_dict(), "threshold": self.threshold}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build it from `to_dict`."""
+        if values["threshold"] is None:
+            raise ConfigError("Expected a threshold beside the calibrator, got none; fit again.")
+        return cls(PlattCalibrator.from_dict(values["calibrator"]), float(values["threshold"]))
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:

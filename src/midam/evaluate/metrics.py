@@ -9,15 +9,14 @@ A metric is a function of labels [N] and scores [N], and of what it names furthe
 
 import inspect
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError, ConfigError, OneClassError, first_line
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import wilson
@@ -152,19 +151,50 @@ def measure(
     >>> measure(["auroc", "sensitivity"], [0, 0, 1, 1], [0.1, 0.6, 0.4, 0.8])
     {'auroc': 0.75, 'sensitivity': None}
     """
-    y, s = check_bags(labels, scores)
     given = {"threshold": threshold, "probabilities": probabilities, "groups": groups}
+    return measure_values(names, *check_bags(labels, scores), given)
+
+
+def measure_values(
+    names: Sequence[str], values: Any, scores: Any, given: Mapping[str, Any], *, target: str = "binary"
+) -> dict[str, float | None]:
+    """As `measure`, for the labels of any target: a metric gets `values` and `scores`, and of `given` what it names.
+
+    An entry of `given` that is not known is None. A `ConfigError` for a metric that cannot take these labels.
+    """
     known = {name: value for name, value in given.items() if value is not None}
-    found: dict[str, float | None] = {}
+    result: dict[str, float | None] = {}
     for name in names:
-        metric = partial(METRICS.find(typed(name)), y, s)
-        asked = {key for key, of in inspect.signature(metric).parameters.items() if of.default is of.empty}
-        value = None
-        if not asked & (set(given) - set(known)):
-            with suppress(OneClassError):
+        required = check_metric(name, given, target=target)
+        metric, value = partial(METRICS.find(typed(name)), values, scores), None
+        if required <= set(known):
+            try:
                 value = build(metric, what=f"the metric {name!r}", offered=known, arguments={})
-        found[name] = float(value) if value is not None and math.isfinite(value) else None
-    return found
+            except OneClassError:
+                value = None
+            except ConfigError:
+                raise
+            except (BagDataError, TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"Expected metrics for the target {target!r}, got {name!r}, which fails: {first_line(error)}; name "
+                    "another one."
+                ) from error
+        result[name] = float(value) if value is not None and math.isfinite(value) else None
+    return result
+
+
+def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
+    """Parameters without a default that a metric has beside labels and scores; a `ConfigError` if one is not given."""
+    metric = METRICS.find(typed(name))
+    keywords = list(inspect.signature(metric).parameters.items())[2:]
+    named = [(key, of) for key, of in keywords if of.kind in (of.POSITIONAL_OR_KEYWORD, of.KEYWORD_ONLY)]
+    required = {key for key, of in named if of.default is of.empty}
+    for key in sorted(required - set(given)):
+        raise ConfigError(
+            f"Expected metrics for the target {target!r}, got {name!r}, which needs {key!r}; name another one, with "
+            f"parameters out of {', '.join(given)}."
+        )
+    return required
 
 
 def summarize(

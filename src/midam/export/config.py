@@ -68,7 +68,7 @@ def _outcome(run: LoadedRun) -> dict[str, Any]:
     """What bags are ranked by where it is more than 0 and 1, and what is told of their scores."""
     if run.target.name == "binary":
         return {}
-    return {"target": run.target.name, "names": list(run.target.names), "decision": run.decision}
+    return {**run.target.description, "decision": None if run.decision is None else run.decision.to_dict()}
 
 
 def require_trained(run: LoadedRun, what: str) -> None:

@@ -44,7 +44,8 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     shape, kind = config["architecture"]["instance_shape"], getattr(torch, config["onnx"]["dtype"])
     imputed = config["data"]["imputed"]
     first = Chunk(members, filling=None if imputed is None else torch.tensor(imputed["values"], dtype=kind))
-    outer = Outer(members, run.calibrator, target=run.target.name, decision=run.decision)
+    saved = run.target.saved(run.decision).get("decision")
+    outer = Outer(members, run.calibrator, target=run.target.name, decision=saved)
     names = ["score", "members", "probability"][: 3 if outer.calibrated else 2]
     with _quiet(), torch.no_grad():
         chunk = _trace(first, (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)

@@ -230,14 +230,20 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     seen = " (no test: the model has seen them)" if headline == "train" else ""
     if "target" in result:
         print_outcomes(console, parts, headline=headline)
+        _print_metrics(console, parts, headline)
         console.print(f"{headline} bags{seen}: {format_merit(result[headline])}")
         return
     _print_parts(console, parts)
-    for metric in result[headline].get("metrics", ()):
-        values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
-        console.print(f"{escape(metric)}: {values}")
+    _print_metrics(console, parts, headline)
     _print_notes(console, headline, parts[headline])
     console.print(f"{headline} bags{seen}: AUROC {format_auroc(result[headline])}")
+
+
+def _print_metrics(console: Console, parts: Mapping[str, Any], headline: str) -> None:
+    """Metrics that were asked for by name, a line each."""
+    for metric in parts[headline].get("metrics", ()):
+        values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
+        console.print(f"{escape(metric)}: {values}")
 
 
 def format_auroc(part: Mapping[str, Any]) -> str:

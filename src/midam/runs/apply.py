@@ -21,18 +21,17 @@ from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, CheckpointError, ConfigError, check_each, path_of, require
-from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.covariates import covariate_names, saved_coder
 from midam.evaluate.inputs import prepared
+from midam.evaluate.metrics import check_metric
 from midam.evaluate.outcomes import Decision
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble, Inputs
-from midam.registry import METRICS, typed
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS, RunFolder
-from midam.runs.judge import decision_notes, summarize_parts
+from midam.runs.judge import summarize_parts
 from midam.runs.method import empty_model
-from midam.runs.outcomes import summarize_outcomes
 from midam.runs.scoring import predict_run
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
@@ -54,9 +53,9 @@ class LoadedRun:
         All members, in evaluation mode, on the CPU.
     settings : ResolvedSettings
         Settings of the run.
-    calibrator, threshold : PlattCalibrator, float or None
-        From scores to probabilities, and the operating point on the score, from the validation bags; None where these
-        were missing, or the run did not finish.
+    decision : Decision, optional
+        From scores to predictions, fitted on the validation bags; None where these do not suffice, or the run did not
+        finish. `calibrator` and `threshold` are those of two classes.
     splits, contents : dict of str to str
         Split of each bag that the run was made of, by bag id and by the digest of its instances.
     groups : set of str
@@ -67,21 +66,17 @@ class LoadedRun:
         Where the run comes from; messages name it.
     method : str, optional
         Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
-    decision : dict, optional
-        What turns scores into predictions where the bags are ranked by more than 0 and 1: see `midam.targets`.
     """
 
     model: BagEnsemble
     settings: ResolvedSettings
-    calibrator: PlattCalibrator | None
-    threshold: float | None
+    decision: Decision | None
     splits: dict[str, str]
     contents: dict[str, str]
     groups: set[str]
     data: dict[str, Any]
     source: str = "memory"
     method: str | None = None
-    decision: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         advice = "read a run with `midam.load_run`"
@@ -102,10 +97,10 @@ class LoadedRun:
 
     def digest(self) -> str:
         """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
-        calibration, imputed = None if self.calibrator is None else self.calibrator.to_dict(), self.data.get("imputed")
-        said = [self.threshold, calibration, imputed and imputed["values"]]
-        said += [] if self.decision is None else [self.decision]
-        found = hashlib.sha256(json.dumps(said).encode())
+        imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
+        made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
+        made += [saved["decision"]] if "decision" in saved else []
+        found = hashlib.sha256(json.dumps(made).encode())
         for name, value in sorted(self.model.state_dict().items()):
             found.update(name.encode())
             found.update(np.ascontiguousarray(value.cpu().numpy()).data)
@@ -114,7 +109,17 @@ class LoadedRun:
     @property
     def target(self) -> Target:
         """What the labels of the run's bags are."""
-        return target_named(self.data.get("outcome"))
+        return target_named(self.data.get("outcome"), classes=self.data.get("classes"))
+
+    @property
+    def calibrator(self) -> PlattCalibrator | None:
+        """From scores of two classes to probabilities; None of other targets, or without a decision."""
+        return self.decision.calibrator if isinstance(self.decision, BinaryDecision) else None
+
+    @property
+    def threshold(self) -> float | None:
+        """Operating point on the score of two classes; None of other targets, or without a decision."""
+        return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
 
 
 def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
@@ -158,28 +163,26 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         named = own.pop("method")
         parts.append({**part, "method": named, "config": None if part["config"] is None else own})
     content |= _in_form(content)
-    shape, saved = tuple(content["data"]["instance_shape"]), content["calibrator"]
+    shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
     settings = Settings.from_flat(config, source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
-            columns, coder = target_named(content["data"].get("outcome")).count, saved_coder(content["model"])
+            columns, coder = target.count, saved_coder(content["model"])
             model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
         else:
             model = empty_model(method, shape, content["model"], parts)
         model.load_state_dict(content["model"])
-        calibrator = None if saved is None else PlattCalibrator.from_dict(saved)
+        decision = target.decision(content)
     return LoadedRun(
         model=model.eval(),
         settings=settings,
-        calibrator=calibrator,
-        threshold=content["threshold"],
+        decision=decision,
         splits=content["splits"],
         contents=content["contents"],
         groups=content["groups"],
         data=content["data"],
         source=str(folder.root),
         method=method,
-        decision=content.get("decision"),
     )
 
 
@@ -338,27 +341,15 @@ def evaluate_bags(
     """As `evaluate_run`, with what it knows of each bag."""
     run.target.values(bags)
     bags = prepared(run.model, bags)
-    check_each(metrics, lambda name: METRICS.find(typed(name)))
-    if metrics and run.target.name != "binary":
-        raise ConfigError(
-            f"Expected no `metrics` with the target {run.target.name!r}, got {', '.join(metrics)}; they take labels 0 "
-            "and 1: leave them out."
-        )
+    check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
-    told: dict[str, Any] = {"threshold": run.threshold, "probabilities": probabilities, "metrics": metrics}
-    told["notes"] = decision_notes(run.calibrator)
-    names, decision = ("new", *SPLITS), run.target.decision(run.decision)
-    if run.target.name == "binary":
-        result = summarize_parts(bags, parts, scores, names=names, **told)
-    else:
-        result = summarize_outcomes(bags, run.target, parts, scores, names=names, decision=decision)
-    result["headline"] = next(iter(result))
-    if run.target.name != "binary":
-        result |= {"target": run.target.name, "names": list(run.target.names)}
-    return Evaluation(result, parts, scores, probabilities, notes, decision)
+    wanted: dict[str, Any] = {"names": ("new", *SPLITS), "decision": run.decision, "metrics": metrics}
+    result = summarize_parts(bags, run.target, parts, scores, **wanted)
+    result |= {"headline": next(iter(result)), **run.target.description}
+    return Evaluation(result, parts, scores, probabilities, notes, run.decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

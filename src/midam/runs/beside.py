@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import first_line
-from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.outcomes import primary_difference
-from midam.evaluate.ranking import auroc
 from midam.files import write_text
 from midam.reading import ids as bag_ids
 from midam.reading import numbers, one_of, read_columns
@@ -25,7 +22,7 @@ from midam.registry import BASELINES
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
 from midam.settings.model import are_pixels
-from midam.targets import Target, target_of
+from midam.targets import Target, label_columns, target_of
 
 COMPARED = ("test", "val")  # splits to compare on, the first that has a figure of merit
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
@@ -86,37 +83,16 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
 
 def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
     """Figure of merit of the baseline, and how much higher that of the model is, with their intervals."""
-    if bags.outcome is not None:
-        return _compared_outcomes(bags, model, baseline)
-    labels, groups = bags.require_labels(), bags.groups
-    area, own = auroc(labels, baseline), auroc_interval(labels, baseline, groups=groups)
-    difference, low, high, _ = paired_delong(labels, model, baseline, groups=groups)
-    return {
-        "auroc": area,
-        "auroc_ci95": [own.low, own.high],
-        "auroc_method": own.method,
-        "difference": difference,
-        "difference_ci95": [low, high],
-        "difference_method": "paired obuchowski (groups)" if _clustered(bags) else "paired delong",
-    }
-
-
-def _compared_outcomes(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
     target, groups = target_of(bags), bags.groups
     values, merit = target.values(bags), target.metric
     own = target.summarize(values, baseline, groups=groups)
-    difference, low, high, _ = primary_difference(target.name, values, model, baseline, groups=groups)
+    difference = target.difference(values, model, baseline, groups=groups)
     return {
         **{key: own[key] for key in (merit, f"{merit}_ci95", f"{merit}_method")},
-        "difference": difference,
-        "difference_ci95": [low, high],
-        "difference_method": f"paired jackknife{' (groups)' if _clustered(bags) else ''}",
+        "difference": difference.value,
+        "difference_ci95": [difference.low, difference.high],
+        "difference_method": difference.method,
     }
-
-
-def _clustered(bags: Bags) -> bool:
-    """Whether some group holds several bags."""
-    return bags.groups is not None and len(np.unique(bags.groups)) < len(bags)
 
 
 def write_scores(folder: RunFolder, parts: SplitBags, beside: Beside) -> None:
@@ -125,9 +101,8 @@ def write_scores(folder: RunFolder, parts: SplitBags, beside: Beside) -> None:
         return
     part = beside.found["part"]
     bags = parts.part(part)
-    labels = {"label": bags.require_labels().tolist()} if bags.outcome is None else bags.outcome.columns()
     by_column = beside.scores.reshape(len(bags), -1).T.tolist()
-    columns: dict[str, list[Any]] = {"bag": bags.ids.tolist(), **labels, "split": [part] * len(bags)}
+    columns: dict[str, list[Any]] = {"bag": bags.ids.tolist(), **label_columns(bags), "split": [part] * len(bags)}
     columns |= zip(target_of(bags).score_columns, by_column, strict=True)
     rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
     write_text(folder.baseline, csv_text(list(columns), rows))

@@ -48,6 +48,7 @@ class _Threshold(Form):
 class _Part(Form):
     bags: Positive
     groups: Positive | None = None
+    metrics: dict[str, Number | None] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
 
 
@@ -63,7 +64,6 @@ class BinaryPart(_Part):
     brier: Annotated[Share | None, BeforeValidator(_given)] = None
     calibration_slope: Number | None = None
     calibration_intercept: Number | None = None
-    metrics: dict[str, Number | None] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
+from midam.evaluate.calibrate import NO_DECISION
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.report.beside import advice, caution
@@ -22,7 +23,6 @@ from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_run_config
 from midam.runs.forms import DECIDED, read_summary, read_target
-from midam.runs.judge import NO_DECISION
 from midam.runs.reported import explanations, how_made
 from midam.runs.scored import evaluated_bags, recorded_parts, told_names
 from midam.runs.subgroup_table import SubgroupTable

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam._version import __version__
-from midam.evaluate.calibrate import PlattCalibrator
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.beside import data_options
 from midam.report.words import merit_of
-from midam.runs.beside import Beside, write_scores
+from midam.runs.beside import Beside, train_beside, write_scores
 from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
-from midam.runs.judge import judge_of
+from midam.runs.judge import Judge
 from midam.runs.log import environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
@@ -66,16 +65,15 @@ def write_results(
     """
     bags = parts.bags
     settings = trainer.config.flat()
-    judge = judge_of(parts, scores, classes=origin["data"]["classes"])
-    made: dict[str, Any] = judge.made()
-    if isinstance(trainer, Fitted):
-        made |= {"method": trainer.method, "parts": trainer.parts}
-    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **made))
+    judge = Judge(parts, scores)
+    decided = judge.target.saved(judge.decision)
+    made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))
     write_text(folder.predictions, judge.predictions())
     beside = Beside()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         on_stage("training the baseline", 0)
-        beside = judge.beside(seed=trainer.config.run.seed)
+        beside = train_beside(parts, scores, seed=trainer.config.run.seed)
         write_scores(folder, parts, beside)
     on_stage("writing results", 0)
     summary = judge.summarize()
@@ -88,7 +86,7 @@ def write_results(
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         by_weights = _by_weights(trainer)
-        by_weights[selected] |= judge.merits(scores)
+        by_weights[selected] |= judge.merits()
         summary |= {
             "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
             "by_weights": by_weights,
@@ -101,7 +99,7 @@ def write_results(
             **_chosen(trainer.config, choice),
         }
     summary |= {
-        **judge.about(),
+        **judge.target.description,
         "data": {
             "name": data,
             **({"options": options} if (options := data_options(trainer.config.data)) else {}),
@@ -141,14 +139,13 @@ def model_content(
     model: BagEnsemble,
     origin: Mapping[str, Any],
     *,
-    calibrator: PlattCalibrator | None,
-    threshold: float | None,
-    decision: Mapping[str, Any] | None = None,
+    decided: Mapping[str, Any],
     method: str | None = None,
     parts: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """What the model file of a run holds; `origin` is what `midam.runs.data.describe_origin` says of its data.
 
+    `decided` are the entries that `Target.saved` gives of its decision.
     `method` names one that is fitted in one step, and takes few settings; `parts` are those of a chosen model.
     """
     return {
@@ -157,9 +154,7 @@ def model_content(
         **({} if method is None else {"method": method}),
         **({} if parts is None else {"parts": parts}),
         "model": model.state_dict(),
-        "calibrator": None if calibrator is None else calibrator.to_dict(),
-        "threshold": threshold,
-        **({} if decision is None else {"decision": dict(decision)}),
+        **decided,
         **origin,
     }
 

@@ -18,7 +18,6 @@ from midam.evaluate.predict import bag_groups, predict_each
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.runs.judge import predictions_text
-from midam.runs.outcomes import outcome_predictions
 
 if TYPE_CHECKING:
     from midam.runs.apply import LoadedRun
@@ -181,12 +180,7 @@ def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
 
 
 def _text(run: "LoadedRun", bags: Bags, scores: Scores, *, header: bool) -> str:
-    if run.target.name != "binary":
-        decision = run.target.decision(run.decision)
-        return outcome_predictions(bags, run.target, scores, decision=decision, header=header)
-    probabilities = None if run.calibrator is None else run.calibrator.predict(scores)
-    called: dict[str, Any] = {"threshold": run.threshold, "classes": run.data["classes"]}
-    return predictions_text(bags, scores, probabilities=probabilities, **called, header=header)
+    return predictions_text(bags, run.target, scores, decision=run.decision, header=header)
 
 
 def _shape(scoring: Scoring) -> tuple[int, ...]:

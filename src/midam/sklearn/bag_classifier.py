@@ -12,15 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.outcomes import LabelCalibrator, TemperatureCalibrator
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
+from midam.evaluate.outcomes import Decision, LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.apply import LoadedRun
-from midam.runs.judge import fit_decision
 from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import with_classes
 from midam.sklearn.trained import TrainedEstimator
+from midam.targets import Binary
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
@@ -233,8 +233,9 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self.threshold_ = 0.5
         if val is not None:
             scores = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
-            self.calibrator_, point = fit_decision(val.require_labels(), scores)
-            self.threshold_ = 0.5 if point is None else point
+            decision = Binary().decide(val.require_labels(), scores)
+            if decision is not None:
+                self.calibrator_, self.threshold_ = decision.calibrator, decision.threshold
 
     def _warn_of_uncalibrated(self, decision: LabelCalibrator) -> None:
         rare = [str(name) for name, of in zip(self._classes, decision.columns_, strict=True) if of is None]
@@ -246,14 +247,11 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
                 stacklevel=6,
             )
 
-    def _made(self) -> dict[str, Any]:
-        if self.target_ != "binary":
-            return super()._made()
-        threshold = None if self.calibrator_ is None else self.threshold_
-        return {"calibrator": self.calibrator_, "threshold": threshold, "decision": None}
+    def _decision(self) -> Decision | None:
+        return self.decision_ if self.calibrator_ is None else BinaryDecision(self.calibrator_, self.threshold_)
 
     def _take_up(self, run: LoadedRun) -> None:
-        super()._take_up(run)
+        self.decision_ = None if run.target.name == "binary" else run.decision
         self.calibrator_, self.positive_ = run.calibrator, None
         self.threshold_ = 0.5 if run.threshold is None else run.threshold
         if run.target.name != "binary":

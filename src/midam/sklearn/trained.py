@@ -87,7 +87,7 @@ class TrainedEstimator(BagEstimator):
             contents=self.origin_["contents"],
             groups=set(self.origin_["groups"]),
             data=self.origin_["data"],
-            **self._made(),
+            decision=self._decision(),
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -105,7 +105,8 @@ class TrainedEstimator(BagEstimator):
             )
         if not folder.is_model_alone():
             folder.require_free()
-        write_model(folder, model_content(run.settings, run.model, self.origin_, **self._made()))
+        decided = run.target.saved(run.decision)
+        write_model(folder, model_content(run.settings, run.model, self.origin_, decided=decided))
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
@@ -174,14 +175,13 @@ class TrainedEstimator(BagEstimator):
         how: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
         return [explain_bag(self.model_, bags, i, column=column, **how) for i, column in enumerate(columns)]
 
-    def _made(self) -> dict[str, Any]:
-        """What turns scores into predictions, by parameters of `LoadedRun` and `midam.runs.results.model_content`."""
-        said = None if self.decision_ is None else self.decision_.to_dict()
-        return {"calibrator": None, "threshold": None, "decision": said}
+    def _decision(self) -> Decision | None:
+        """What turns scores into predictions."""
+        return self.decision_
 
     def _take_up(self, run: LoadedRun) -> None:
         """Take the decision and the classes of a loaded run."""
-        self.decision_ = run.target.decision(run.decision)
+        self.decision_ = run.decision
 
     def _decide_on(self, val: Bags | None) -> None:
         """Fit the decision on the bags that were held out, if any."""

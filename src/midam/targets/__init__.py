@@ -1,30 +1,41 @@
 """The targets: what a label says of bags, which pairs of them it orders, how they are drawn, split and judged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from midam.data.bags import Bags
 from midam.registry import TARGETS
-from midam.targets.base import Target
+from midam.targets.base import Difference, Target
 from midam.targets.binary import Binary
 
-__all__ = ["Binary", "Target", "target_named", "target_of"]
+__all__ = ["Binary", "Difference", "Target", "label_columns", "target_named", "target_of"]
 
 
 def target_of(bags: Bags) -> Target:
-    """Target of labeled bags: that of their outcome, or binary.
+    """Target of labeled bags: that of their outcome, or binary, which is that of unlabeled bags too.
 
     Examples
     --------
     >>> target_of(Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])).name
     'binary'
     """
-    return Binary() if bags.outcome is None else _named(bags.outcome.target, bags.outcome.names)
+    return _binary(bags.classes) if bags.outcome is None else _named(bags.outcome.target, bags.outcome.names)
 
 
-def target_named(said: Mapping[str, Any] | None) -> Target:
-    """Target that a run remembers, by its "target" and "names"; of nothing, binary."""
-    return Binary() if said is None else _named(said["target"], tuple(said["names"]))
+def target_named(said: Mapping[str, Any] | None, *, classes: Sequence[Any] | None = None) -> Target:
+    """Target of a run, by its "target" and "names"; without these, binary, with the names of two `classes`."""
+    return _binary(classes) if said is None else _named(said["target"], tuple(said["names"]))
+
+
+def label_columns(bags: Bags) -> dict[str, list[Any]]:
+    """Labels of bags by column of a table; none of unlabeled bags."""
+    if bags.outcome is not None:
+        return bags.outcome.columns()
+    return {} if bags.labels is None else {"label": bags.labels.tolist()}
+
+
+def _binary(classes: Sequence[Any] | None) -> Binary:
+    return Binary(() if classes is None else tuple(classes))
 
 
 def _named(name: str, names: tuple[str, ...]) -> Target:

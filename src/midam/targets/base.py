@@ -1,7 +1,7 @@
 """What a target is: one file and one row of `midam.registry.TARGETS`."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +9,27 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, ConfigError, nearest
+from midam.evaluate.metrics import measure_values
 from midam.evaluate.outcomes import (
     Decision,
     decision_from_dict,
     fit_decision,
+    primary_difference,
+    primary_estimate,
     primary_value,
     summarize_outcome,
 )
+from midam.evaluate.proportions import Estimate
 from midam.names import name_of
+
+
+class Difference(NamedTuple):
+    """How much better one of two scores of the same bags does, with its 95% interval and how that was found."""
+
+    value: float
+    low: float
+    high: float
+    method: str
 
 
 class Target:
@@ -43,6 +56,8 @@ class Target:
     pairs: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]]
     metric: ClassVar[str]
+    given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
+    """Parameters that further metrics may have."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -61,6 +76,11 @@ class Target:
     def score_columns(self) -> list[str]:
         """Columns of its scores in a table."""
         return ["score"] if self.count == 1 else [f"score_{name}" for name in self.columns]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Entries of a summary or a record that name the target."""
+        return {"target": self.name, "names": list(self.names)}
 
     def values(self, bags: Bags) -> NDArray[Any]:
         """What objectives and metrics see of labeled bags: [N], or [N, L] of an outcome."""
@@ -86,13 +106,41 @@ class Target:
         """Figure of merit of scores [N] or [N, C]; None where there is none."""
         return primary_value(self.name, values, scores) if self.judged(values) else None
 
+    def estimate(
+        self, values: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None = None
+    ) -> Estimate | None:
+        """Figure of merit with its interval; None where there is none."""
+        return primary_estimate(self.name, values, scores, groups=groups)
+
+    def difference(
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        other: NDArray[Any],
+        *,
+        groups: NDArray[np.str_] | None = None,
+    ) -> Difference:
+        """Figure of merit of `scores` minus that of `other` scores of the same bags."""
+        value, low, high, _ = primary_difference(self.name, values, scores, other, groups=groups)
+        return Difference(value, low, high, f"paired jackknife{' (groups)' if clustered(groups) else ''}")
+
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> Decision | None:
         """What turns scores into predictions, fitted on validation bags; None where these do not suffice."""
         return fit_decision(self.name, self.names, values, scores) if len(values) and self.judged(values) else None
 
-    def decision(self, said: Mapping[str, Any] | None) -> Decision | None:
-        """The decision that a model file holds."""
-        return None if said is None else decision_from_dict(self.name, said)
+    def saved(self, decision: Decision | None) -> dict[str, Any]:
+        """Entries of a model file that hold the decision."""
+        own = {} if decision is None else {"decision": decision.to_dict()}
+        return {"calibrator": None, "threshold": None, **own}
+
+    def decision(self, saved: Mapping[str, Any]) -> Decision | None:
+        """The decision in the entries of a model file."""
+        values = saved.get("decision")
+        return None if values is None else decision_from_dict(self.name, values)
+
+    def notes(self, decision: Decision | None) -> list[str]:  # noqa: ARG002
+        """What to say where predictions mean nothing."""
+        return []
 
     def told(self, scores: NDArray[Any], decision: Decision | None) -> dict[str, list[Any]]:
         """What scores [N] or [N, C] mean, by columns of predictions.csv; None where nothing was decided."""
@@ -120,9 +168,19 @@ class Target:
         *,
         groups: NDArray[np.str_] | None = None,
         decision: Decision | None = None,
+        metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """What `summary.json` tells of scores [N] or [N, C], and of what was decided on them."""
-        return summarize_outcome(self.name, self.names, values, scores, groups=groups, decision=decision)
+        """Entries of `summary.json` on scores [N] or [N, C], and on the predictions that the decision makes of them.
+
+        `metrics` are further ones by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
+        values [N] or [N, L] and the scores, and of `groups` and `predictions` what they have parameters for.
+        """
+        result = summarize_outcome(self.name, self.names, values, scores, groups=groups, decision=decision)
+        if metrics:
+            given = {"groups": groups, "predictions": None if decision is None else decision.predict(scores)}
+            y = values[:, 0] if values.shape[1] == 1 else values
+            result["metrics"] = measure_values(metrics, y, scores, given, target=self.name)
+        return result
 
     def _outcome(self, bags: Bags) -> Outcome:
         if bags.outcome is None or bags.outcome.target != self.name:
@@ -132,3 +190,8 @@ class Target:
                 "column with `label_column`."
             )
         return bags.outcome
+
+
+def clustered(groups: NDArray[np.str_] | None) -> bool:
+    """Whether some group holds several bags."""
+    return groups is not None and len(np.unique(groups)) < len(groups)

@@ -1,26 +1,39 @@
 """Labels 0 and 1: each positive bag against each negative one."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.validate import both_classes
+from midam.errors import OneClassError
+from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
+from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.metrics import operating_point, summarize
+from midam.evaluate.outcomes import Decision
+from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
-from midam.targets.base import Target
+from midam.targets.base import Difference, Target, clustered
 
 
 class Binary(Target):
-    """Two classes, of which one is positive; what is decided and told of them stands in `midam.runs.judge`."""
+    """Two classes, of which one is positive; `names` are those of labels 0 and 1, where they have some."""
 
     name = "binary"
     pairs = "binary"
     objectives = ("minmax-auc", "pairwise", "bce")
     metric = "auroc"
+    given = ("threshold", "probabilities", "groups")
 
-    def __init__(self, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, names: tuple[Any, ...] = ()) -> None:
         super().__init__(names)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Nothing: a summary or record without a target is one of two classes."""
+        return {}
 
     def values(self, bags: Bags) -> NDArray[np.int64]:
         """Labels [N]."""
@@ -41,3 +54,73 @@ class Binary(Target):
     def merit(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
         """AUROC; None of one class."""
         return auroc(values, scores) if self.judged(values) else None
+
+    def estimate(
+        self, values: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None = None
+    ) -> Estimate | None:
+        """AUROC with its interval; None of one class."""
+        try:
+            low, high, _ = auroc_interval(values, scores, groups=groups)
+        except OneClassError:
+            return None
+        return Estimate(auroc(values, scores), low, high, len(values))
+
+    def difference(
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        other: NDArray[Any],
+        *,
+        groups: NDArray[np.str_] | None = None,
+    ) -> Difference:
+        """AUROC of `scores` minus that of `other` scores (DeLong 1988; of groups, Obuchowski 1997)."""
+        value, low, high, _ = paired_delong(values, scores, other, groups=groups)
+        return Difference(value, low, high, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
+
+    def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> BinaryDecision | None:
+        """Calibrator and operating point; None where validation bags lack a class."""
+        if not self.judged(values):
+            return None
+        return BinaryDecision(PlattCalibrator().fit(scores, values), operating_point(values, scores))
+
+    def saved(self, decision: Decision | None) -> dict[str, Any]:
+        """Entries of a model file."""
+        return {"calibrator": None, "threshold": None} if decision is None else decision.to_dict()
+
+    def decision(self, saved: Mapping[str, Any]) -> BinaryDecision | None:
+        """The decision in the entries of a model file."""
+        return None if saved["calibrator"] is None else BinaryDecision.from_dict(saved)
+
+    def notes(self, decision: Decision | None) -> list[str]:
+        """A sentence where the scores did not rank the validation bags."""
+        return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
+
+    def told(self, scores: NDArray[Any], decision: Decision | None) -> dict[str, list[Any]]:
+        """Probability of the positive class, and the class by its name."""
+        if decision is None:
+            return {name: [None] * len(scores) for name in ("probability", "class")}
+        made, names = cast(BinaryDecision, decision), self.names or (0, 1)
+        called = [names[code] for code in made.call(scores).tolist()]
+        return {"probability": made.predict(scores).tolist(), "class": called}
+
+    def summarize(
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        *,
+        groups: NDArray[np.str_] | None = None,
+        decision: Decision | None = None,
+        metrics: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """`midam.evaluate.metrics.summarize`, with a warning where probability and class mean nothing."""
+        made = cast(BinaryDecision | None, decision)
+        found = summarize(
+            values,
+            scores,
+            groups=groups,
+            threshold=None if made is None else made.threshold,
+            probabilities=None if made is None else made.predict(scores),
+            metrics=metrics,
+        )
+        found["warnings"] += self.notes(decision)
+        return found
