@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from midam.synonyms import is_usual_column, plain_key, same_meaning
+from midam.synonyms import OPTIONS, advice_for, is_known_word, is_usual_column, plain_key, same_meaning
 
 _ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
 _SHORT = 0.66  # of names of three letters, one of which may be wrong
@@ -117,6 +117,26 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     return f"known are {listed(names, most=8)}." if names else "there are none."
 
 
+def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str] = ()) -> str:
+    """As `nearest`, of options: where none means it, what to do instead, or which command has it, fit `elsewhere`.
+
+    Examples
+    --------
+    >>> option_advice("shuffle", ["lr", "epochs"])
+    'there is none: bags are always drawn at random.'
+    >>> option_advice("learning-rate", ["out"], elsewhere=["lr"])
+    'there is none here: `midam fit` has --lr.'
+    """
+    names = list(known)
+    if not same_meaning(name, names):
+        if advice := advice_for(name):
+            return f"{advice}."
+        homes = {**dict.fromkeys(elsewhere, "fit"), **{own: home for home, of in OPTIONS.items() for own in of.split()}}
+        if others := same_meaning(name, homes):
+            return f"there is none here: `midam {homes[others[0]]}` has --{others[0].replace('_', '-')}."
+    return nearest(name, names, count=2)
+
+
 def with_article(noun: str) -> str:
     """A noun behind a or an.
 
@@ -164,7 +184,7 @@ def listed(names: Sequence[str], *, most: int) -> str:
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
     """Names with the meaning of `name`, else those that are spelled nearly like it, else those that it begins."""
     known = same_meaning(name, names, columns=columns)[:3]
-    if known:
+    if known or (not columns and is_known_word(name)):  # letters in common say nothing where the meaning is known
         return known
     plain, key, cutoff = {plain_key(own): own for own in names}, plain_key(name), _ALIKE
     if columns and is_usual_column(name):  # what it means is known, and no other column means it

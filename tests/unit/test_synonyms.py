@@ -8,12 +8,14 @@ import pytest
 
 from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAMSurvival, Settings
 from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
-from midam.cli.app import main
+from midam.cli.app import COMMANDS as ALL
+from midam.cli.app import main, parse
+from midam.cli.app import said as line
 from midam.data import Bags, read_bags
-from midam.errors import nearest, nearest_columns
+from midam.errors import nearest, nearest_columns, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, TARGETS
 from midam.sklearn.parameters import setting_defaults
-from midam.synonyms import _ADVICE, _COLUMNS, _NAMES, _VALUES, same_meaning
+from midam.synonyms import _ADVICE, _COLUMNS, _NAMES, _VALUES, OPTIONS, same_meaning
 
 WORDS = {
     **{
@@ -103,9 +105,94 @@ def test_every_word_of_the_table_leads_to_a_name_that_some_way_in_has():
             assert ours in same_meaning(word, [ours, "another"]), (word, ours)
     registries = [POOLINGS, OBJECTIVES, TARGETS, ENCODERS, ESTIMATORS]
     values = {name for registry in registries for name in registry.names()}
-    values |= {"adam", "cuda", "bf16-mixed", "error", "skip", "slide", "patient"}
+    values |= {"adam", "cuda", "bf16-mixed", "error", "skip", "slide", "patient", *ALL}
     assert set(_VALUES) - values == {"bag-statistics-extratrees", "bag-statistics-logistic"}
     assert len({word for words in _ADVICE for word in words.split()}) == sum(len(words.split()) for words in _ADVICE)
+
+
+ARGV = {
+    **{name: [name, "run", "data"] for name in ("predict", "evaluate", "explain")},
+    **{"fit": ["fit", "data"], "report": ["report", "run"], "export": ["export", "run", "--out", "o"]},
+    "compare": ["compare", "data", "--methods", "midam", "--cv", "2x2"],
+    **{"data import": ["data", "import", "data", "--out", "s"], "data describe": ["data", "describe", "data"]},
+}
+PARSERS = {name: (data.parser(name[5:]) if " " in name else globals()[name].parser()) for name in ARGV}
+KNOWN = {name: list(getattr(parser, "known", ()) or parser.option_names()) for name, parser in PARSERS.items()}
+# Words of scikit-learn, PyTorch, Lightning, Keras, XGBoost, LibAUC, CLAM, TRIDENT, STAMP and MONAI that meant a wrong
+# option by their spelling, and what `midam fit` says of them.
+BY_MEANING = {
+    **{"alpha": "'weight-decay'", "decay-epochs": "'decay-at'", "mag": "'magnification'", "tile-size": "'patch-size'"},
+    **{"exp-code": "'out'", "patient-label": "'groups'", "segment": "'tissue'", "target-mag": "'magnification'"},
+    **{
+        "patch-encoder": "'encoder'",
+        "save-every": "a run saves itself",
+        "gamma": "'state-rate'",
+        "time": "'label-column'",
+    },
+    **dict.fromkeys(("class-weights", "pos-weight", "balanced", "sampler", "imratio"), "weighs both classes"),
+    **dict.fromkeys(("dataset", "data-root", "root", "feats-dir", "wsi-dir", "coords-dir"), "given without a flag"),
+    **dict.fromkeys(("strategy", "ddp", "local-rank"), "--devices N"),
+    **dict.fromkeys(("calibrate", "temperature-scaling"), "are calibrated on"),
+    **dict.fromkeys(("lang", "template", "title"), "one HTML page"),
+    **{"return-attention": "`midam predict` has --instances", "top-k": "`midam explain` has --top"},
+    **{"license": "`midam export` has --license", "scoring": "midam evaluate RUN DATA --metrics"},
+    **{
+        "n-heads": "--pooling-args",
+        "channels": "shapes are read",
+        "eps": "of an optimizer",
+        "min-epochs": "its --epochs",
+    },
+    **{"val-batch-size": "memory allows", "header": "found by itself", "instance-loss": "no loss of instances"},
+    **{"enable-checkpointing": "a run saves itself", "tree-method": "trees have fixed settings", "mpp": "micrometers"},
+    **{"train-size": "leave are trained on", "columns": "without those of --ignore", "compression": "as they are"},
+}
+
+
+def advised(way, word):
+    """Return what a way in says of a word, in one line."""
+    ways = {"Settings": Settings, "MIDAMClassifier": MIDAMClassifier}
+    with pytest.raises((ConfigError, TypeError)) as caught:
+        ways[way](**{word.replace("-", "_"): 3}) if way in ways else parse([*ARGV[way], f"--{word}", "3"])
+    return line(caught.value)
+
+
+@pytest.mark.parametrize("word", BY_MEANING)
+def test_a_word_of_others_means_what_it_does_there_not_what_is_spelled_like_it(word):
+    assert BY_MEANING[word] in advised("fit", word)
+
+
+@pytest.mark.parametrize("way", [*ARGV, "Settings", "MIDAMClassifier"])
+def test_no_known_word_suggests_an_option_by_its_letters(way):
+    known = KNOWN.get(way) or list(Settings.names() if way == "Settings" else setting_defaults())
+    for word in {*BY_MEANING, *" ".join([*_NAMES.values(), *_ADVICE]).split()} - {*known, *Settings.names()}:
+        text = option_advice(word, known, elsewhere=Settings.names())
+        assert "known are" not in text, (way, word)
+        if text.startswith("did you mean"):
+            assert set(re.findall(r"'([\w-]+)'", text)) <= set(same_meaning(word, known)), (way, word, text)
+
+
+def test_forty_thousand_unknown_settings_are_refused_at_once():
+    with pytest.raises(ConfigError, match=r"got 40000 that are unknown(.|\n)*'k0'(.|\n)*and 39990 more"):
+        Settings(**{f"k{i}": 1 for i in range(40_000)})
+
+
+def test_every_option_that_advice_names_exists():
+    for command, names in OPTIONS.items():
+        shared = {*Settings.names(), *(set() if command == "fit" else {"out", "jobs", "trust"})}
+        assert set(names.split()) - {"jobs"} == set(KNOWN[command]) - shared
+    for words, text in _ADVICE.items():
+        for command, flag in re.findall(r"(?:midam (\w+)[^`]*)?--([a-z-]+)", text):
+            options = KNOWN[command] if command else {own for names in KNOWN.values() for own in names}
+            assert flag.replace("-", "_") in [*options, "version"], (words, flag)
+        named = re.findall(r"`([\w_]+)`", text)
+        assert set(named) <= {*Settings.names(), "out"}, words
+
+
+@pytest.mark.parametrize(
+    ("word", "command"), {"train": "fit", "test": "evaluate", "infer": "predict", "crossval": "compare"}.items()
+)
+def test_a_command_of_others_leads_to_ours(word, command, capsys):
+    assert f"did you mean '{command}'" in said(capsys, word, "data")
 
 
 def test_no_suggestion_names_what_no_option_is():

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationErro
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from midam.errors import ConfigError, fault_list, nearest
+from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
 # Words for one, and for several.
@@ -132,7 +132,7 @@ def _faults(room: type[BaseModel], found: ErrorDetails) -> list[str]:
 def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
     name, *place = found["loc"]
     if found["type"] == "extra_forbidden":
-        return f"Expected a known setting, got {name!r}; {nearest(name, room.model_fields)}"
+        return f"Expected a known setting, got {name!r}; {option_advice(name, room.model_fields)}"
     field, value = room.model_fields[str(name)], found["input"]
     entry = place[0] + 1 if place and isinstance(place[0], int) else 0
     what = "" if found["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from midam.errors import ConfigError, fault_list, nearest
+from midam.errors import ConfigError, fault_list, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
 from midam.settings.cut import CutSettings
 from midam.settings.data import DataSettings
@@ -20,6 +20,7 @@ from midam.settings.training import ResolvedTraining, TrainingSettings
 from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"
+_SHOWN = 100  # unknown settings that are looked up
 _REMOVED = ("time_budget",)  # settings that runs of earlier versions may hold, unused
 
 
@@ -156,10 +157,9 @@ def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
     """Message for an unknown setting: the known one that is meant, or what to do instead; `kept` are those of a run."""
     names = list(known)
-    if name in kept:
+    if name in kept or (same_meaning(name, kept) and not same_meaning(name, names) and not advice_for(name)):
         return f"Expected no setting that the run keeps, got {name!r} (in {source}); leave it out."
-    advice = "" if same_meaning(name, names) else advice_for(name)
-    advice = f"{advice}." if advice else nearest(name, names, count=2)
+    advice = option_advice(name, names, elsewhere=Settings.names())
     return f"Expected a known setting, got {name!r} (in {source}); {advice}"
 
 
@@ -168,7 +168,9 @@ def refuse_unknown(
 ) -> None:
     """Refuse settings that are not `known`, all at once, a line each; `kept` are those that a run knows itself."""
     names, given = list(known), list(dict.fromkeys(given))
-    faults = [unknown_setting(name, names, source=source, kept=kept) for name in given if name not in names]
+    lost = [name for name in given if name not in names]
+    faults = [unknown_setting(name, names, source=source, kept=kept) for name in lost[:_SHOWN]]
+    faults += [f"Expected a known setting, got {name!r}." for name in lost[_SHOWN:]]
     if faults:
         head = f"Expected known settings, got {len(faults)} that are unknown (in {source}); correct them:"
         raise ConfigError(fault_list(head, faults), faults)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any
 
-from midam.errors import nearest
+from midam.errors import option_advice
 from midam.settings import Settings
+from midam.synonyms import same_meaning
 
 _OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "logger_args", "reads")
 _OF_RUNS = ("baseline",)
@@ -33,7 +34,8 @@ def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
 
     def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
         for given in parameters:
-            if given not in defaults and given in _OF_FILES:
+            ours = given in defaults or same_meaning(given, defaults)
+            if not ours and same_meaning(given, [own for own in _OF_FILES if own not in defaults]):
                 raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
             if given in _OF_RUNS:
                 raise TypeError(
@@ -41,7 +43,7 @@ def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
                     "model; use `midam fit`, or `midam compare`."
                 )
             if given not in defaults:
-                raise TypeError(f"Expected a known parameter, got {given!r}; {nearest(given, defaults)}")
+                raise TypeError(f"Expected a known parameter, got {given!r}; {option_advice(given, defaults)}")
         vars(self).update({**defaults, **parameters})
 
     __init__.__qualname__ = f"{name}.__init__"
