@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from midam.synonyms import OPTIONS, advice_for, is_known_word, is_usual_column, plain_key, same_meaning
+from midam.synonyms import advice_for, is_known_word, is_usual_column, plain_key, same_meaning, word_tables
 
 _ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
 _SHORT = 0.66  # of names of three letters, one of which may be wrong
@@ -131,7 +131,10 @@ def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str
     if not same_meaning(name, names):
         if advice := advice_for(name):
             return f"{advice}."
-        homes = {**dict.fromkeys(elsewhere, "fit"), **{own: home for home, of in OPTIONS.items() for own in of.split()}}
+        homes = {
+            **dict.fromkeys(elsewhere, "fit"),
+            **{own: home for home, of in word_tables()["options"].items() for own in of.split()},
+        }
         if others := same_meaning(name, homes):
             return f"there is none here: `midam {homes[others[0]]}` has --{others[0].replace('_', '-')}."
     return nearest(name, names, count=2)

@@ -15,8 +15,11 @@ from midam.data import Bags, read_bags
 from midam.errors import nearest, nearest_columns, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, TARGETS
 from midam.sklearn.parameters import setting_defaults
-from midam.synonyms import _ADVICE, _COLUMNS, _NAMES, _VALUES, OPTIONS, same_meaning
+from midam.synonyms import same_meaning, word_tables
 
+_NAMES, _VALUES, _COLUMNS, OPTIONS, _ADVICE = map(
+    word_tables().get, ("names", "values", "columns", "options", "advice")
+)
 WORDS = {
     **{
         "learning-rate": "lr",
