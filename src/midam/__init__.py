@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from midam.nn import SmoothedMaxPooling as SmoothedMaxPooling
     from midam.nn import Standardizer as Standardizer
     from midam.nn import make_pooling as make_pooling
-    from midam.runs.apply import LoadedRun as LoadedRun
-    from midam.runs.apply import load_run as load_run
+    from midam.runs.loaded import LoadedRun as LoadedRun
+    from midam.runs.loaded import load_run as load_run
     from midam.settings import Settings as Settings
     from midam.sklearn import BagStatistics as BagStatistics
     from midam.sklearn import ColorStatistics as ColorStatistics

@@ -11,7 +11,8 @@ from tests.integration.commands import fitted, table
 
 from midam import Bags, read_bags
 from midam.cli import main
-from midam.runs.apply import evaluate_run, load_run
+from midam.runs.apply import evaluate_run
+from midam.runs.loaded import load_run
 
 
 @pytest.fixture(scope="module")

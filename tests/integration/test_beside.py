@@ -14,7 +14,7 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.runs import results
-from midam.runs.apply import load_run
+from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.train.lockstep import Trial
 

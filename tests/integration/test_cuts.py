@@ -8,7 +8,7 @@ from PIL import Image
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
-from midam.runs.apply import load_run
+from midam.runs.loaded import load_run
 
 CUT = ["--patch-size", "16", "--stride", "8"]
 

@@ -8,7 +8,7 @@ from tests.integration.commands import fitted, stop_at
 
 import midam.runs.scoring
 from midam.cli import main
-from midam.runs.apply import load_run
+from midam.runs.loaded import load_run
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from tests.integration.commands import finish, start
 
 from midam.cli import main
-from midam.runs.apply import load_run
+from midam.runs.loaded import load_run
 
 D = 5
 

@@ -14,9 +14,10 @@ from midam.data.bags import Bags
 from midam.data.sampling import BagSampler, StrataSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, RunStoppedError
 from midam.evaluate import auroc
-from midam.runs.apply import load_run, predict_run, read_for
+from midam.runs.apply import predict_run, read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 from midam.targets import target_of

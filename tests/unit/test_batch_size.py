@@ -12,7 +12,7 @@ from midam.compare import repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
-from midam.runs.apply import load_run
+from midam.runs.loaded import load_run
 from midam.settings import Settings, read_yaml
 from midam.train.batch_size import BatchSize, batch_sizes, choose_batch_size, choose_for_each
 from midam.train.lockstep import Trial, train_trials

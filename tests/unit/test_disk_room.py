@@ -15,9 +15,10 @@ from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
 from midam.files import free_room, require_room
 from midam.runs import room
-from midam.runs.apply import load_run, read_for
+from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.runs.scoring import Scoring
 from midam.settings import Settings
 

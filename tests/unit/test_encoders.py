@@ -20,9 +20,9 @@ from midam.nn.encoders import MLP, PatchStatistics
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders.resnet import ResNet20
 from midam.registry import typed
-from midam.runs.apply import load_run
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.train.build import build_encoder, build_ensemble, build_method
 from midam.train.trainer import Trainer

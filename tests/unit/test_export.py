@@ -27,7 +27,7 @@ from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.registry import POOLINGS
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 from midam.train.build import build_ensemble
 
 pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")

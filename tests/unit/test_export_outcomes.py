@@ -18,7 +18,8 @@ from midam.export.run import write_export
 from midam.export.score_onnx import Model as OnnxModel
 from midam.export.score_onnx import Ranked, _told
 from midam.nn.ensemble import scorers_of
-from midam.runs.apply import LoadedRun, load_run, read_for
+from midam.runs.apply import read_for
+from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.scoring import predict_run
 from midam.targets import target_named
 from midam.train.build import build_ensemble

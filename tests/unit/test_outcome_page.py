@@ -17,9 +17,10 @@ from midam.export.config import describe
 from midam.export.run import export_run
 from midam.report.html.outcome_page import outcome_page
 from midam.report.html.outcome_study import OutcomeBags, OutcomeStudy
-from midam.runs.apply import evaluate_bags, load_run, read_for
+from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.runs.report import write_evaluation_report, write_run_report
 from midam.runs.scored import recorded_parts
 from midam.runs.subgroup_table import SubgroupTable

@@ -18,9 +18,10 @@ from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.utility import net_benefit
 from midam.report.html.page import study_page
 from midam.report.html.study import BY_GROUP, BY_SIZE, ScoredBags, Study
-from midam.runs.apply import evaluate_bags, load_run, read_for
+from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings

@@ -22,9 +22,10 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain import ExplainOptions, explain_bags
 from midam.nn.ensemble import scorers_of
-from midam.runs.apply import evaluate_run, load_run
+from midam.runs.apply import evaluate_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 

@@ -17,7 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 from midam import Bags, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, CheckpointError, ConfigError
-from midam.runs.apply import evaluate_run, load_run
+from midam.runs.apply import evaluate_run
+from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.sklearn.labels import times_of
 

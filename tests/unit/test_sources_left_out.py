@@ -19,9 +19,10 @@ from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.sources.imageoptions import ImageOptions
 from midam.errors import BagDataError
-from midam.runs.apply import load_run, read_for
+from midam.runs.apply import read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 

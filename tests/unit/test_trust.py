@@ -325,7 +325,7 @@ IMPORTS = {
             "data/sources/__init__.py",
             "evaluate/metrics.py",
         ),
-        *("nn/pooling/__init__.py", "runs/apply.py", "runs/method.py", "settings/room.py"),
+        *("nn/pooling/__init__.py", "runs/method.py", "settings/room.py"),
     },
     "ClassPath": {"registry.py", "runs/trust.py"},
     "import_path": {"registry.py", "runs/trust.py"},

@@ -14,8 +14,8 @@ from midam.errors import ConfigError, RunStoppedError
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
-    from midam.runs.apply import LoadedRun
     from midam.runs.journal import ScoreJournal
+    from midam.runs.loaded import LoadedRun
     from midam.runs.scoring import Scores, Scoring
     from midam.runs.shards import Shard
 
@@ -74,7 +74,8 @@ def add_tables(parser: ArgumentParser) -> None:
 
 def read_inputs(options: Namespace, *, labeled: bool = False) -> "tuple[LoadedRun, Bags]":
     """Run and bags that the options of `add_inputs` name; `labeled` bags need labels."""
-    from midam.runs.apply import load_run, read_for
+    from midam.runs.apply import read_for
+    from midam.runs.loaded import load_run
 
     run = load_run(options.run, trust=options.trust)
     return run, read_for(run, options.data, labeled=labeled, **{name: options[name] for name in TABLES})
@@ -86,7 +87,8 @@ def run(options: Namespace, console: Console) -> int:
         return _merge(options)
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
-    from midam.runs.apply import load_run, read_for
+    from midam.runs.apply import read_for
+    from midam.runs.loaded import load_run
     from midam.runs.room import require_score_room
     from midam.runs.scoring import read_together
     from midam.runs.shards import Shard

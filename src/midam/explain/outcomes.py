@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.explain.explanation import Explanation
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
 

@@ -29,9 +29,9 @@ from midam.nn.ensemble import weights_of
 from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
 from midam.report.words import form_apart
-from midam.runs.apply import LoadedRun
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.journal import CallJournal
+from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
 PAGE = "index.html"

@@ -20,8 +20,8 @@ from midam.export.outcome_card import (
 from midam.nn.ensemble import scorers_of
 from midam.report.html.study import NAMES
 from midam.report.words import mean_words
-from midam.runs.apply import LoadedRun
 from midam.runs.folder import SPLITS
+from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
 from midam.train.method_names import DEFAULT
 

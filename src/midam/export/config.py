@@ -13,7 +13,7 @@ from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.report.pseudonyms import PATHS
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 from midam.runs.method import taken_settings
 
 _FINE = 2.0**14

@@ -20,7 +20,7 @@ from midam.export.score_onnx import Model, Ranked
 from midam.files import write_bytes
 from midam.nn.ensemble import scorers_of
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 
 TOLERANCE = 1e-5  # of a score in [0, 1]
 _STATISTIC = ("n", "l", "r")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from midam.evaluate.outcomes.decide import RISKS
 from midam.report.html.study import NAMES
 from midam.report.words import MERITS
-from midam.runs.apply import LoadedRun
 from midam.runs.folder import SPLITS
+from midam.runs.loaded import LoadedRun
 
 _MARKS = re.compile(r"[\\\[\]*!]")
 _MOST, _NAMED = 50, 20  # classes in a table, and in a sentence

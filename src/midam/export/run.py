@@ -14,9 +14,9 @@ from midam.export.card import card_text
 from midam.export.config import describe, refuse_covariates, require_plain, require_trained
 from midam.files import held, write_bytes, write_json, write_text
 from midam.plain_files import remove_own
-from midam.runs.apply import LoadedRun, load_run
 from midam.runs.folder import RunFolder
 from midam.runs.forms import read_summary
+from midam.runs.loaded import LoadedRun, load_run
 
 _HERE = Path(__file__).parent
 

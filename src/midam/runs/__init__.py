@@ -6,10 +6,8 @@ from midam.exports import exports
 
 if TYPE_CHECKING:
     from midam.runs.apply import Evaluation as Evaluation
-    from midam.runs.apply import LoadedRun as LoadedRun
     from midam.runs.apply import evaluate_bags as evaluate_bags
     from midam.runs.apply import evaluate_run as evaluate_run
-    from midam.runs.apply import load_run as load_run
     from midam.runs.apply import read_for as read_for
     from midam.runs.data import SplitBags as SplitBags
     from midam.runs.data import read_data as read_data
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from midam.runs.fit import resume_run as resume_run
     from midam.runs.folder import RunFolder as RunFolder
     from midam.runs.instance_files import write_instance_scores as write_instance_scores
+    from midam.runs.loaded import LoadedRun as LoadedRun
+    from midam.runs.loaded import load_run as load_run
     from midam.runs.report import write_evaluation_report as write_evaluation_report
     from midam.runs.report import write_run_report as write_run_report
     from midam.runs.scoring import predict_run as predict_run

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from midam.evaluate.predict import bag_groups, predict_each
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.runs.judge import predictions_text
-
-if TYPE_CHECKING:
-    from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 
 Scores = NDArray[np.float64]
 OnBags = Callable[[Sequence[int]], None]
@@ -34,7 +32,7 @@ class Scoring:
     What `journal` knows is taken from it, the rest is added to it as groups are done.
     """
 
-    run: "LoadedRun"
+    run: LoadedRun
     bags: Bags
     part: range
     journal: ScoreJournal | None = None
@@ -54,7 +52,7 @@ class Scoring:
 
 
 def predict_run(
-    run: "LoadedRun",
+    run: LoadedRun,
     bags: Bags,
     *,
     instances: Path | None = None,
@@ -117,7 +115,7 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
     return found
 
 
-def read_together(runs: Sequence["LoadedRun"], read: Callable[["LoadedRun"], Bags]) -> list[Bags]:
+def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) -> list[Bags]:
     """Bags that `read` gives of each run; those that hold the same instances share them.
 
     A `ConfigError` where runs take instances of another shape than the first.
@@ -179,7 +177,7 @@ def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
         yield _text(scoring.run, scoring.bags.subset(group), scores[scoring.rows(group)], header=False).encode()
 
 
-def _text(run: "LoadedRun", bags: Bags, scores: Scores, *, header: bool) -> str:
+def _text(run: LoadedRun, bags: Bags, scores: Scores, *, header: bool) -> str:
     return predictions_text(bags, run.target, scores, decision=run.decision, header=header)
 
 

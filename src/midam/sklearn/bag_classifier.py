@@ -15,7 +15,7 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.outcomes import Decision, LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.predict import InstanceScores, predict
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import with_classes

@@ -15,7 +15,7 @@ from midam.evaluate.outcomes import (
     concordance_index_censored,
 )
 from midam.evaluate.outcomes.decide import RISKS
-from midam.runs.apply import LoadedRun
+from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import Labeled, times_of, with_order, with_times

@@ -20,9 +20,9 @@ from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
-from midam.runs.apply import LoadedRun, load_run
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
+from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator

@@ -1,0 +1,181 @@
+"""A run loaded from its folder: the model, and what belongs to it."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from midam.errors import CheckpointError, ConfigError, path_of, require
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
+from midam.evaluate.covariates import saved_coder
+from midam.evaluate.outcomes import Decision
+from midam.names import name_of
+from midam.nn.ensemble import BagEnsemble, Inputs
+from midam.runs.folder import RunFolder
+from midam.runs.method import empty_model
+from midam.runs.trust import check_code
+from midam.settings import ResolvedSettings, Settings
+from midam.targets import Target, target_named
+from midam.train.average import reported_weights
+from midam.train.build import build_ensemble
+from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run's model and what belongs to it.
+
+    Attributes
+    ----------
+    model : BagEnsemble
+        All members, in evaluation mode, on the CPU.
+    settings : ResolvedSettings
+        Settings of the run.
+    decision : Decision, optional
+        From scores to predictions, fitted on the validation bags; None where these do not suffice, or the run did not
+        finish. `calibrator` and `threshold` are those of two classes.
+    splits, contents : dict of str to str
+        Split of each bag that the run was made of, by bag id and by the digest of its instances.
+    groups : set of str
+        Groups that the run was trained or validated on.
+    data : dict
+        source, place, fingerprint, instance_shape, classes, feature_names, cut and imputed of the run's data.
+    source : str
+        Where the run comes from; messages name it.
+    method : str, optional
+        Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
+    """
+
+    model: BagEnsemble
+    settings: ResolvedSettings
+    decision: Decision | None
+    splits: dict[str, str]
+    contents: dict[str, str]
+    groups: set[str]
+    data: dict[str, Any]
+    source: str = "memory"
+    method: str | None = None
+
+    def __post_init__(self) -> None:
+        advice = "read a run with `midam.load_run`"
+        require(self.model, BagEnsemble, "model", advice)
+        require(self.settings, ResolvedSettings, "settings", advice)
+        require(self.data, dict, "data", advice)
+        if "instance_shape" not in self.data:
+            raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
+        # Features and what fills missing values belong to the model, whoever scores with it.
+        names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
+        self.model.inputs = Inputs(
+            tuple(self.data["instance_shape"]),
+            None if names is None else tuple(names),
+            how=imputed.get("how", "zero"),
+            filling=imputed.get("values"),
+            source=self.source,
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
+        imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
+        made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
+        made += [saved["decision"]] if "decision" in saved else []
+        found = hashlib.sha256(json.dumps(made).encode())
+        for name, value in sorted(self.model.state_dict().items()):
+            found.update(name.encode())
+            found.update(np.ascontiguousarray(value.cpu().numpy()).data)
+        return found.hexdigest()
+
+    @property
+    def target(self) -> Target:
+        """What the labels of the run's bags are."""
+        return target_named(self.data.get("outcome"), classes=self.data.get("classes"))
+
+    @property
+    def calibrator(self) -> PlattCalibrator | None:
+        """From scores of two classes to probabilities; None of other targets, or without a decision."""
+        return self.decision.calibrator if isinstance(self.decision, BinaryDecision) else None
+
+    @property
+    def threshold(self) -> float | None:
+        """Operating point on the score of two classes; None of other targets, or without a decision."""
+        return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
+
+
+def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
+    """Load a run from its folder; one that was interrupted as of its last whole epoch, uncalibrated, with a warning.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    trust : bool, default False
+        Import code of other packages that the run names, such as its encoder, now and later; what was trained here is
+        trusted already.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no run, or its file is damaged.
+    UntrustedError
+        If it names code of another package that nobody has trusted yet; none of it has then run.
+    """
+    folder = RunFolder(path_of(path, "a run folder"))
+    if not folder.root.exists():
+        raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; check the path.")
+    # The summary is written after the model: with it alone, a finished run has lost its model.
+    if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
+        used = "its last whole epoch is used, without calibration; finish it with"
+        message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
+        warnings.warn(message, UserWarning, stacklevel=2)
+        file = folder.last
+        content = load_checkpoint(file, TrainerContent)
+        content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
+    else:
+        path = file = folder.model
+        content = load_checkpoint(file, ModelContent)
+    method = content.get("method")
+    config = check_code(content["config"] | ({} if method is None else {"method": method}), file, trust=trust)
+    method = config.pop("method", None)
+    parts = []
+    for part in content.get("parts") or []:
+        own = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
+        named = own.pop("method")
+        parts.append({**part, "method": named, "config": None if part["config"] is None else own})
+    content |= _in_form(content)
+    shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
+    settings = Settings.from_flat(config, source=str(path)).resolve(shape)
+    with fitting(file):
+        if method is None:
+            columns, coder = target.count, saved_coder(content["model"])
+            model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
+        else:
+            model = empty_model(method, shape, content["model"], parts)
+        model.load_state_dict(content["model"])
+        decision = target.decision(content)
+    return LoadedRun(
+        model=model.eval(),
+        settings=settings,
+        decision=decision,
+        splits=content["splits"],
+        contents=content["contents"],
+        groups=content["groups"],
+        data=content["data"],
+        source=str(folder.root),
+        method=method,
+    )
+
+
+def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model file says of its bags, with all names in their form, whichever midam wrote it."""
+    data = dict(content["data"])
+    for key in ("classes", "feature_names"):
+        if data.get(key) is not None:
+            data[key] = [name_of(name) if isinstance(name, str) else name for name in data[key]]
+    if data.get("outcome") is not None:
+        data["outcome"] = {**data["outcome"], "names": list(map(name_of, data["outcome"]["names"]))}
+    splits = {name_of(bag): split for bag, split in content["splits"].items()}
+    return {"data": data, "splits": splits, "groups": set(map(name_of, content["groups"]))}
