@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluate": BELOW_EVALUATE,
     "targets": BELOW_TRAIN,
     "train": BELOW_TRAIN | {"targets"},
-    "report": BELOW_TRAIN | {"train"},
+    "report": BELOW_TRAIN | {"targets", "train"},
     "runs": BELOW_RUNS,
     "explain": TOP,
     "export": TOP,

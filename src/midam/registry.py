@@ -252,11 +252,11 @@ TARGETS = Registry(
     "target",
     {
         "binary": "midam.targets.binary.Binary",
-        "multiclass": "midam.targets.classes.Multiclass",
-        "multilabel": "midam.targets.classes.Multilabel",
-        "ordinal": "midam.targets.ordered.Ordinal",
-        "continuous": "midam.targets.ordered.Continuous",
-        "survival": "midam.targets.ordered.Survival",
+        "multiclass": "midam.targets.multiclass.Multiclass",
+        "multilabel": "midam.targets.multilabel.Multilabel",
+        "ordinal": "midam.targets.ordinal.Ordinal",
+        "continuous": "midam.targets.continuous.Continuous",
+        "survival": "midam.targets.survival.Survival",
     },
     base="midam.targets.base.Target",
     paths=False,  # how labels are read depends on the target, see `midam.data.sources.outcome_values`

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from tests import judging
 from tests.trainings import bags_with, outcome_bags
 
 import midam
@@ -17,7 +18,7 @@ from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
-from midam.evaluate.outcomes import class_aurocs, primary_difference, primary_estimate
+from midam.evaluate.outcomes import class_aurocs
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
@@ -271,9 +272,9 @@ def test_a_single_fold_has_the_intervals_of_its_test_bags(target, grouped, tmp_p
     a, b = (part[kind.score_columns].to_numpy().reshape(shape) for _, part in by_method)
     first, second = found.summary.to_dict("records")
     for row, scores in ((first, a), (second, b)):
-        own = primary_estimate(target, values, scores, groups=groups)
+        own = judging.estimate(target, values, scores, groups=groups)
         assert (row[f"{kind.metric}_low"], row[f"{kind.metric}_high"]) == pytest.approx((own.low, own.high))
-    expected = primary_difference(target, values, b, a, groups=groups)[:3]
+    expected = judging.difference(target, values, b, a, groups=groups)[:3]
     assert tuple(second[f"difference{end}"] for end in ("", "_low", "_high")) == pytest.approx(expected)
     assert "infinitesimal jackknife" in (tmp_path / "out" / "report.html").read_text("utf-8")
 

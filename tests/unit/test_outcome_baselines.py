@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+from tests import judging
 
 from midam.compare import outcome_baselines
 from midam.compare.outcome_baselines import CoxRidge, _inner_folds, choose_cox, score_outcome
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.outcomes import concordance_index_censored, primary_value
+from midam.evaluate.outcomes import concordance_index_censored
 
 
 def sample(target, bags=120, seed=0):
@@ -48,7 +49,7 @@ def test_a_baseline_of_each_target_ranks(target):
     train, test = np.arange(80), np.arange(80, 120)
     found = score_outcome(target, x, values, train, test, columns=columns)
     assert found.shape == ((40, columns) if columns > 1 else (40,))
-    assert primary_value(target, values[test], found) > 0.85
+    assert judging.merit(target, values[test], found) > 0.85
     # Labels of the test bags are not looked at, and the same seed gives the same scores.
     values[test] = values[test[::-1]]
     np.testing.assert_array_equal(score_outcome(target, x, values, train, test, columns=columns), found)

@@ -3,9 +3,9 @@
 import matplotlib.image
 import numpy as np
 import pytest
+from tests import judging
 
 from midam.errors import BagDataError
-from midam.evaluate.outcomes import summarize_outcome
 from midam.report import outcome_figures as figures
 
 BLUE, ORANGE, GREEN = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
@@ -30,7 +30,7 @@ def classes(count, bags=80, seed=0):
 def test_each_class_has_a_curve(tmp_path, count, colors):
     codes, scores = classes(count)
     names = [f"a rather long name of class {number}" for number in range(count)]
-    summary = summarize_outcome("multiclass", names, codes[:, None], scores)
+    summary = judging.summarize("multiclass", names, codes[:, None], scores)
     path, labels = tmp_path / "roc.png", np.eye(count)[codes]
     figures.plot_class_rocs(path, names=names, labels=labels, scores=scores, summary=summary, title="Test")
     assert [pixels(path, color) > 200 for color in (BLUE, ORANGE, GREEN)].count(True) == colors
@@ -39,7 +39,7 @@ def test_each_class_has_a_curve(tmp_path, count, colors):
 def test_labels_without_bags_have_no_curve(tmp_path):
     labels, scores = np.zeros((9, 2)), np.zeros((9, 2))
     labels[0] = np.nan
-    summary = summarize_outcome("multilabel", "ab", labels, scores)
+    summary = judging.summarize("multilabel", "ab", labels, scores)
     figures.plot_class_rocs(
         tmp_path / "roc.png", names="ab", labels=labels, scores=scores, summary=summary, title="Test"
     )
@@ -60,7 +60,7 @@ def test_the_confusion_is_shaded_by_row(tmp_path, count):
 def test_grades_are_boxes_with_cuts(tmp_path):
     grades = np.repeat([0, 1, 3], [20, 400, 1])
     scores = np.random.default_rng(0).normal(size=421) + grades
-    summary = summarize_outcome("ordinal", "0123", grades[:, None], scores)
+    summary = judging.summarize("ordinal", "0123", grades[:, None], scores)
     shown = {"names": "0123", "grades": grades, "scores": scores, "summary": summary, "title": "Test"}
     plain, cut = tmp_path / "plain.png", tmp_path / "cut.png"
     figures.plot_grade_scores(plain, **shown)
@@ -73,7 +73,7 @@ def test_grades_are_boxes_with_cuts(tmp_path):
 @pytest.mark.parametrize("bags", [1, 50, 5000])
 def test_numbers_are_dots_with_a_line(tmp_path, bags):
     values = np.random.default_rng(0).normal(size=bags)
-    summary = summarize_outcome("continuous", ["age"], values[:, None], values)
+    summary = judging.summarize("continuous", ["age"], values[:, None], values)
     path = tmp_path / "numbers.png"
     knots = ([-1.0, 1.0], [-2.0, 2.0])
     figures.plot_number_scores(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusion_matrix, roc_auc_score
+from tests import judging
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import outcomes
@@ -237,12 +238,12 @@ def test_aurocs_of_classes_are_those_of_scikit_learn():
     table = classes.one_against_rest(codes, 4)
     for average in ("macro", "weighted"):
         expected = roc_auc_score(codes, shares, multi_class="ovr", average=average)
-        summary = outcomes.summarize_outcome("multiclass", "abcd", codes[:, None], shares)
+        summary = judging.summarize("multiclass", "abcd", codes[:, None], shares)
         assert summary[f"auroc_{average}"] == pytest.approx(expected, rel=1e-12)
     called = shares.argmax(axis=1)
     assert summary["confusion"] == confusion_matrix(codes, called).tolist()
     assert summary["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(codes, called), rel=1e-12)
-    assert outcomes.primary_value("multiclass", codes[:, None], shares) == summary["auroc_macro"]
+    assert judging.merit("multiclass", codes[:, None], shares) == summary["auroc_macro"]
     np.testing.assert_array_equal(table.argmax(axis=1), codes)
 
 
@@ -252,9 +253,9 @@ def test_missing_entries_take_part_in_nothing():
         known = np.isfinite(labels[:, column])
         assert found == pytest.approx(roc_auc_score(labels[known, column], scores[known, column]), rel=1e-12)
     scores[np.isnan(labels)] = 1e6
-    again = outcomes.summarize_outcome("multilabel", "abc", labels, scores)
+    again = judging.summarize("multilabel", "abc", labels, scores)
     scores[np.isnan(labels)] = -1e6
-    assert again == outcomes.summarize_outcome("multilabel", "abc", labels, scores)
+    assert again == judging.summarize("multilabel", "abc", labels, scores)
 
 
 def test_the_macro_interval_of_one_column_is_that_of_its_auroc():
@@ -301,7 +302,7 @@ def test_the_macro_interval_is_honest_at_the_border_and_covers():
 def test_classes_without_bags_are_named_and_left_out():
     labels, scores = labeled(0, 100, 3)
     labels[:, 1] = 0
-    found = outcomes.summarize_outcome("multilabel", ["edema", "mass", "nodule"], labels, scores)
+    found = judging.summarize("multilabel", ["edema", "mass", "nodule"], labels, scores)
     assert found["per_class"]["mass"] == {
         "positives": 0,
         "negatives": 100,
@@ -312,9 +313,9 @@ def test_classes_without_bags_are_named_and_left_out():
     assert found["auroc_macro"] == pytest.approx(np.mean([found["per_class"][n]["auroc"] for n in ("edema", "nodule")]))
     assert "mass" in found["warnings"][0]
     assert "edema" not in found["warnings"][0]
-    none = outcomes.summarize_outcome("multilabel", "abc", np.zeros((9, 3)), scores[:9])
+    none = judging.summarize("multilabel", "abc", np.zeros((9, 3)), scores[:9])
     assert none["auroc_macro"] is none["auroc_macro_ci95"] is none["auroc_weighted"] is None
-    assert outcomes.primary_value("multilabel", np.zeros((9, 3)), scores[:9]) is None
+    assert judging.merit("multilabel", np.zeros((9, 3)), scores[:9]) is None
 
 
 @pytest.mark.parametrize("groups", [None, 100])
@@ -323,12 +324,10 @@ def test_the_paired_difference_is_that_of_delong(groups):
     labels, units = generator.integers(0, 2, 400), np.arange(400) % groups if groups else None
     a, b = np.round(generator.normal(size=(2, 400)), 1) + labels * np.array([[1.0], [0.8]])
     expected = paired_delong(labels, a, b, groups=units)  # its variance differs by 1 / N
-    np.testing.assert_allclose(
-        outcomes.primary_difference("ordinal", labels[:, None], a, b, groups=units), expected, rtol=0.05
-    )
+    np.testing.assert_allclose(judging.difference("ordinal", labels[:, None], a, b, groups=units), expected, rtol=0.05)
     tables = [np.stack([table, table], axis=1) for table in (labels, a, b)]
-    np.testing.assert_allclose(outcomes.primary_difference("multilabel", *tables, groups=units), expected, rtol=0.05)
-    assert outcomes.primary_difference("ordinal", labels[:, None], a, 2 * a, groups=units) == (0, 0, 0, 1)
+    np.testing.assert_allclose(judging.difference("multilabel", *tables, groups=units), expected, rtol=0.05)
+    assert judging.difference("ordinal", labels[:, None], a, 2 * a, groups=units) == (0, 0, 0, 1)
 
 
 def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
@@ -351,9 +350,9 @@ def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
     difference, low, high, p = outcomes.paired_macro_auroc(table, table, np.zeros((12, 3)))
     assert 0 < low < difference == 0.5 < high < 1
     with pytest.raises(OneClassError):
-        outcomes.primary_difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
+        judging.difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
     with pytest.raises(OneClassError):
-        outcomes.primary_difference("survival", [[1, 0], [2, 0]], [0, 1], [1, 0])
+        judging.difference("survival", [[1, 0], [2, 0]], [0, 1], [1, 0])
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -442,17 +441,17 @@ def outcome(target, seed=0, bags=60):
 @pytest.mark.parametrize("groups", [None, "grouped"])
 def test_summaries_are_whole_and_ready_for_json(target, groups):
     names, values, scores = outcome(target)
-    decision = outcomes.fit_decision(target, names, *outcome(target, seed=1)[1:])
+    decision = judging.decide(target, names, *outcome(target, seed=1)[1:])
     units = None if groups is None else np.arange(60) // 2
-    found = outcomes.summarize_outcome(target, names, values, scores, groups=units, decision=decision)
+    found = judging.summarize(target, names, values, scores, groups=units, decision=decision)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    key = outcomes.primary(target)
+    key = judging.target(target).metric
     low, high = found[f"{key}_ci95"]
     assert 0 <= low < found[key] < high <= 1
-    assert found[key] == outcomes.primary_value(target, values, scores)
+    assert found[key] == judging.merit(target, values, scores)
     assert found.get("groups") == (None if groups is None else 30)
     assert found["bags"] == 60
-    again = outcomes.decision_from_dict(target, json.loads(json.dumps(decision.to_dict())))
+    again = judging.load_decision(target, json.loads(json.dumps(decision.to_dict())))
     np.testing.assert_array_equal(again.predict(scores), decision.predict(scores))
     further = {
         "multiclass": "accuracy",
@@ -476,13 +475,13 @@ def test_summaries_are_whole_and_ready_for_json(target, groups):
 def test_bags_that_no_label_orders_have_no_figure(target):
     names, values, scores = outcome(target)
     values = np.repeat(values[:1], 60, axis=0)
-    found = outcomes.summarize_outcome(target, names, values, scores)
-    key = outcomes.primary(target)
-    assert found[key] is found[f"{key}_ci95"] is outcomes.primary_value(target, values, scores) is None
+    found = judging.summarize(target, names, values, scores)
+    key = judging.target(target).metric
+    assert found[key] is found[f"{key}_ci95"] is judging.merit(target, values, scores) is None
     assert json.dumps(found, allow_nan=False)
     assert found["warnings"]
     if target not in ("continuous", "survival"):
-        assert outcomes.fit_decision(target, names, values, scores) is None
+        assert judging.decide(target, names, values, scores) is None
 
 
 def test_the_temperature_is_found_again():
@@ -505,7 +504,7 @@ def test_a_label_of_one_kind_has_no_probability():
     labels, scores = labeled(0, 50, 2)
     labels[:, 1] = 1
     found = outcomes.LabelCalibrator().fit(scores, labels)
-    probabilities = outcomes.decision_from_dict("multilabel", found.to_dict()).predict(scores)
+    probabilities = judging.load_decision("multilabel", found.to_dict()).predict(scores)
     assert np.isfinite(probabilities[:, 0]).all()
     assert np.isnan(probabilities[:, 1]).all()
 
@@ -513,16 +512,14 @@ def test_a_label_of_one_kind_has_no_probability():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: outcomes.primary("regression"), "Expected one of multiclass"),
-        (lambda: outcomes.fit_decision("x", (), [[0]], [0]), "Expected one of multiclass"),
-        (lambda: outcomes.decision_from_dict("ordinal", {"cuts": [2.0, 1.0]}), "cuts that ascend"),
-        (lambda: outcomes.decision_from_dict("survival", {"cut": []}), "Expected the key cuts"),
-        (lambda: outcomes.decision_from_dict("multiclass", {"slope": 1}), "Expected the keys center"),
+        (lambda: judging.load_decision("ordinal", {"cuts": [2.0, 1.0]}), "cuts that ascend"),
+        (lambda: judging.load_decision("survival", {"cut": []}), "Expected the key cuts"),
+        (lambda: judging.load_decision("multiclass", {"slope": 1}), "Expected the keys center"),
         (
-            lambda: outcomes.decision_from_dict("continuous", {"scores": ["a"], "numbers": [1]}),
+            lambda: judging.load_decision("continuous", {"scores": ["a"], "numbers": [1]}),
             "finite numbers",
         ),
-        (lambda: outcomes.decision_from_dict("multilabel", {"columns": 3}), "the numbers of each label"),
+        (lambda: judging.load_decision("multilabel", {"columns": 3}), "the numbers of each label"),
         (lambda: concordance.concordance_interval(Pairs.of_numbers([0, 1]), [0, 1], level=1), "a level in"),
         (lambda: GradeCuts().predict([0.0]), "call fit first"),
         (lambda: outcomes.RiskGroups().predict([0.0]), "call fit first"),
@@ -543,15 +540,15 @@ def test_settings_that_make_no_sense(call, match):
         (lambda: outcomes.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
         (lambda: outcomes.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
         (
-            lambda: outcomes.summarize_outcome("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
+            lambda: judging.summarize("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
             "codes 0 to 2, got 3.0",
         ),
         (
-            lambda: outcomes.summarize_outcome("multilabel", "ab", [[0, 1, 0]], [[0, 1, 0]]),
-            "a name of each of 3 columns",
+            lambda: judging.summarize("multilabel", "ab", [[0, 1, 0]], [[0, 1, 0]]),
+            r"shape \[N, 2\], got \(1, 3\)",
         ),
-        (lambda: outcomes.summarize_outcome("survival", "te", [[0]], [0]), r"shape \[N, 2\], got \(1, 1\)"),
-        (lambda: outcomes.primary_value("ordinal", [0, 1], [0, 1]), "labels of each bag"),
+        (lambda: judging.summarize("survival", "te", [[0]], [0]), r"shape \[N, 2\], got \(1, 1\)"),
+        (lambda: judging.merit("ordinal", [0, 1], [0, 1]), "labels of each bag"),
         (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one group a bag"),
         (lambda: classes.confusion_matrix([0, 1], [0], 2), "a prediction of each bag"),
     ],

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from tests import judging
 from tests.unit.test_report_page import CHOSEN, Reader
 
 from midam.data.outcome import Outcome
-from midam.evaluate.outcomes import outcome_subgroups, summarize_outcome
+from midam.evaluate.outcomes import outcome_subgroups
 from midam.export.card import card_text
 from midam.export.config import describe
 from midam.export.run import export_run
@@ -260,7 +261,7 @@ def study(target, *, count=60, names=None, told=True, summary=None, **changes):
         def predict(self, _):
             return bags.told if target != "survival" else bags.told.astype(int)
 
-    found = summarize_outcome(target, names, values, scores, decision=Told() if told else None)
+    found = judging.summarize(target, names, values, scores, decision=Told() if told else None)
     made = OutcomeStudy(
         data="<script>alert(1)</script>.csv",
         trained_on="own",
@@ -302,7 +303,7 @@ def test_a_page_of_scores_of_which_nothing_is_told(target, part, tmp_path):
 def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
     few = study(target, count=3)
     alone = OutcomeBags(few.tested.ids[:1], few.tested.values[:1], few.tested.scores[:1], sizes=np.array([2]))
-    found = summarize_outcome(target, few.names, alone.values, alone.scores)
+    found = judging.summarize(target, few.names, alone.values, alone.scores)
     path = tmp_path / "page.html"
     path.write_text(outcome_page(replace(few, tested=alone, parts={"test": alone}, summary=found)), encoding="utf-8")
     text = " ".join(Reader(path).text)
@@ -333,15 +334,16 @@ def test_subgroups_have_the_figures_of_their_bags(target):
     found = study(target, count=90)
     levels = np.array(["a", "b", "c"] * 30)
     values, scores = found.tested.values, found.tested.scores
-    for part in outcome_subgroups(target, values, scores, levels):
+    estimate = judging.target(target, found.names).estimate
+    for part in outcome_subgroups(estimate, values, scores, levels):
         own = levels == part.level
-        alone = summarize_outcome(target, found.names, values[own], scores[own])
+        alone = judging.summarize(target, found.names, values[own], scores[own])
         assert part.found.value == alone[found.merit]
         assert [part.found.low, part.found.high] == alone[f"{found.merit}_ci95"]
         assert part.bags == 30
-    gaps = [part.gap for part in outcome_subgroups(target, values, scores, levels, reference="b")]
+    gaps = [part.gap for part in outcome_subgroups(estimate, values, scores, levels, reference="b")]
     assert gaps[1] is None
     assert gaps[0].value == pytest.approx(
-        outcome_subgroups(target, values, scores, levels)[0].found.value
-        - outcome_subgroups(target, values, scores, levels)[1].found.value
+        outcome_subgroups(estimate, values, scores, levels)[0].found.value
+        - outcome_subgroups(estimate, values, scores, levels)[1].found.value
     )

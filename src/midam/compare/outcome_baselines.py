@@ -53,7 +53,7 @@ def score_outcome(
     statistics : array_like, shape [N, D]
         Finite numbers of each bag.
     values : array_like, shape [N, L]
-        Labels, as of `midam.evaluate.outcomes.summarize_outcome`; only those of the training bags are used.
+        Labels, as of `midam.targets.Target.values`; only those of the training bags are used.
     train, test : array of int
         Positions of bags.
     columns : int

@@ -48,7 +48,7 @@ def plot_class_rocs(
     labels, scores : array_like, shape [N, C]
         As of `midam.evaluate.outcomes.classes.class_aurocs`; NaN where a label is not known.
     summary : mapping
-        Result of `midam.evaluate.outcomes.summarize_outcome` on the same bags.
+        Result of `midam.targets.Target.summarize` on the same bags.
     title : str
         Title of the figure.
 
@@ -158,7 +158,7 @@ def plot_grade_scores(
     grades, scores : array_like, shape [N]
         Codes 0 to G - 1, and finite scores.
     summary : mapping
-        Result of `midam.evaluate.outcomes.summarize_outcome` on the same bags.
+        Result of `midam.targets.Target.summarize` on the same bags.
     title : str
         Title of the figure.
     cuts : sequence of float
@@ -216,7 +216,7 @@ def plot_number_scores(
     values, scores : array_like, shape [N]
         Numbers and finite scores.
     summary : mapping
-        Result of `midam.evaluate.outcomes.summarize_outcome` on the same bags.
+        Result of `midam.targets.Target.summarize` on the same bags.
     title : str
         Title of the figure.
     knots : pair of array_like, shape [K], optional

@@ -115,7 +115,7 @@ class _Called(_Part):
 
 
 class LabelsPart(_Part):
-    """Figures of a part of bags of several labels: `midam.evaluate.outcomes.summarize_outcome`, as those below."""
+    """Figures of a part of bags of several labels: `midam.targets.Target.summarize`, as those below."""
 
     auroc_macro: Share | None
     auroc_macro_ci95: Interval | None

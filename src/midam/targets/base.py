@@ -8,27 +8,25 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
-from midam.errors import BagDataError, ConfigError, nearest
+from midam.errors import BagDataError, ConfigError, OneClassError, nearest
 from midam.evaluate.metrics import measure_values
-from midam.evaluate.outcomes import (
-    Decision,
-    decision_from_dict,
-    fit_decision,
-    primary_difference,
-    primary_estimate,
-    primary_value,
-    summarize_outcome,
-)
+from midam.evaluate.outcomes.decide import Decision
 from midam.evaluate.proportions import Estimate
+from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
+
+Scores = NDArray[np.float64]
+Groups = NDArray[np.str_] | None
+Decided = Decision | None
 
 
 class Difference(NamedTuple):
-    """How much better one of two scores of the same bags does, with its 95% interval and how that was found."""
+    """How much better one of two scores of the same bags does: 95% interval, p-value, and how these were found."""
 
     value: float
     low: float
     high: float
+    p: float
     method: str
 
 
@@ -102,33 +100,34 @@ class Target:
         """Whether bags of these values have a figure of merit."""
         raise NotImplementedError
 
-    def merit(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
+    def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
         """Figure of merit of scores [N] or [N, C]; None where there is none."""
-        return primary_value(self.name, values, scores) if self.judged(values) else None
+        raise NotImplementedError
 
-    def estimate(
-        self, values: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None = None
-    ) -> Estimate | None:
+    def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
         """Figure of merit with its interval; None where there is none."""
-        return primary_estimate(self.name, values, scores, groups=groups)
+        raise NotImplementedError
 
-    def difference(
-        self,
-        values: NDArray[Any],
-        scores: NDArray[Any],
-        other: NDArray[Any],
-        *,
-        groups: NDArray[np.str_] | None = None,
-    ) -> Difference:
+    def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
         """Figure of merit of `scores` minus that of `other` scores of the same bags."""
-        value, low, high, _ = primary_difference(self.name, values, scores, other, groups=groups)
-        return Difference(value, low, high, f"paired jackknife{' (groups)' if clustered(groups) else ''}")
+        raise NotImplementedError
 
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> Decision | None:
         """What turns scores into predictions, fitted on validation bags; None where these do not suffice."""
-        return fit_decision(self.name, self.names, values, scores) if len(values) and self.judged(values) else None
+        try:
+            return self.fit_decision(values, scores) if len(values) and self.judged(values) else None
+        except OneClassError:
+            return None
 
-    def saved(self, decision: Decision | None) -> dict[str, Any]:
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
+        """What turns scores into predictions, fitted on bags that `judged` accepts."""
+        raise NotImplementedError
+
+    def load_decision(self, content: Mapping[str, Any]) -> Decision:
+        """A decision from its `to_dict`; a `ConfigError` for other keys, or unfit numbers."""
+        raise NotImplementedError
+
+    def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file that hold the decision."""
         own = {} if decision is None else {"decision": decision.to_dict()}
         return {"calibrator": None, "threshold": None, **own}
@@ -136,17 +135,17 @@ class Target:
     def decision(self, saved: Mapping[str, Any]) -> Decision | None:
         """The decision in the entries of a model file."""
         values = saved.get("decision")
-        return None if values is None else decision_from_dict(self.name, values)
+        return None if values is None else self.load_decision(values)
 
-    def notes(self, decision: Decision | None) -> list[str]:  # noqa: ARG002
+    def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
         """What to say where predictions mean nothing."""
         return []
 
-    def told(self, scores: NDArray[Any], decision: Decision | None) -> dict[str, list[Any]]:
+    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """What scores [N] or [N, C] mean, by columns of predictions.csv; None where nothing was decided."""
         raise NotImplementedError
 
-    def leading(self, scores: NDArray[Any], decision: Decision | None) -> NDArray[np.int64]:  # noqa: ARG002
+    def leading(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002
         """Column that speaks for each bag of scores [N] or [N, C], int [N]: the only one."""
         return np.zeros(len(scores), dtype=np.int64)
 
@@ -166,8 +165,8 @@ class Target:
         values: NDArray[Any],
         scores: NDArray[Any],
         *,
-        groups: NDArray[np.str_] | None = None,
-        decision: Decision | None = None,
+        groups: Groups = None,
+        decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Entries of `summary.json` on scores [N] or [N, C], and on the predictions that the decision makes of them.
@@ -175,12 +174,19 @@ class Target:
         `metrics` are further ones by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
         values [N] or [N, L] and the scores, and of `groups` and `predictions` what they have parameters for.
         """
-        result = summarize_outcome(self.name, self.names, values, scores, groups=groups, decision=decision)
+        result = self.describe(values, scores, decision, groups=groups)
+        if groups is not None:
+            units = group_numbers(groups, len(values))
+            result["groups"] = None if units is None else int(units.max()) + 1
         if metrics:
             given = {"groups": groups, "predictions": None if decision is None else decision.predict(scores)}
             y = values[:, 0] if values.shape[1] == 1 else values
             result["metrics"] = measure_values(metrics, y, scores, given, target=self.name)
         return result
+
+    def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """Entries of `summarize` but for groups and further metrics: the figure of merit, `bags`, `warnings`, ..."""
+        raise NotImplementedError
 
     def _outcome(self, bags: Bags) -> Outcome:
         if bags.outcome is None or bags.outcome.target != self.name:
@@ -192,6 +198,11 @@ class Target:
         return bags.outcome
 
 
-def clustered(groups: NDArray[np.str_] | None) -> bool:
+def difference_method(name: str, groups: Groups) -> str:
+    """Name of the method of an interval, which says where groups hold several bags."""
+    return f"{name} (groups)" if clustered(groups) else name
+
+
+def clustered(groups: Groups) -> bool:
     """Whether some group holds several bags."""
     return groups is not None and len(np.unique(groups)) < len(groups)

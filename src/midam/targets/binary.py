@@ -12,10 +12,9 @@ from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import operating_point, summarize
-from midam.evaluate.outcomes import Decision
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
-from midam.targets.base import Difference, Target, clustered
+from midam.targets.base import Decided, Difference, Groups, Target, clustered
 
 
 class Binary(Target):
@@ -55,9 +54,7 @@ class Binary(Target):
         """AUROC; None of one class."""
         return auroc(values, scores) if self.judged(values) else None
 
-    def estimate(
-        self, values: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None = None
-    ) -> Estimate | None:
+    def estimate(self, values: NDArray[Any], scores: NDArray[Any], *, groups: Groups = None) -> Estimate | None:
         """AUROC with its interval; None of one class."""
         try:
             low, high, _ = auroc_interval(values, scores, groups=groups)
@@ -71,11 +68,11 @@ class Binary(Target):
         scores: NDArray[Any],
         other: NDArray[Any],
         *,
-        groups: NDArray[np.str_] | None = None,
+        groups: Groups = None,
     ) -> Difference:
         """AUROC of `scores` minus that of `other` scores (DeLong 1988; of groups, Obuchowski 1997)."""
-        value, low, high, _ = paired_delong(values, scores, other, groups=groups)
-        return Difference(value, low, high, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
+        found = paired_delong(values, scores, other, groups=groups)
+        return Difference(*found, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> BinaryDecision | None:
         """Calibrator and operating point; None where validation bags lack a class."""
@@ -83,7 +80,7 @@ class Binary(Target):
             return None
         return BinaryDecision(PlattCalibrator().fit(scores, values), operating_point(values, scores))
 
-    def saved(self, decision: Decision | None) -> dict[str, Any]:
+    def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file."""
         return {"calibrator": None, "threshold": None} if decision is None else decision.to_dict()
 
@@ -91,11 +88,11 @@ class Binary(Target):
         """The decision in the entries of a model file."""
         return None if saved["calibrator"] is None else BinaryDecision.from_dict(saved)
 
-    def notes(self, decision: Decision | None) -> list[str]:
+    def notes(self, decision: Decided) -> list[str]:
         """A sentence where the scores did not rank the validation bags."""
         return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
 
-    def told(self, scores: NDArray[Any], decision: Decision | None) -> dict[str, list[Any]]:
+    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """Probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}
@@ -108,8 +105,8 @@ class Binary(Target):
         values: NDArray[Any],
         scores: NDArray[Any],
         *,
-        groups: NDArray[np.str_] | None = None,
-        decision: Decision | None = None,
+        groups: Groups = None,
+        decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
         """`midam.evaluate.metrics.summarize`, with a warning where probability and class mean nothing."""

@@ -20,20 +20,13 @@ if TYPE_CHECKING:
     from midam.evaluate.outcomes.decide import NumberScale as NumberScale
     from midam.evaluate.outcomes.decide import RiskGroups as RiskGroups
     from midam.evaluate.outcomes.decide import TemperatureCalibrator as TemperatureCalibrator
-    from midam.evaluate.outcomes.decide import decision_from_dict as decision_from_dict
-    from midam.evaluate.outcomes.decide import fit_decision as fit_decision
     from midam.evaluate.outcomes.differences import paired_concordance as paired_concordance
     from midam.evaluate.outcomes.differences import paired_macro_auroc as paired_macro_auroc
-    from midam.evaluate.outcomes.differences import primary_difference as primary_difference
     from midam.evaluate.outcomes.grades import GradeCuts as GradeCuts
     from midam.evaluate.outcomes.grades import quadratic_kappa as quadratic_kappa
     from midam.evaluate.outcomes.pairs import Pairs as Pairs
     from midam.evaluate.outcomes.subgroups import OutcomeSubgroup as OutcomeSubgroup
     from midam.evaluate.outcomes.subgroups import outcome_subgroups as outcome_subgroups
-    from midam.evaluate.outcomes.summary import primary as primary
-    from midam.evaluate.outcomes.summary import primary_estimate as primary_estimate
-    from midam.evaluate.outcomes.summary import primary_value as primary_value
-    from midam.evaluate.outcomes.summary import summarize_outcome as summarize_outcome
     from midam.evaluate.outcomes.survival import SurvivalCurve as SurvivalCurve
     from midam.evaluate.outcomes.survival import kaplan_meier as kaplan_meier
     from midam.evaluate.outcomes.survival import log_rank as log_rank

@@ -1,7 +1,6 @@
 """What a score says in the words of the label: a probability, a grade, a number, a group of risk.
 
-Each is fitted on validation bags and kept as plain numbers. `fit_decision` makes the one of a target, and
-`decision_from_dict` makes it again.
+Each is fitted on validation bags and kept as plain numbers. `midam.targets.Target.decide` fits that of a target.
 """
 
 import warnings
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
 from midam.evaluate.outcomes.classes import check_codes, check_table
-from midam.evaluate.outcomes.grades import GradeCuts, check_cuts
+from midam.evaluate.outcomes.grades import check_cuts
 from midam.evaluate.outcomes.pairs import check_numbers, check_scores
 from midam.evaluate.outcomes.survival import risk_cuts, risk_group
 from midam.evaluate.ranking import Scores
@@ -276,66 +275,6 @@ class RiskGroups:
         made = cls()
         made.cuts_ = check_cuts(values)
         return made
-
-
-_DECISIONS: dict[str, Any] = {
-    "multiclass": TemperatureCalibrator,
-    "multilabel": LabelCalibrator,
-    "ordinal": GradeCuts,
-    "continuous": NumberScale,
-    "survival": RiskGroups,
-}
-
-
-def fit_decision(target: str, names: Sequence[str], values: ArrayLike, scores: ArrayLike) -> Decision | None:
-    """The decision of a target on validation bags; None where these have one class, grade or kind of each label.
-
-    Parameters
-    ----------
-    target : {"multiclass", "multilabel", "ordinal", "continuous", "survival"}
-        What bags are ranked by.
-    names : sequence of str
-        The classes, labels or grades.
-    values : array_like, shape [N, L]
-        Labels of the validation bags: class code or grade [N, 1], labels [N, L], number [N, 1], time and event [N, 2].
-    scores : array_like, shape [N, C] or [N]
-        Their scores.
-
-    Raises
-    ------
-    MidamError
-        Another target; values that cannot be used.
-
-    Examples
-    --------
-    >>> decision = fit_decision("ordinal", ["0", "1"], [[0], [0], [1]], [0.1, 0.2, 0.4])
-    >>> decision.predict([0.35]).tolist()
-    [1]
-    """
-    made, table = _decision(target)(), np.asarray(values, dtype=np.float64)
-    try:
-        if target == "ordinal":
-            made.fit(scores, table[:, 0], count=len(names))
-        elif target == "multilabel":
-            made.fit(scores, table, names=names)
-        else:
-            made.fit(scores, table[:, 0] if target in ("multiclass", "continuous") else table)
-    except OneClassError:
-        return None
-    found: Decision = made
-    return found
-
-
-def decision_from_dict(target: str, values: Mapping[str, Any]) -> Decision:
-    """The decision of a target from its `to_dict`; a `ConfigError` for another target, other keys, or unfit numbers."""
-    made: Decision = _decision(target).from_dict(values)
-    return made
-
-
-def _decision(target: str) -> Any:
-    if target not in _DECISIONS:
-        raise ConfigError(f"Expected one of {', '.join(_DECISIONS)}, got {target!r}; name the target.")
-    return _DECISIONS[target]
 
 
 def _check_fitted(made: Any) -> None:

@@ -12,7 +12,6 @@ from midam.evaluate.intervals import Interval
 from midam.evaluate.outcomes.classes import class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.outcomes.concordance import concordance_interval, concordance_moves, units_of_sides
 from midam.evaluate.outcomes.pairs import Pairs, units_of
-from midam.evaluate.outcomes.summary import class_table, comparable_pairs, label_columns, primary
 
 _ALIKE = 1e-12
 
@@ -90,31 +89,6 @@ def paired_macro_auroc(
 
     law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
     return _difference(values, first - second, 1.0, intervals, law=law, level=level)
-
-
-def primary_difference(
-    target: str,
-    values: ArrayLike,
-    scores_a: ArrayLike,
-    scores_b: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    level: float = 0.95,
-) -> tuple[float, float, float, float]:
-    """Difference of the `primary` figures of two scores, by `paired_macro_auroc` or `paired_concordance`.
-
-    Parameters as of `midam.evaluate.outcomes.summarize_outcome`; an `OneClassError` where the figure does not exist.
-
-    Examples
-    --------
-    >>> primary_difference("continuous", [[1], [2], [3]], [1, 2, 3], [2, 4, 6])
-    (0.0, 0.0, 0.0, 1.0)
-    """
-    if primary(target) == "auroc_macro":
-        table, a = class_table(target, values, scores_a)
-        return paired_macro_auroc(table, a, scores_b, groups=groups, level=level)
-    label, a = label_columns(target, values, scores_a)
-    return paired_concordance(comparable_pairs(target, label), a, scores_b, groups=groups, level=level)
 
 
 def _difference(

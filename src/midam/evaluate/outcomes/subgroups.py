@@ -1,14 +1,16 @@
 """How a model ranks parts of the bags by any label: by site, by sex, each with its difference to the largest part."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.summary import primary_estimate
 from midam.evaluate.proportions import Estimate, difference
 from midam.evaluate.subgroups import sorted_levels
+
+Estimator = Callable[..., Estimate | None]
 
 
 class OutcomeSubgroup(NamedTuple):
@@ -21,7 +23,7 @@ class OutcomeSubgroup(NamedTuple):
     bags : int
         Their number.
     found : Estimate or None
-        The figure that `midam.evaluate.outcomes.primary` names; None where it does not exist.
+        The figure of merit of the target; None where it does not exist.
     gap : Estimate or None
         Its difference to that of the reference; None of the reference itself.
     """
@@ -33,7 +35,7 @@ class OutcomeSubgroup(NamedTuple):
 
 
 def outcome_subgroups(
-    target: str,
+    estimate: Estimator,
     values: ArrayLike,
     scores: ArrayLike,
     levels: ArrayLike,
@@ -45,8 +47,10 @@ def outcome_subgroups(
 
     Parameters
     ----------
-    target, values, scores
-        As of `midam.evaluate.outcomes.summarize_outcome`.
+    estimate : callable
+        `midam.targets.Target.estimate`.
+    values, scores : array_like, shape [N, L] and [N] or [N, C]
+        Its labels and scores.
     levels : array_like of str, shape [N]
         Level of each bag, see `midam.evaluate.subgroups.make_levels`.
     groups : array_like of str, shape [N], optional
@@ -61,7 +65,9 @@ def outcome_subgroups(
 
     Examples
     --------
-    >>> found = outcome_subgroups("ordinal", [[0], [1], [2], [0], [2]], [0, 1, 2, 1, 0], ["a", "a", "a", "b", "b"])
+    >>> from midam.targets import target_named
+    >>> estimate = target_named({"target": "ordinal", "names": ["0", "1", "2"]}).estimate
+    >>> found = outcome_subgroups(estimate, [[0], [1], [2], [0], [2]], [0, 1, 2, 1, 0], ["a", "a", "a", "b", "b"])
     >>> [(part.level, part.found.value) for part in found], found[1].gap.value
     ([('a', 1.0), ('b', 0.0)], -1.0)
     """
@@ -71,7 +77,7 @@ def outcome_subgroups(
     units, found = None if groups is None else np.asarray(groups, dtype=np.str_), []
     for level in sorted_levels(np.unique(names).tolist()):
         own = names == level
-        figure = primary_estimate(target, y[own], s[own], groups=None if units is None else units[own])
+        figure = estimate(y[own], s[own], groups=None if units is None else units[own])
         found.append(OutcomeSubgroup(level, int(own.sum()), figure))
     complete = [part for part in found if part.found is not None and reference in (None, part.level)]
     if not complete:

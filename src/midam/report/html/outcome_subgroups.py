@@ -18,6 +18,7 @@ from midam.report.html.subgroups import (
     shared_groups,
     units_of,
 )
+from midam.targets import target_named
 
 
 def subgroups(study: OutcomeStudy) -> Section:
@@ -36,15 +37,16 @@ def beside_own_test(study: OutcomeStudy) -> Html:
     names = ("own test bags", study.data)
     levels = np.repeat(names, [len(own), len(new)])
     values, scores = np.concatenate([own.values, new.values]), np.concatenate([own.scores, new.scores])
-    units = units_of(own, new)
-    found = outcome_subgroups(study.target, values, scores, levels, groups=units, reference=names[0])
+    units, estimate = units_of(own, new), target_named({"target": study.target, "names": study.names}).estimate
+    found = outcome_subgroups(estimate, values, scores, levels, groups=units, reference=names[0])
     found = sorted(found, key=lambda part: part.level != names[0])
     return _table(study, "data", found, caption="Beside the run's own test bags")
 
 
 def _column(study: OutcomeStudy, name: str, levels: NDArray[np.str_]) -> Html:
     tested, merit = study.tested, study.merit_name
-    found = outcome_subgroups(study.target, tested.values, tested.scores, levels, groups=tested.groups)
+    estimate = target_named({"target": study.target, "names": study.names}).estimate
+    found = outcome_subgroups(estimate, tested.values, tested.scores, levels, groups=tested.groups)
     rows = [Row(f"{part.level} (n = {part.bags})", part.found) for part in found]
     rows.append(Row(f"all (n = {len(tested)})", study.figure(study.merit), "diamond", 1))
     drawing = forest(rows, merit, f"{merit} of each level of {name}, with 95% intervals.", missing="nothing to rank")

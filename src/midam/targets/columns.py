@@ -1,0 +1,128 @@
+"""What classes and labels share: a score column of each, ranked against the rest, and the mean of their AUROCs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError
+from midam.evaluate.metrics import FEW_BAGS, auprc
+from midam.evaluate.outcomes.classes import (
+    accuracy,
+    balanced_accuracy,
+    class_aurocs,
+    class_intervals,
+    confusion_matrix,
+    macro_auroc,
+    macro_auroc_interval,
+)
+from midam.evaluate.outcomes.differences import paired_macro_auroc
+from midam.evaluate.proportions import Estimate, proportion
+from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
+
+LEAST_BAGS = 2  # bags of a class in training: of one alone nothing general can be learned, and nothing tested
+
+
+class ColumnTarget(Target):
+    """Base of the targets with a score column of each name, judged by the macro AUROC."""
+
+    metric = "auroc_macro"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the classes or labels."""
+        return self.names
+
+    def table(self, values: NDArray[Any]) -> Scores:
+        """Labels [N, C], a column a name: 1, 0, or NaN where it is not known."""
+        raise NotImplementedError
+
+    def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
+        """Macro AUROC; None where no column has bags of both kinds."""
+        return macro_auroc(self.table(values), scores)
+
+    def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
+        """Macro AUROC with its interval; None where no column has bags of both kinds."""
+        table = self.table(values)
+        value, interval = macro_auroc(table, scores), macro_auroc_interval(table, scores, groups=groups)
+        return None if value is None or interval is None else Estimate(value, interval.low, interval.high, len(scores))
+
+    def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
+        """Macro AUROC of `scores` minus that of `other` scores."""
+        found = paired_macro_auroc(self.table(values), scores, other, groups=groups)
+        return Difference(*found, difference_method("paired jackknife", groups))
+
+    def leading(self, scores: Scores, decision: Decided) -> NDArray[np.int64]:
+        """The most probable column, or that of the highest score; one without a probability is never taken."""
+        shares = scores if decision is None else np.nan_to_num(decision.predict(scores), nan=-1.0)
+        return np.asarray(shares.argmax(axis=1), dtype=np.int64)
+
+    def told(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
+        """Probability of each column; None where there is none."""
+        shares = np.full((len(scores), self.count), np.nan) if decision is None else decision.predict(scores)
+        return {
+            f"probability_{name}": [None if np.isnan(share) else float(share) for share in column]
+            for name, column in zip(self.names, shares.T, strict=True)
+        }
+
+    def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
+        """AUROC and average precision of each column, and the macro AUROC."""
+        table = self.table(values)
+        areas, intervals = class_aurocs(table, scores), class_intervals(table, scores, groups=groups)
+        macro = macro_auroc_interval(table, scores, groups=groups, columns=intervals)
+        positives, negatives = (table == 1).sum(axis=0), (table == 0).sum(axis=0)
+        known, per_class = np.isfinite(areas), {}
+        for column, (name, interval) in enumerate(zip(self.names, intervals, strict=True)):
+            inside = np.isfinite(table[:, column])
+            none = interval is None
+            per_class[str(name)] = {
+                "positives": int(positives[column]),
+                "negatives": int(negatives[column]),
+                "auroc": None if none else float(areas[column]),
+                "auroc_ci95": None if interval is None else [interval.low, interval.high],
+                "ap": None if none else auprc(table[inside, column], scores[inside, column]),
+            }
+        few = known & (np.minimum(positives, negatives) < FEW_BAGS)
+        return {
+            "bags": len(table),
+            "auroc_macro": float(areas[known].mean()) if macro else None,
+            "auroc_macro_ci95": [macro.low, macro.high] if macro else None,
+            "auroc_macro_method": macro.method if macro else None,
+            "auroc_weighted": float(np.average(areas[known], weights=positives[known])) if macro else None,
+            "per_class": per_class,
+            "warnings": _remarks(self.names, ~known, few),
+        }
+
+
+def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
+    """How well classes or grades are called: accuracy with Wilson's interval, balanced accuracy, confusion."""
+    confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
+    return {
+        "accuracy": accuracy(confusion),
+        "accuracy_ci95": None if share is None else [share.low, share.high],
+        "balanced_accuracy": balanced_accuracy(confusion),
+        "confusion": confusion.tolist(),
+    }
+
+
+def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.bool_]) -> list[str]:
+    def listed(which: NDArray[np.bool_]) -> str:
+        return ", ".join(str(names[column]) for column in np.flatnonzero(which).tolist())
+
+    found = []
+    if missing.any():
+        found.append(f"No AUROC, and no part in the macro AUROC: {listed(missing)} (no bags of it, or no others).")
+    if few.any():
+        what = "their intervals are wide and the coverage approximate"
+        found.append(f"Fewer than {FEW_BAGS} bags of a class, or of the others: {listed(few)}; {what}.")
+    return found
+
+
+def check_width(table: Scores, width: int) -> Scores:
+    """A table of labels [N, width]; a `BagDataError` for another shape."""
+    if table.ndim != 2 or not table.size:
+        raise BagDataError(f"Expected labels of each bag, got shape {table.shape}; pass a table [N, L].")
+    if table.shape[1] != width:
+        raise BagDataError(f"Expected labels of shape [N, {width}], got {table.shape}; pass the columns of the target.")
+    return table

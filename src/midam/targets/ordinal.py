@@ -1,0 +1,59 @@
+"""Grades: of two bags that with the higher grade has the higher score."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.evaluate.outcomes.grades import GradeCuts, quadratic_kappa
+from midam.targets.base import Decided, Groups, Scores
+from midam.targets.columns import describe_calls
+from midam.targets.ranked import RankedTarget, kendall_tau, named
+
+
+class Ordinal(RankedTarget):
+    """Grades: of two bags that with the higher grade has the higher score."""
+
+    name = "ordinal"
+    pairs = "order"
+    objectives = ("pairwise",)
+
+    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+        """The grade."""
+        return {"grade": named(self.names, scores, decision)}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The grades."""
+        return values[:, 0].astype(np.int64)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse bags of one grade."""
+        if not self.judged(self.values(bags)):
+            raise BagDataError(
+                f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
+            )
+
+    def judged(self, values: NDArray[Any]) -> bool:
+        """Whether there are two grades."""
+        return len(np.unique(values)) > 1
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
+        """Cuts of the score between grades."""
+        return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
+
+    def load_decision(self, content: Mapping[str, Any]) -> GradeCuts:
+        """Cuts of the score, from a model file."""
+        return GradeCuts.from_dict(content)
+
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """Kendall's tau and, with a decision, the quadratic kappa and how well grades are called."""
+        grades = values[:, 0]
+        result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
+        if decision is not None:
+            called, count = decision.predict(scores), len(self.names)
+            result["quadratic_kappa"] = quadratic_kappa(grades, called, count)
+            result |= describe_calls(grades, called, count, groups)
+        return result

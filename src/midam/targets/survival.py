@@ -1,0 +1,110 @@
+"""Time and event: the score is a risk; who has the event first has the higher one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.evaluate.outcomes.concordance import ipcw_pairs, ipcw_truncation
+from midam.evaluate.outcomes.decide import RISKS, RiskGroups
+from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.outcomes.survival import kaplan_meier, log_rank, median_follow_up, median_time
+from midam.targets.base import Decided, Groups, Scores
+from midam.targets.columns import check_width
+from midam.targets.ranked import RankedTarget, describe_concordance, named
+
+_LEAST_EVENTS = 2
+
+
+class Survival(RankedTarget):
+    """Time and event: the score is a risk; who has the event first has the higher one."""
+
+    name = "survival"
+    pairs = "survival"
+    objectives = ("pairwise", "cox")
+    width = 2
+    incomparable = "no event with a bag behind it"
+
+    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+        """The group of risk."""
+        return {"risk": named(RISKS, scores, decision)}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Event or none, each in an earlier and a later half."""
+        time, event = values[:, 0], values[:, 1].astype(np.int64)
+        late = np.zeros(len(values), dtype=np.int64)
+        for kind in (0, 1):
+            own = event == kind
+            late[own] = time[own] > np.median(time[own]) if own.any() else 0
+        return 2 * event + late
+
+    def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Event or none where events are the fewer, for each pair needs one; else all alike."""
+        event = values[:, 1].astype(np.int64)
+        return event if 2 * event.sum() < len(event) else np.zeros_like(event)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse bags of which none, or but one, has the event, or none of which outlives another's."""
+        values = self.values(bags)
+        events = int(values[:, 1].sum())
+        if events < _LEAST_EVENTS:
+            got = "none: all are censored" if events == 0 else "one"
+            raise BagDataError(
+                f"Expected at least {_LEAST_EVENTS} training bags with the event, got {got} (in {bags.source}); check "
+                "the column of events: 1 is an event, 0 none yet."
+            )
+        if not self.judged(values):
+            raise BagDataError(
+                f"Expected a training bag that outlives another's event, got none (in {bags.source}); nothing can be "
+                "ranked: check the column of times."
+            )
+
+    def judged(self, values: NDArray[Any]) -> bool:
+        """Whether a pair can be compared."""
+        time, event = values.T
+        first = np.min(time[event == 1], initial=np.inf)
+        outlived = (time > first) | ((time == first) & (event == 0))
+        return bool(outlived.any())
+
+    def comparable(self, values: NDArray[Any]) -> Pairs:
+        """Pairs of which one bag has the event before the other's time."""
+        return Pairs.of_times(*check_width(values, 2).T)
+
+    def counted(self, values: NDArray[Any]) -> tuple[str, int]:
+        """The events."""
+        return "events", int(values[:, 1].sum())
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> RiskGroups:
+        """Groups of risk."""
+        return RiskGroups().fit(scores, values)
+
+    def load_decision(self, content: Mapping[str, Any]) -> RiskGroups:
+        """Groups of risk, from a model file."""
+        return RiskGroups.from_dict(content)
+
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """Follow-up, the C-index weighted for censoring, and, with a decision, the groups of risk."""
+        time, event = values.T
+        truncation = ipcw_truncation(time, event)
+        result: dict[str, Any] = {"events": int(event.sum()), "median_follow_up": median_follow_up(time, event)}
+        result |= describe_concordance("c_ipcw", ipcw_pairs(time, event, truncation=truncation), scores, groups)
+        result["c_ipcw_truncation"] = float(truncation) if np.isfinite(truncation) else None
+        if decision is not None:
+            risk, rows = decision.predict(scores), []
+            for group in np.unique(risk):
+                inside = risk == group
+                row = {"group": int(group), "bags": int(inside.sum()), "events": int(event[inside].sum())}
+                rows.append(row | {"median_time": median_time(kaplan_meier(time[inside], event[inside]))})
+            result["risk_groups"] = rows
+            result["log_rank_p"] = log_rank(time, event, risk) if len(rows) > 1 else None
+        return result
+
+    def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """As of other orders, with a warning where groups hold several bags."""
+        result = super().describe(values, scores, decision, groups=groups)
+        if groups is not None and decision is not None and len(np.unique(groups)) < len(groups):
+            result["warnings"].append("Some groups hold several bags: the log-rank test takes bags as independent.")
+        return result
