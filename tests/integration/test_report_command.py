@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from tests.integration.commands import table
-from tests.unit.test_outcome_page import write_npz
+from tests.unit.test_report_page_targets import write_npz
 
 from midam.cli import main
 from midam.compare import repeated_folds, run_comparison

@@ -14,7 +14,7 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError
 from midam.evaluate import auroc
 from midam.evaluate.outcomes import concordance_index
 from midam.export import export_run
-from midam.report.beside import covariate_verdict, covariate_words
+from midam.report.baseline import covariate_verdict, covariate_words
 from midam.runs.apply import evaluate_run, read_for
 from midam.runs.covariates import cox_weights, scores_alone, summarize_covariates
 from midam.runs.data import SplitBags

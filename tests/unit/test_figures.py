@@ -8,8 +8,8 @@ import pytest
 
 from midam.errors import BagDataError
 from midam.evaluate.metrics import operating_point, summarize
-from midam.report import figures
-from midam.report.figures import plot_curves, plot_roc
+from midam.report import plot_curves, plot_roc
+from midam.report import plot_runs as figures
 
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
 GREEN = np.array([0x00, 0x9E, 0x73])

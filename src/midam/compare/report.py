@@ -16,7 +16,7 @@ from midam.errors import CheckpointError
 from midam.evaluate.outcomes.classes import class_aurocs, one_against_rest
 from midam.files import write_text
 from midam.reading import read_text
-from midam.report.html.comparison import Method, MethodsStudy, Tested, comparison_page
+from midam.report.page.comparison import Method, MethodsStudy, Tested, comparison_page
 from midam.report.pseudonyms import Pseudonyms
 from midam.settings import Settings
 from midam.targets import Target

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +10,9 @@ from midam.errors import MidamError
 from midam.explain.explanation import instance_name
 from midam.explain.outcomes import predicted_words
 from midam.plain_files import open_plain
-from midam.report.html.markup import Cell, Html, join, number, prose, tag
+from midam.report.page.render import Number, render
 from midam.report.pseudonyms import naming
-from midam.report.words import form_apart, signed
+from midam.report.words import form_apart
 
 _VERDICTS = {
     "lowers": "lowers the score faster than any random order",
@@ -37,19 +36,6 @@ _FILES = {
     "weight": "map of weights (PNG)",
     "score": "map of scores (PNG)",
 }
-_LEGEND = {
-    "Adds": "what the score of the bag would lose without this instance: the score, less the score without it. Orange "
-    "raises the score, blue lowers it, the stronger the more; what hardly changes it is white, or clear on an image. "
-    "Instances are ranked by it, the greatest first.",
-    "Weight": "the share of the bag that the pooling gives the instance, in multiples of the uniform share 1/n: 1 is "
-    "what each would have if none were preferred. What weighs no more is clear on an image.",
-    "Score": "that of a bag which held this instance alone, on a fixed scale from 0 to 1. On an image its color is as "
-    "strong as what the instance adds.",
-    "Removing the top": "instances leave the bag in 20 steps, those that add most first. The area under the score is "
-    "compared with 20 random orders: if the ranking is right, the score falls faster.",
-}
-
-
 # What files say of an instance: the head of its column, and the form of its cells.
 _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),
@@ -62,7 +48,7 @@ _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def verdict_text(tested: Mapping[str, Any]) -> str:
-    """What removing the top instances first does, and by how much of the area under the curve.
+    """Effect of removing the top instances first, in words, with the difference in area under the curve.
 
     Examples
     --------
@@ -104,154 +90,64 @@ def _form(entry: Mapping[str, Any]) -> str:
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
     """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked."""
-    own = files("midam.explain")
-    style, script = (Html(own.joinpath(f"page.{kind}").read_text(encoding="utf-8")) for kind in ("css", "js"))
-    legend = join(join([tag("dt", term), tag("dd", text)]) for term, text in _LEGEND.items())
-    return "".join(
-        [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            tag("title", title) + tag("style", style) + "</head>\n<body>" + tag("h1", title) + "\n",
-            _overview(entries) + "\n" + tag("p", prose(naming(len(entries)))) + "\n",
-            tag("details", tag("summary", "How to read this page"), tag("dl", legend, class_="legend"), open="") + "\n",
-            *(_section(number_of, entry, folder) for number_of, entry in enumerate(entries)),
-            tag("script", script) + "</body></html>\n",
-        ]
-    )
-
-
-def _overview(entries: Sequence[Mapping[str, Any]]) -> Html:
-    """Table of all bags; on a narrow screen each is a block."""
-    columns = ["Bag", "Label", "Split", "Score", "Probability", "Instances", "Top instance", "Removing the top"]
+    bags = [_bag(entry, folder) for entry in entries]
     several = any(entry.get("explained") is not None for entry in entries)
-    columns[3:3] = ["Class"] if several else []
-    rows = []
-    for at, entry in enumerate(entries):
-        tested, best = entry["faithfulness"], entry["top"][0]
-        cells: list[Cell] = [
-            tag("a", entry["bag"], href=f"#bag-{at}"),
-            entry["label"],
-            entry["split"],
-            *([entry["explained"]] if several else []),
-            number(entry["score"], form=_form(entry)),
-            number(entry["probability"], form=".4f"),
-            entry["instances"],
-            join([f"#{best['instance']}, adds ", _added(best)]),
-            None if tested is None else verdict_text(tested),
-        ]
-        rows.append(
-            tag("tr", *(tag("td", tag("span", cell), data_name=column) for column, cell in zip(columns, cells)))
-        )
-    head = tag("tr", *(tag("th", column, scope="col") for column in columns))
-    return tag("table", tag("thead", head), tag("tbody", *rows), class_="bags")
+    return render("explain.html", title=title, bags=bags, several=several, naming=naming(len(entries)))
 
 
-def _section(at: int, entry: Mapping[str, Any], folder: Path) -> Html:
-    own = entry["files"]
-    alt = f"Bag {entry['bag']}, score {entry['score']:{_form(entry)}}: {_DRAWN[entry['picture']]}"
-    alt += "" if entry["faithfulness"] is None else "; the score as the top instances leave and enter"
-    picture = tag("a", tag("img", alt=alt, src=_data(folder, own["picture"])), href=quote(own["picture"]))
-    parts = [
-        tag("h2", entry["bag"]),
-        tag("p", "score ", number(entry["score"], form=_form(entry)), f"; {facts_text(entry)}"),
-        *(tag("p", f"Note: {note}.", class_="note") for note in entry["notes"]),
-        *(_slide(f"{at}-{place}", slide, entry, folder) for place, slide in enumerate(entry.get("slides", [entry]))),
-        _top(entry),
-        tag("figure", picture, tag("figcaption", "The picture; it opens at its full size.")),
-        _files("Files: ", entry),
-    ]
-    return tag("section", join(parts, "\n"), id=f"bag-{at}")
+def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What the page shows of a bag."""
+    form, tested = _form(entry), entry["faithfulness"]
+    alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
+    alt += "" if tested is None else "; the score as the top instances leave and enter"
+    columns = {name: column for name, column in _OF_FILES.items() if any(name in one for one in entry["top"])}
+    shown = ("bag", "label", "split", "explained", "instances", "notes")
+    return {
+        **{name: entry.get(name) for name in shown},
+        "score": Number(entry["score"], form),
+        "probability": Number(entry["probability"], ".4f"),
+        "facts": facts_text(entry),
+        "verdict": None if tested is None else verdict_text(tested),
+        "columns": [name for name, _ in columns.values()],
+        "top": [_instance(one, columns) for one in entry["top"]],
+        "alt": alt,
+        "picture": _data(folder, entry["files"]["picture"]),
+        "address": quote(entry["files"]["picture"]),
+        "files": _links(entry["files"]),
+        "slides": [_slide(slide, entry, folder) for slide in entry.get("slides", [entry])],
+    }
 
 
-def _slide(at: str, slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> Html:
-    """The maps of a slide; of one of several under its name, with its files."""
-    viewer = _viewer(at, slide, folder, name=slide.get("file", entry["bag"])) if "layers" in slide else ""
-    if slide is entry:
-        return join([viewer])
-    return join([tag("h3", slide["file"]), viewer, _files("Files of this slide: ", slide)])
-
-
-def _files(title: str, entry: Mapping[str, Any]) -> Html:
-    """Links to files; nothing where there are none."""
-    links = join((tag("a", _FILES[kind], href=quote(name)) for kind, name in entry["files"].items()), ", ")
-    return tag("p", title, links) if entry["files"] else join([])
-
-
-def _viewer(at: str, entry: Mapping[str, Any], folder: Path, *, name: str) -> Html:
-    """The maps upon the image, of which one is chosen; without a script the first one is shown."""
-    own, layers = entry["files"], entry["layers"]
-    shown, choices = list[Html](), list[Html]()
-    if "image" in own:
-        shown.append(tag("img", alt=f"Image of {name}", src=_data(folder, own["image"])))
-        choices.append(_choice(at, "none", "the image alone", chosen=False))
-    for place, layer in enumerate(layers):
-        key, what = layer["key"], layer["name"]
-        alt = f"Map of {name}: {what}; {layer['here']}"
-        kinds = f"map {key}" + ("" if shown or place else " first")
-        shown.append(tag("img", class_=kinds, alt=alt, src=_data(folder, own[key])))
-        choices.append(_choice(at, key, what[0].lower() + what[1:], chosen=place == 0))
-    slide = tag("input", type="range", min="0", max="100", value="100")
-    strength = tag("label", "strength ", slide) if "image" in own else ""
-    return tag(
-        "figure",
-        tag("div", *shown, class_="stack"),
-        *map(_scale, layers),
-        tag("fieldset", tag("legend", "Show"), *choices, strength),
-        class_="viewer",
-        data_map=layers[0]["key"],
-    )
-
-
-def _scale(layer: Mapping[str, Any]) -> Html:
-    """What is shown, its colors with the values at both ends, what these mean, and the range of this bag."""
-    low, high = layer["ends"]
-    meaning = [tag("small", low), tag("small", "0"), tag("small", high)] if low else []
-    bar = [tag("span", signed(layer["low"])), tag("i"), tag("span", signed(layer["high"]))]
-    return tag("p", tag("b", layer["name"]), *bar, *meaning, tag("em", layer["here"]), class_=f"scale {layer['key']}")
-
-
-def _choice(at: str, key: str, name: str, *, chosen: bool) -> Html:
-    button = tag("input", type="radio", name=f"map-{at}", value=key, checked="" if chosen else None)
-    return tag("label", button, f" {name}")
-
-
-def _top(entry: Mapping[str, Any]) -> Html:
-    """Table of the top instances, with what their files say of them."""
-    known = {name: cells for name, cells in _OF_FILES.items() if any(name in one for one in entry["top"])}
-    words = join(tag("th", known_as, class_="text") for known_as, _ in known.values())
-    head = tag(
-        "tr", tag("th", "Rank"), tag("th", "Instance"), words, *(tag("th", x) for x in ("Adds", "Weight", "Score"))
-    )
-    rows = (
-        tag(
-            "tr",
-            *(tag("td", cell) for cell in _names(one)),
-            *(tag("td", form(one[name]), class_="text") for name, (_, form) in known.items()),
-            *(tag("td", cell) for cell in _numbers(one)),
-        )
-        for one in entry["top"]
-    )
-    return tag(
-        "table",
-        tag("caption", "Top instances, numbered from 0 in the order of the bag"),
-        tag("thead", head),
-        tag("tbody", *rows),
-        class_="top",
-    )
-
-
-def _names(one: Mapping[str, Any]) -> list[Cell]:
+def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
+    """Rank, name and numbers of one of the top instances, with what its file says of it."""
     place = [value for key, value in one.items() if key.startswith("coord_")]
-    return [one["rank"], instance_name(one["instance"], place)]
+    return {
+        "number": one["instance"],
+        "rank": one["rank"],
+        "name": instance_name(one["instance"], place),
+        "of_file": [form(one[name]) for name, (_, form) in columns.items()],
+        "added": Number(one["contribution"], "+#.3g"),
+        "weight": Number(one["relative_weight"], ".3g"),
+        "score": Number(one["score"]),
+    }
 
 
-def _numbers(one: Mapping[str, Any]) -> list[Cell]:
-    weight = join([number(one["relative_weight"], form=".3g"), "\N{MULTIPLICATION SIGN}"])
-    return [_added(one), weight, number(one["score"])]
+def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The maps of a slide; of one of several its name and its files."""
+    own, layers = slide["files"], slide.get("layers", ())
+    several = slide is not entry
+    return {
+        "title": slide["file"] if several else None,
+        "files": _links(own) if several else [],
+        "name": slide.get("file", entry["bag"]),
+        "image": _data(folder, own["image"]) if layers and "image" in own else None,
+        "layers": [{**layer, "picture": _data(folder, own[layer["key"]])} for layer in layers],
+    }
 
 
-def _added(one: Mapping[str, Any]) -> Html:
-    return number(one["contribution"], form="+#.3g")
+def _links(names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Titles and addresses of files."""
+    return [(_FILES[kind], quote(name)) for kind, name in names.items()]
 
 
 def _data(folder: Path, name: str) -> str:

@@ -18,8 +18,7 @@ from midam.export.outcome_card import (
     with_interval,
 )
 from midam.nn.ensemble import scorers_of
-from midam.report.html.study import NAMES
-from midam.report.words import mean_words
+from midam.report.words import PART_NAMES, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
@@ -78,7 +77,7 @@ def _front(
         front["metrics"] = [values[0][0]]
         metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
         data = config["data"]["name"]
-        dataset = {"name": data, "type": data, "split": NAMES[split]}
+        dataset = {"name": data, "type": data, "split": PART_NAMES[split]}
         task = {"type": kind, "name": "classification of bags" if _binary(run) else "ranking of bags"}
         result = {"task": task, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": name, "results": [result]}]
@@ -191,7 +190,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
             continue
         at = found.get("at_threshold") or {}
         cells = [
-            NAMES[split],
+            PART_NAMES[split],
             f"{found['bags']} ({found['positives']})",
             with_interval(found, "auroc"),
             number(found.get("auprc")),
@@ -285,10 +284,12 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         if _binary(run):
             least = min(found["positives"], found["bags"] - found["positives"])
             if least < FEW_BAGS:
-                lines.append(f"The figures rest on {least} {NAMES[split]} bags of the rarer class: they are uncertain.")
+                lines.append(
+                    f"The figures rest on {least} {PART_NAMES[split]} bags of the rarer class: they are uncertain."
+                )
         else:
             lines += outcome_limits(split, found)
-        lines += [f"Of the {NAMES[split]} bags: {prose(text)}" for text in found.get("warnings", [])]
+        lines += [f"Of the {PART_NAMES[split]} bags: {prose(text)}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
             "No groups (patients) were named: bags of one patient may stand on both sides of the split, and then the "

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from midam.evaluate.outcomes.decide import RISKS
-from midam.report.html.study import NAMES
-from midam.report.words import MERITS
+from midam.report.words import MERITS, PART_NAMES
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 
@@ -86,7 +85,12 @@ def outcome_results(run: LoadedRun, summary: Mapping[str, Any]) -> list[str]:
     heads = ["bags", "n", f"{MERITS.get(merit, merit)} (95% CI)", *(name for name, _ in said.figures)]
     parts = {name: summary[name] for name in SPLITS if name in summary}
     rows = [
-        [NAMES[name], str(of["bags"]), with_interval(of, merit), *(with_interval(of, key) for _, key in said.figures)]
+        [
+            PART_NAMES[name],
+            str(of["bags"]),
+            with_interval(of, merit),
+            *(with_interval(of, key) for _, key in said.figures),
+        ]
         for name, of in parts.items()
     ]
     first, own = next(iter(parts.items()))
@@ -98,21 +102,21 @@ def outcome_results(run: LoadedRun, summary: Mapping[str, Any]) -> list[str]:
             [prose(name), str(of["positives"]), str(of["negatives"]), with_interval(of, "auroc"), number(of["ap"])]
             for name, of in list(own["per_class"].items())[:_MOST]
         ]
-        heads = [f"{NAMES[first]} bags of", "with it", "without", "AUROC (95% CI)", "average precision"]
+        heads = [f"{PART_NAMES[first]} bags of", "with it", "without", "AUROC (95% CI)", "average precision"]
         found.append(_table(heads, rows))
     if "risk_groups" in own:
         rows = [
             [RISKS[row["group"]], str(row["bags"]), str(row["events"]), number(row["median_time"], ".4g")]
             for row in own["risk_groups"]
         ]
-        found.append(_table([f"{NAMES[first]} bags of risk", "n", "events", "median time"], rows))
+        found.append(_table([f"{PART_NAMES[first]} bags of risk", "n", "events", "median time"], rows))
     return found
 
 
 def outcome_limits(split: str, found: Mapping[str, Any]) -> list[str]:
     """What the figures of some bags rest on."""
     events = found.get("events")
-    return [] if events is None else [f"The figures rest on {events} events of the {NAMES[split]} bags."]
+    return [] if events is None else [f"The figures rest on {events} events of the {PART_NAMES[split]} bags."]
 
 
 def number(value: float | None, form: str = ".3f") -> str:

@@ -1,300 +1,115 @@
-"""Figures of bags and runs: the sizes of bags, the ROC curve of the test bags, and the learning curves.
+"""Canvas of all figures: colors, axes, legends, and the two forms in which a figure is written, PNG and SVG.
 
-Each is drawn on its own canvas, never through pyplot's global state, and written as a PNG file in one step.
+A figure has a canvas of its own, never pyplot's global state. The SVG takes its colors from the page that it stands in,
+so that it is right in light, in dark and on paper.
 """
 
-from collections.abc import Mapping, Sequence
-from io import BytesIO
+import json
+import math
+import re
+import zlib
+from collections.abc import Sequence
+from html import escape
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import roc_curve
+from numpy.typing import NDArray
 
-from midam.data.outcome import Outcome
-from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.ranking import auroc, check_bags
 from midam.files import write_bytes
-from midam.report.describe import is_wide, size_edges
-from midam.report.words import MERITS, merit_of, shortened
+from midam.report.words import shortened
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
-_LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
-_LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": ("#CC79A7", "s", (0, (1, 1)))}
-_LINES |= {
-    "Draws with a witness": ("#E69F00", "s", (0, (4, 1))),
-    "Witnesses found so far": ("#56B4E9", "^", (0, (6, 1, 1, 1))),
-}
-_MEMORY = "Memory, in standard deviations"
+PURPLE, YELLOW, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, "#000000")
+DASHES: tuple[Any, ...] = ((0, ()), (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+GRID = "#E6E6E6"
+# Variables of the page's style that stand for these colors.
+_VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "c2", "c3", "c5", "c6")))
+_VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
 _DPI = 150
-_MANY_EPOCHS = 25
-_BINS = 30  # of bag sizes
-_DECADES = 1000
-_MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
-
-
-def plot_roc(
-    path: str | Path,
-    *,
-    labels: ArrayLike,
-    scores: ArrayLike,
-    summary: Mapping[str, Any],
-    title: str,
-    threshold: float | None = None,
-    baseline: ArrayLike | None = None,
-) -> None:
-    """Draw the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
-
-    Parameters
-    ----------
-    path : str or Path
-        PNG file to write; replaced in one step.
-    labels, scores : array_like, shape [N]
-        Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
-    summary : mapping
-        Result of `midam.evaluate.metrics.summarize` on the same bags.
-    title : str
-        Title of the figure.
-    threshold : float, optional
-        Operating point chosen on validation bags.
-    baseline : array_like, shape [N], optional
-        Scores of a baseline, for a second curve.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
-    """
-    y, s = check_bags(labels, scores)
-    figure = new_figure((4.9, 6.1))
-    axes = figure.add_subplot()
-    if summary["auroc"] is None:
-        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
-    else:
-        false_rate, true_rate, _ = roc_curve(y, s, drop_intermediate=False)
-        low, high = summary["auroc_ci95"]
-        name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"
-        axes.plot(false_rate, true_rate, color=BLUE, linewidth=2.2, label=name, solid_joinstyle="miter", zorder=3)
-        if baseline is not None:
-            across, up, _ = roc_curve(y, baseline, drop_intermediate=False)
-            name = f"Baseline: AUROC {auroc(y, baseline):.3f}"
-            axes.plot(across, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
-        if threshold is not None:
-            _operating_point(axes, threshold_metrics(y, s, threshold))
-    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
-    positives = int(y.sum())
-    axes.set_title(title, loc="left", fontweight="bold", pad=20)
-    counts = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
-    axes.text(0, 1.025, counts, transform=axes.transAxes, color=GRAY, fontsize=9)
-    add_legend(figure, columns=1)
-    save_figure(figure, Path(path))
-
-
-def plot_curves(
-    path: str | Path, history: Sequence[Mapping[str, float | None]], *, best_epoch: int | None = None
-) -> None:
-    """Draw the learning curves: the loss, and the figure of merit, AUROC say, of training and validation bags.
-
-    Of draws that go by remembered scores two more panels show what share of a bag's weight they hold and, where
-    witnesses are known, whether they hold one; and how far the scores had moved since they were remembered, and when
-    the memory was filled.
-
-    Parameters
-    ----------
-    path : str or Path
-        PNG file to write; replaced in one step.
-    history : sequence of mapping
-        One row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss`, `drawn_weight`,
-        `drawn_witnesses`, `found_witnesses`, `memory_drift`, `memory_age` (None or absent where not measured).
-    best_epoch : int, optional
-        Epoch with the best validation bags, marked in all panels.
-    """
-    merit = merit_of(history)
-    panels = [
-        ("Loss", {"loss": "Training", "val_loss": "Validation"}),
-        (MERITS[merit], {f"train_{merit}": "Training", f"val_{merit}": "Validation"}),
-    ]
-    drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
-    if any(np.isfinite(_column(history, key)).any() for key in drawn):
-        panels.append(("Draws, as shares", drawn | {"found_witnesses": "Witnesses found so far"}))
-        panels.append((_MEMORY, {"memory_drift": "Drift of the memory"}))
-    rows = len(panels) // 2
-    figure = new_figure((8.4, 3.3 * rows + 0.5))
-    epochs = _column(history, "epoch")
-    drops = _drops(epochs, _column(history, "lr"))
-    for axes, (title, lines) in zip(figure.subplots(rows, 2).flat, panels):
-        for key, line in lines.items():
-            _curve(axes, epochs, _column(history, key), line)
-        if title == _MEMORY:
-            _passes(axes, epochs, _column(history, "memory_age"))
-        axes.set_title(title, loc="left", fontweight="bold")
-        axes.set_xlabel("Epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-        if not axes.lines:
-            axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GRAY)
-            axes.set(xticks=[], yticks=[])
-            continue
-        axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
-        if best_epoch is not None:
-            axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
-        for position, epoch in enumerate(drops):
-            name = "Learning rate lowered" if position == 0 else None
-            axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
-        axes.margins(y=0.08)
-    add_legend(figure, columns=4)
-    save_figure(figure, Path(path))
-
-
-def plot_sizes(
-    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: Outcome | None = None
-) -> None:
-    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) beside each other, to a PNG file.
-
-    Of bags with an `outcome`, a second panel shows it by the size: boxes of up to 20 classes, grades or labels, else a
-    point a bag.
-    """
-    sizes = np.asarray(sizes, dtype=np.int64)
-    boxes = outcome is not None and outcome.target not in ("continuous", "survival")
-    panels = 1 if outcome is None or (boxes and len(outcome.names) > _MOST_BOXES) else 2
-    figure = new_figure((6.4, 3.9 * panels))
-    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-    _histogram(axes[0], sizes, None if labels is None else np.asarray(labels))
-    if outcome is not None and panels == 2:
-        _by_size(axes[1], sizes, outcome)
-    if is_wide(sizes):
-        axes[0].set_xscale("log")
-        axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        if sizes.max() < _DECADES * sizes.min():  # few powers of ten: matplotlib would name others as powers, too
-            axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes[0].xaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes[-1].set_xlabel("Instances in a bag")
-    axes[0].set_title(title, loc="left", fontweight="bold")
-    add_legend(figure, columns=2)
-    save_figure(figure, Path(path))
-
-
-def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None) -> None:
-    """Bars of the bag sizes, of classes on top of each other."""
-    edges = size_edges(sizes, bins=_BINS)
-    parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
-    if labels is not None:
-        positive = labels == 1
-        parts = [
-            ("negative bags", sizes[~positive], {"color": BLUE}),
-            ("positive bags", sizes[positive], {"color": ORANGE, "hatch": "//"}),
-        ]
-    bottom = np.zeros(len(edges) - 1)
-    for name, part, style in parts:
-        counts, _ = np.histogram(part, bins=edges)
-        style |= {"align": "edge", "edgecolor": "white", "linewidth": 0.6, "label": f"{len(part)} {name}"}
-        axes.bar(edges[:-1] - 0.5, counts, np.diff(edges), bottom, **style)
-        bottom += counts
-    if len(edges) == 2:  # bags of one size: a bar, not a wall, over one number
-        axes.set_xlim(edges[0] - 3, edges[0] + 3)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set_ylabel("Bags")
-
-
-def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: Outcome) -> None:
-    """Boxes of the sizes of the bags of each class, grade or label, the first on top; numbers and times as points."""
-    values = outcome.values
-    if outcome.target == "survival":
-        event = values[:, 1] == 1
-        for own, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
-            style: dict[str, Any] = {"marker": marker, "color": color, "markersize": 4, "linestyle": "None"}
-            label = f"{np.count_nonzero(own)} {name}"
-            axes.plot(sizes[own], values[own, 0], **style, fillstyle="none", alpha=0.7, label=label)
-    elif outcome.target == "continuous":
-        axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
-    else:
-        columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
-        known = [(name, sizes[own]) for name, own in zip(outcome.names, columns.T == 1) if own.any()]
-        lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
-        axes.boxplot([own for _, own in known], orientation="horizontal", **lines)
-        axes.set_yticks(range(1, len(known) + 1), [shortened(name, _LONGEST_NAME) for name, _ in known])
-        axes.invert_yaxis()
-        return
-    axes.set_ylabel(outcome.names[0])
+_TIPS = "tips-"
+_LETTER, _LINE = 0.066, 0.165  # width of a letter of a legend, height of its line, in inches
+_WIDTH = 3.6  # of the axes of a chart
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of a size in inches with a canvas of its own."""
+    """Return an empty figure of a size in inches, which arranges its axes itself."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     return figure
 
 
+def new_chart(
+    *,
+    width: float = _WIDTH,
+    height: float = 2.9,
+    left: float = 0.66,
+    bottom: float = 0.46,
+    title: str = "",
+    note: str = "",
+) -> tuple[Figure, Axes]:
+    """Return a figure with one pair of axes of a size in inches; fixed margins make it fast to draw."""
+    top, right = (0.55 if title else 0.12), 0.16
+    size = (left + width + right, bottom + height + top)
+    figure = Figure(figsize=size)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
+    if title:
+        style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        axes.annotate(shortened(title, int(size[0] / 0.095)), (0, 1), xytext=(0, 20), fontweight="bold", **style)
+        axes.annotate(note, (0, 1), xytext=(0, 6), color=GRAY, fontsize=8.5, **style)
+    return figure, axes
+
+
+def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both") -> Figure:
+    """Style the axes, name each kind of mark once below them, and write the PNG where there is a path."""
+    for axes in figure.axes:
+        style_axes(axes, grid=grid)
+    _add_legend_below(figure)
+    if path is not None:
+        write_figure(figure, Path(path))
+    return figure
+
+
+def style_axes(axes: Axes, *, grid: str = "both") -> None:
+    """Hide the frame; draw a thin grid along `grid`, "both", "x" or ""."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GRAY)
+    if grid:
+        axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8.5, color=GRAY)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set_fontsize(9)
+
+
 def add_legend(figure: Figure, *, columns: int) -> None:
     """Name each kind of line once, below the panels, where no curve can run behind it."""
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, names = axes.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
+    entries = _entries(figure)
     if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-        )
+        style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
 
 
-def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
-    """Mark the operating point, its Wilson intervals as bars."""
-    across, up = 1 - found["specificity"], found["sensitivity"]
-    low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
-    errors: dict[str, Any] = {
-        "xerr": [[across - low], [high - across]],
-        "yerr": [[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
-    }
-    point: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
-    name = f"Validation threshold: sens. {up:.2f}, spec. {1 - across:.2f}"
-    axes.errorbar([across], [up], **errors, **point, elinewidth=1.4, capsize=3, clip_on=False, label=name)
-
-
-def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
-    """One column of the history; NaN, which matplotlib leaves out, for what was not measured."""
-    values = (row.get(key) for row in history)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _drops(epochs: NDArray[np.float64], rates: NDArray[np.float64]) -> list[float]:
-    """Epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
-    falls = np.flatnonzero(rates[1:] < 0.5 * rates[:-1]) + 1
-    return [float(epoch) for epoch in epochs[falls]]
-
-
-def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
-    """Draw the curve of training or validation bags through the epochs that have a value."""
-    color, marker, dashes = _LINES[name]
-    known = np.isfinite(values)
-    if not known.any():
-        return
-    (line,) = axes.plot(epochs[known], values[known], linestyle=dashes, color=color, label=name, zorder=3)
-    line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
-
-
-def _passes(axes: Axes, epochs: NDArray[np.float64], ages: NDArray[np.float64]) -> None:
-    """Mark the epochs that began with a pass, which fills the memory, at the lower edge."""
-    found = epochs[ages == 0]
-    if len(found):
-        mark: dict[str, Any] = {"color": GRAY, "marker": "^", "markersize": 6, "linestyle": "None", "clip_on": False}
-        axes.plot(found, np.zeros(len(found)), transform=axes.get_xaxis_transform(), label="Memory filled", **mark)
+def add_tips(artist: Artist, tips: Sequence[str]) -> None:
+    """Give each marker of a line a text that the page shows where the pointer rests."""
+    artist.set_gid(_TIPS + json.dumps(list(tips)).encode().hex())  # an id holds no quotes and no spaces
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Style the axes and write the PNG in one step."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#E6E6E6", linewidth=0.8)
+        axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9)
     write_figure(figure, path)
@@ -305,3 +120,96 @@ def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
     content = BytesIO()
     figure.savefig(content, format="png", dpi=dpi, facecolor="white")
     write_bytes(path, content.getvalue())
+
+
+def svg_text(figure: Figure, description: str) -> str:
+    """Return the figure as SVG for a page; `description` is read to those who cannot see it."""
+    content = StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "midam"}):
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(content, format="svg", transparent=True, metadata=nothing)
+    text = content.getvalue()
+    box = re.search(r'viewBox="([^"]+)"', text)
+    inside = text[text.index("<g id=") : text.rindex("</svg>")]
+    defined = "".join(re.findall(r"<defs>\s*<clipPath.*?</defs>", text, re.DOTALL)) if "<clipPath" not in inside else ""
+    inside = _with_tips(inside + defined)
+    inside = re.sub(r"<title>.*?</title>|\s+", lambda part: part[0] if part[0].startswith("<") else " ", inside)
+    inside = re.sub(r"font-family: [^;\"]*;? ?|font: ([\d.]+px) [^;\"]*", _font_size, inside)
+    inside = re.sub(r"#[0-9a-f]{6}\b", lambda color: _color(color[0]), inside)
+    inside = re.sub(r'( (?:d|x|y|transform)=")([^"]+)"', lambda part: f'{part[1]}{_brief(part[2])}"', inside)
+    start = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(description)}">'
+    return start + _own_ids(inside, f"f{zlib.crc32((description + inside).encode()):08x}-") + "</svg>"
+
+
+def evenly(values: NDArray[np.float64], most: int = 1000) -> NDArray[np.intp]:
+    """Return positions of at most so many values, spread evenly along their order."""
+    order = np.argsort(values, kind="stable")
+    return order if order.size <= most else order[np.linspace(0, order.size - 1, most).round().astype(np.intp)]
+
+
+def span(values: Sequence[float] | NDArray[np.float64], *, pad: float = 0.06) -> tuple[float, float]:
+    """Return the range of an axis that holds all values, with a margin; a range of one where they are equal."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    low, high = (0.0, 1.0) if not known.size else (float(known.min()), float(known.max()))
+    margin = pad * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _entries(figure: Figure) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, names = axes.get_legend_handles_labels()
+        entries |= dict(zip(names, handles, strict=True))
+    return entries
+
+
+def _add_legend_below(figure: Figure) -> None:
+    """Make the figure as much higher as its legend needs."""
+    entries, (width, height) = _entries(figure), figure.get_size_inches()
+    if not entries:
+        return
+    columns = max(1, int((width - 0.1) / (0.46 + _LETTER * max(map(len, entries)))))
+    more = _LINE * math.ceil(len(entries) / columns) + 0.06
+    for axes in figure.axes:
+        x, y, across, up = axes.get_position().bounds
+        axes.set_position((x, (y * height + more) / (height + more), across, up * height / (height + more)))
+    figure.set_size_inches(width, height + more)
+    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 8.5, "borderpad": 0, "labelspacing": 0.3}
+    style |= {"handlelength": 1.9, "columnspacing": 1.2, "borderaxespad": 0.3}
+    figure.legend(list(entries.values()), list(entries), loc="lower center", **style)
+
+
+def _with_tips(text: str) -> str:
+    """Put the texts of `add_tips` into the markers that they belong to."""
+
+    def with_titles(group: re.Match[str]) -> str:
+        tips = iter(json.loads(bytes.fromhex(group[1])))
+        marks = re.sub(
+            r"<use ([^>]*)/>", lambda use: f"<use {use[1]}><title>{escape(next(tips, ''))}</title></use>", group[2]
+        )
+        return f"<g>{marks}</g></g>"
+
+    return re.sub(rf'<g id="{_TIPS}(\w+)">(.*?)</g>\s*</g>', with_titles, text, flags=re.DOTALL)
+
+
+def _font_size(style: re.Match[str]) -> str:
+    return f"font-size: {style[1]}" if style[1] else ""
+
+
+def _color(color: str) -> str:
+    name = _VARIABLES.get(color.upper())
+    return color if name is None else f"var(--{name})"
+
+
+def _brief(numbers: str) -> str:
+    """Numbers with one decimal: a page shows no more."""
+    return re.sub(r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), numbers).strip()
+
+
+def _own_ids(text: str, prefix: str) -> str:
+    """Ids that no other drawing on the page has; those that nothing refers to are dropped."""
+    text = text.replace("xlink:href", "href")
+    used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda one: f' id="{prefix}{one[1]}"' if one[1] in used else "", text)
+    return re.sub(r'(url\(|href=")#', rf"\g<1>#{prefix}", text)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from midam.evaluate.subgroups import MISSING
 from midam.names import safe_cell
 from midam.plain_files import replacing
-from midam.report.html.study import BY_GROUP, BY_SIZE, Report
+from midam.report.page.study import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
 _RANGE = re.compile(r"\S+ to \S+")  # of numbers, as `midam.evaluate.subgroups.make_levels` writes it
-_LEFT_OUT = "{} notes that may hold names, such as of files that were left out, do not stand here"
-_AnyReport = TypeVar("_AnyReport", bound=Report)
+_LEFT_OUT = "{} notes that may hold names, such as of files that were left out, are not shown here"
 
 
 class Pseudonyms:
@@ -56,8 +55,8 @@ class Pseudonyms:
         """What stands instead of notes on the data, any of which may hold a name."""
         return [_LEFT_OUT.format(len(notes))] if notes else []
 
-    def hide(self, report: _AnyReport) -> _AnyReport:
-        """The report with pseudonyms in the place of names; its data, settings and facts bear them already."""
+    def hide(self, report: Study) -> Study:
+        """The report with pseudonyms instead of names; its data, settings and facts have them already."""
         columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         own: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.report.beside import advice, caution, covariate_words, result_words
+from midam.report.baseline import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
 from midam.report.outcome_facts import outcome_words
 from midam.report.outcome_terminal import format_merit, print_outcomes

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
 MERITS = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 
 

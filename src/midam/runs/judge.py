@@ -125,8 +125,7 @@ def draw_scores(
     beside: Beside,
 ) -> None:
     """Draw the ROC curves of classes, the scores by grade or number, or survival by risk."""
-    from midam.report.figures import plot_roc
-    from midam.report.outcome_figures import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
+    from midam.report import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_roc, plot_survival
 
     names, decided = target.names, {} if decision is None else decision.to_dict()
     shared: dict[str, Any] = {"summary": summary, "title": title}

@@ -1,7 +1,7 @@
-"""The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.html`."""
+"""The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.page`."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,16 @@ from midam.errors import CheckpointError
 from midam.evaluate.calibrate import NO_DECISION
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
-from midam.report.beside import advice, caution
-from midam.report.html.outcome_page import outcome_page
-from midam.report.html.outcome_study import OutcomeStudy
-from midam.report.html.page import study_page
-from midam.report.html.study import BY_GROUP, BY_SIZE, Baseline, PartBags, ScoredBags, Study
+from midam.report.baseline import advice, caution
+from midam.report.page.run_page import report_page
+from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
 from midam.runs.beside import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_run_config
 from midam.runs.forms import DECIDED, read_summary, read_target
 from midam.runs.reported import explanations, how_made
-from midam.runs.scored import evaluated_bags, recorded_parts, told_names
+from midam.runs.scored import evaluated_bags, predicted_names, recorded_parts
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import Target
@@ -127,7 +125,7 @@ def evaluation_path(root: Path, data: str) -> Path:
 
 
 def _require_same_bags(
-    folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, PartBags], target: Target
+    folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, ScoredBags], target: Target
 ) -> None:
     """Refuse a summary and predictions of different bags."""
     decided = DECIDED.get(target.name)
@@ -135,10 +133,10 @@ def _require_same_bags(
         said, held = summary.get(name, {}), parts.get(name)
         bags = 0 if held is None else len(held)
         same = said.get("bags", bags) == bags and bool(said) == bool(bags)
-        if isinstance(held, ScoredBags) and same:
+        if held is not None and same and "positives" in said:
             same = said["positives"] == held.positives
-        known = getattr(held, "probabilities" if target.name == "binary" else "told", None)
-        if not same or (decided is not None and (decided in said) != (known is not None)):
+        known = held is not None and held.predicted is not None
+        if not same or (decided is not None and (decided in said) != known):
             raise CheckpointError(
                 f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
                 f"{folder.predictions}); restore both files of one run."
@@ -152,7 +150,7 @@ def _page(
     about: Mapping[str, Any],
     target: Target,
     *,
-    tested: PartBags,
+    tested: ScoredBags,
     parts: Mapping[str, Any],
     table: SubgroupTable | None,
     external: bool,
@@ -173,16 +171,15 @@ def _page(
     how |= {"cautions": [*decision, *cautions], "columns": _columns(tested, table)}
     how |= {"explained": explanations(folder.root, path, external=external)}
     wanted = settings.run.baseline
-    how["baseline"] = None if external else _baseline(folder, about, tested, str(how["part"]), parts, wanted=wanted)
-    hide: Callable[[Any], Any] = (lambda report: report) if key is None else key.hide
-    if isinstance(tested, ScoredBags):
-        known = {"classes": about.get("data", {}).get("classes")}
-        return study_page(hide(Study(**how, **known, covariates=None if external else about.get("covariates"))))
-    how |= {"target": target.name, "merit": target.metric, "names": target.names, "told_names": told_names(target)}
-    return outcome_page(hide(OutcomeStudy(**how)))
+    named = str(how["part"])
+    how["baseline"] = None if external else _baseline(folder, about, tested, named, parts, wanted=wanted, target=target)
+    how |= {"target": target.name, "metric": target.metric, "names": target.names}
+    how |= {"predicted_names": predicted_names(target), "classes": about.get("data", {}).get("classes")}
+    study = Study(**how, covariates=None if external else about.get("covariates"))
+    return report_page(study if key is None else key.hide(study))
 
 
-def _columns(tested: PartBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
+def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
     """Levels of the tested bags: of the table that was named, of few groups, of the bag size where it varies."""
     found = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
@@ -195,11 +192,12 @@ def _columns(tested: PartBags, table: SubgroupTable | None) -> dict[str, NDArray
 def _baseline(
     folder: RunFolder,
     about: Mapping[str, Any],
-    tested: PartBags,
+    tested: ScoredBags,
     part: str,
-    parts: Mapping[str, PartBags],
+    parts: Mapping[str, ScoredBags],
     *,
     wanted: bool,
+    target: Target,
 ) -> Baseline | None:
     """The baseline of the run, if its comparison is one on the bags of this page; why there is none, if it has none."""
     if "baseline" not in about:
@@ -211,10 +209,11 @@ def _baseline(
     bags = tested if own == part else parts.get(own)
     if bags is None:
         return None
-    # Of two classes its ROC curve is drawn beside that of the model.
-    scores = read_scores(folder, bags.ids, bags.labels) if isinstance(bags, ScoredBags) else None
-    if scores is None and isinstance(bags, ScoredBags):
-        return None
+    scores = None
+    if target.name == "binary":  # its ROC curve is drawn next to that of the model
+        scores = read_scores(folder, bags.ids, bags.values)
+        if scores is None:
+            return None
     how = {"target": about.get("target"), "options": about["data"].get("options", ())}
     better = advice(found, about["data"]["name"], **how)
     told = {"caution": caution(found, about.get("selected", {})), "advice": better}

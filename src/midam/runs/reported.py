@@ -12,7 +12,7 @@ from urllib.parse import quote
 from midam.errors import MidamError
 from midam.plain_files import open_plain
 from midam.reading import counts, known_numbers, read_columns, read_json
-from midam.report.html.study import Explained
+from midam.report.page.study import Explained
 from midam.report.pseudonyms import Pseudonyms
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import Explanations
@@ -33,7 +33,7 @@ def how_made(
     tested_data: str | None,
     key: Pseudonyms | None = None,
 ) -> dict[str, Any]:
-    """Fields of `midam.report.html.study.Report`; `summary` is the summary.json of the run, `key` hides its files."""
+    """Fields of `midam.report.page.study.Study`; `summary` is the summary.json of the run, `key` hides its files."""
     flat = settings.flat() if method is None else taken_settings(settings)
     usual = _defaults(settings, summary, target)
     if key is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from midam._version import __version__
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
-from midam.report.beside import data_options
+from midam.report.baseline import data_options
 from midam.report.words import merit_of
 from midam.runs.beside import Beside, train_beside, write_scores
 from midam.runs.covariates import summarize_covariates
@@ -82,7 +82,7 @@ def write_results(
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
-        from midam.report.figures import plot_curves
+        from midam.report import plot_curves
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         by_weights = _by_weights(trainer)

@@ -1,7 +1,6 @@
 """Scored bags as pages take them: of the parts of a run, from its predictions.csv, and of an evaluation."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,7 @@ from midam.reading import (
     shares,
     texts,
 )
-from midam.report.html.outcome_study import OutcomeBags
-from midam.report.html.study import PartBags, ScoredBags
+from midam.report.page.study import ScoredBags
 from midam.runs.apply import Evaluation
 from midam.runs.folder import RunFolder
 from midam.targets import Target
@@ -32,34 +30,30 @@ from midam.targets import Target
 _PARTS = ("train", "val", "test")  # in the order of the flow
 
 
-def recorded_parts(folder: RunFolder, target: Target) -> dict[str, Any]:
+def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
     """Scored bags of each part of the run's own data; none where the run did not finish."""
     if not folder.predictions.exists():
         return {}
-    binary, optional = target.name == "binary", ("instances", "group")
-    found = read_columns(folder.predictions, _columns(target), optional=optional)
-    rows = {name: found["split"] == name for name in _PARTS}
-    make = _binary if binary else partial(_outcome, target=target)
-    own = {name: {key: column[inside] for key, column in found.items()} for name, inside in rows.items()}
-    return {name: make(table) for name, table in own.items() if len(table["bag"])}
+    columns = read_columns(folder.predictions, _columns(target), optional=("instances", "group"))
+    rows = {name: columns["split"] == name for name in _PARTS}
+    tables = {name: {key: column[inside] for key, column in columns.items()} for name, inside in rows.items()}
+    return {name: _scored(table, target) for name, table in tables.items() if len(table["bag"])}
 
 
-def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> PartBags:
+def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
     """Those of the evaluated bags that are `inside` [N]."""
-    known: dict[str, Any] = {
-        "groups": None if bags.groups is None else bags.groups[inside],
-        "sizes": bags.sizes[inside],
-    }
-    ids, scores = bags.ids[inside], found.scores[inside]
+    scores = found.scores[inside]
     if target.name == "binary":
-        p = None if found.probabilities is None else found.probabilities[inside]
-        return ScoredBags(ids, bags.require_labels()[inside], scores, p, **known)
-    told = _told(target, target.told(scores, found.decision))
-    return OutcomeBags(ids, target.values(bags)[inside], scores, told, **known)
+        predicted = None if found.probabilities is None else found.probabilities[inside]
+    else:
+        predicted = _predicted(target, target.told(scores, found.decision))
+    groups = None if bags.groups is None else bags.groups[inside]
+    values = target.values(bags)[inside]
+    return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])
 
 
-def told_names(target: Target) -> tuple[str, ...]:
-    """Names of what is told of a bag: of classes, labels, grades or groups of risk; of numbers, that of the number."""
+def predicted_names(target: Target) -> tuple[str, ...]:
+    """Names of what is predicted: of classes, labels, grades or risk groups; of numbers, that of the number."""
     return RISKS if target.name == "survival" else target.names
 
 
@@ -85,42 +79,30 @@ def _columns(target: Target) -> dict[str, ColumnForm]:
         return found | {f"probability_{name}": shares for name in target.columns}
     if target.name == "continuous":
         return found | {"number": known_numbers}
-    return found | {"grade" if target.name == "ordinal" else "risk": one_of(*told_names(target), "")}
+    return found | {"grade" if target.name == "ordinal" else "risk": one_of(*predicted_names(target), "")}
 
 
-def _binary(table: Mapping[str, NDArray[Any]]) -> ScoredBags:
-    p = table["probability"]
-    return ScoredBags(
-        table["bag"],
-        table["label"].astype(np.int64),
-        table["score"],
-        None if np.isnan(p).any() else p,
-        groups=table.get("group"),
-        sizes=table.get("instances"),
-    )
-
-
-def _outcome(table: Mapping[str, NDArray[Any]], target: Target) -> OutcomeBags:
+def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:
     columns = {name: column.tolist() for name, column in table.items()}
+    if target.name == "binary":
+        values: NDArray[Any] = table["label"].astype(np.int64)
+        predicted = None if np.isnan(table["probability"]).any() else table["probability"]
+    else:
+        values = Outcome.of_columns(target.name, target.names, columns).values
+        predicted = _predicted(target, columns)
     scores = np.stack([table[name] for name in target.score_columns], axis=1)
-    return OutcomeBags(
-        table["bag"],
-        Outcome.of_columns(target.name, target.names, columns).values,
-        scores[:, 0] if target.count == 1 else scores,
-        _told(target, columns),
-        groups=table.get("group"),
-        sizes=table.get("instances"),
-    )
+    known = {"groups": table.get("group"), "sizes": table.get("instances")}
+    return ScoredBags(table["bag"], values, scores[:, 0] if target.count == 1 else scores, predicted, **known)
 
 
-def _told(target: Target, table: Mapping[str, Sequence[Any]]) -> NDArray[np.float64] | None:
-    """What is told of each bag, by the columns of `Target.told`: see `OutcomeBags`; None where nothing is."""
+def _predicted(target: Target, table: Mapping[str, Sequence[Any]]) -> NDArray[np.float64] | None:
+    """What the scores mean, by the columns of `Target.told`: see `ScoredBags`; None where nothing was decided."""
     if target.name in ("multiclass", "multilabel"):
         found = np.stack([_numbers(table[f"probability_{name}"]) for name in target.columns], axis=1)
     elif target.name == "continuous":
         found = _numbers(table["number"])
     else:
-        codes = {name: code for code, name in enumerate(told_names(target))}
+        codes = {name: code for code, name in enumerate(predicted_names(target))}
         column = table["grade" if target.name == "ordinal" else "risk"]
         found = np.array([codes.get(name, np.nan) for name in column], dtype=np.float64)
     return None if np.isnan(found).all() else found

@@ -1,4 +1,4 @@
-"""What a page about a run or an evaluation is made of: scored bags, and what is known of how they came about."""
+"""What a page about a run or an evaluation is made of: scored bags, and how they came about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,13 +7,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.evaluate.proportions import Estimate
+from midam.report.words import MERITS
 
-class PartBags:
-    """Bags of one part, whatever their labels: name, group and instances of each, None where unknown."""
+# Subgroups that nobody has to ask for.
+BY_GROUP, BY_SIZE = "group", "instances a bag"
+
+
+@dataclass(frozen=True)
+class ScoredBags:
+    """Bags of one part with their scores.
+
+    Attributes
+    ----------
+    ids : array of str [N]
+        Names.
+    values : array [N], or [N, L]
+        Labels 0 or 1; of other targets as `midam.data.outcome.Outcome` has them.
+    scores : array of float64 [N], or [N, C] of classes and labels
+        Scores.
+    predicted : array of float64 or None
+        What the scores mean: probabilities [N], or [N, C] of classes and labels, NaN of a label that has none; the
+        position of the grade, the number, or the position of the risk group [N]. None where nothing was decided.
+    groups, sizes : array [N], or None
+        Patients, instances of each bag; None where unknown.
+    """
 
     ids: NDArray[np.str_]
-    groups: NDArray[np.str_] | None
-    sizes: NDArray[np.int64] | None
+    values: NDArray[Any]
+    scores: NDArray[np.float64]
+    predicted: NDArray[np.float64] | None = None
+    groups: NDArray[np.str_] | None = None
+    sizes: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -23,42 +48,22 @@ class PartBags:
         """Whether some group holds several bags."""
         return self.groups is not None and len(np.unique(self.groups)) < len(self)
 
+    @property
+    def positives(self) -> int:
+        """Number of positive bags, of two classes."""
+        return int(self.values.sum())
+
+    @property
+    def both_classes(self) -> bool:
+        """Whether there are bags of both of two classes."""
+        return 0 < self.positives < len(self)
+
     def of_groups(self) -> str:
         """Their groups in words, such as ", of 40 groups"; nothing where none are known."""
         return f", of {len(np.unique(self.groups))} groups" if self.groups is not None else ""
 
-
-@dataclass(frozen=True)
-class ScoredBags(PartBags):
-    """Bags of one part with their scores.
-
-    Attributes
-    ----------
-    ids, labels, scores : array, shape [N]
-        Names, labels 0 or 1, scores.
-    probabilities, groups, sizes : array, shape [N], or None
-        Calibrated probabilities, patients, instances of each bag; None where unknown.
-    """
-
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    probabilities: NDArray[np.float64] | None = None
-    groups: NDArray[np.str_] | None = None
-    sizes: NDArray[np.int64] | None = None
-
-    @property
-    def positives(self) -> int:
-        """Number of positive bags."""
-        return int(self.labels.sum())
-
-    @property
-    def both_classes(self) -> bool:
-        """Whether there are bags of both classes."""
-        return 0 < self.positives < len(self)
-
     def counts(self) -> str:
-        """Their numbers in words, such as "100 bags, 50 positive, of 40 groups"."""
+        """Bags of two classes in words, such as "100 bags, 50 positive, of 40 groups"."""
         return f"{len(self)} bags, {self.positives} positive{self.of_groups()}"
 
 
@@ -72,7 +77,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The baseline that was trained beside the run, or why there is none.
+    """The baseline that was trained with the run, or why there is none.
 
     Attributes
     ----------
@@ -97,23 +102,28 @@ class Baseline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What the pages of all targets say of a run (`external` False) or of an evaluation of it on other data.
+class Study:
+    """All that a page shows of a run (`external` False) or of an evaluation of it on other data.
 
     Attributes
     ----------
     data, trained_on, method : str
         Names of the tested data, of the data that the run was trained on, and of its method.
+    target, metric : str
+        Name of the target, and of its figure of merit in the summary.
+    names, predicted_names : sequence of str
+        As of `midam.data.outcome.Outcome`; names of the classes, labels, grades or risk groups that are predicted.
+    classes : sequence of str, optional
+        Names of the labels 0 and 1.
     external : bool
         Whether the tested bags come from other data than the run.
     part : str
         What the tested bags are: "test", "val", "train" or "new".
-    tested, validation : PartBags
-        The bags that are reported; those that thresholds, calibration and the like come from, None where there are
-        none.
+    tested, validation : ScoredBags
+        The bags that are reported; those that thresholds, calibration and the like come from, None without any.
     summary : mapping
         Of the tested bags, as in summary.json.
-    parts : mapping of str to PartBags
+    parts : mapping of str to ScoredBags
         All parts of the run's data, and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
         What reading the tested data left out, or warned of; why the tested bags may be no test, or the classes and
@@ -123,7 +133,7 @@ class Report:
     baseline : Baseline, optional
         Of the run's own test bags.
     covariates : mapping, optional
-        What the run takes beside the instances, and how that does alone: its entry in summary.json.
+        The entry `covariates` of summary.json.
     explained, explain_command : Explained or None, str
         Where explanations of tested bags are, and how to make them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
@@ -141,12 +151,17 @@ class Report:
     data: str
     trained_on: str
     method: str
+    target: str = "binary"
+    metric: str = "auroc"
+    names: Sequence[str] = ()
+    predicted_names: Sequence[str] = ()
+    classes: Sequence[object] | None = None
     external: bool
     part: str
-    tested: PartBags
-    validation: PartBags | None
+    tested: ScoredBags
+    validation: ScoredBags | None
     summary: Mapping[str, Any]
-    parts: Mapping[str, PartBags]
+    parts: Mapping[str, ScoredBags]
     explain_command: str
     history: Sequence[Mapping[str, float | None]]
     best_epoch: int | None
@@ -163,36 +178,19 @@ class Report:
     chosen: Mapping[str, Any] | None = None
     pseudonyms: bool = False
 
-
-@dataclass(frozen=True, kw_only=True)
-class Study(Report):
-    """What the page of bags of two classes says beside that.
-
-    Attributes
-    ----------
-    classes : sequence of str, optional
-        What the labels 0 and 1 are called.
-    """
-
-    tested: ScoredBags
-    validation: ScoredBags | None
-    parts: Mapping[str, ScoredBags]
-    classes: Sequence[object] | None = None
+    @property
+    def metric_name(self) -> str:
+        """Figure of merit, as people know it; begins with a capital."""
+        name = MERITS.get(self.metric, self.metric)
+        return f"{name[:1].upper()}{name[1:]}"
 
     @property
     def threshold(self) -> float | None:
-        """The operating point of the run, chosen on validation bags."""
+        """The operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
 
-
-NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
-# What the tested bags were to the training.
-ROLES = {
-    "test": "that played no part in training",
-    "new": "of other data than the run's",
-    "val": "which chose threshold and calibration, so that this is no test",
-    "train": "which the model was fitted to, so that this is no test",
-}
-# Subgroups that nobody has to ask for.
-BY_GROUP, BY_SIZE = "group", "instances a bag"
+    def figure(self, name: str) -> Estimate | None:
+        """A figure of the summary with its interval; None where there is none."""
+        value, (low, high) = self.summary.get(name), self.summary.get(f"{name}_ci95") or (np.nan, np.nan)
+        return None if value is None else Estimate(value, low, high, len(self.tested))

@@ -16,8 +16,9 @@ from midam.evaluate.outcomes import outcome_subgroups
 from midam.export.card import card_text
 from midam.export.config import describe
 from midam.export.run import export_run
-from midam.report.html.outcome_page import outcome_page
-from midam.report.html.outcome_study import OutcomeBags, OutcomeStudy
+from midam.report import plot_survival
+from midam.report.page.run_page import report_page
+from midam.report.page.study import ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
@@ -156,7 +157,7 @@ def test_the_predictions_are_read_as_they_were_written(made, target):
         assert set(found.parts[at]) == {name}
         np.testing.assert_allclose(part.values, run.target.values(bags)[at], rtol=1e-8)
         np.testing.assert_allclose(part.scores, found.scores[at], rtol=1e-8)
-        np.testing.assert_allclose(part.told, found.decision.predict(found.scores[at]), rtol=1e-8)
+        np.testing.assert_allclose(part.predicted, found.decision.predict(found.scores[at]), rtol=1e-8)
         assert part.groups.tolist() == bags.groups[at].tolist()
     assert sum(map(len, parts.values())) == len(bags)
 
@@ -181,15 +182,14 @@ def test_the_bags_at_risk_are_counted(made):
 
 def test_a_curve_of_survival_falls_at_each_event(made):
     rows = pd.read_csv(made / "survival/predictions.csv").query("split == 'test'")
-    content = (made / "survival/report.html").read_text().partition("Kaplan-Meier curves:")[2].partition("</svg>")[0]
-    paths = {color: path for path, color in re.findall(r'<path d="M([^"]+)" class="line s(\d)"', content)}
-    colors = {"low": "2", "middle": "0", "high": "1"}
+    codes = {risk: code for code, risk in enumerate(("low", "middle", "high"))}
+    figure = plot_survival(time=rows["time"], event=rows["event"], groups=rows["risk"].map(codes))
+    curves = {line.get_label().split()[0].lower(): line.get_ydata() for line in figure.axes[0].lines}
     for risk, own in rows.groupby("risk"):
-        heights = [float(point.split()[1]) for point in paths[colors[risk]].split("L")]
         left = 1.0
         for time in sorted(own.loc[own["event"] == 1, "time"].unique()):
             left *= 1 - sum((own["time"] == time) & (own["event"] == 1)) / sum(own["time"] >= time)
-        assert heights[-1] == pytest.approx(heights[0] + (1 - left) * (294 - 12), abs=0.11), risk
+        assert (curves[risk][0], curves[risk][-1]) == (1, pytest.approx(left)), risk
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -209,7 +209,7 @@ def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     assert set(WANTED[target]) <= set(page.numbers)
     assert all(value == value_at(found.result["new"], key) for key, value in page.numbers.items())
     said = [f"Trained on {target}.npz, tested on other.npz", "Site by site: site", "By age", "2 rows left out"]
-    said += ["Beside the run's own test bags", "40 bags", "the figures below are no test"]
+    said += ["Compared with the run's own test bags", "40 bags", "the figures below are no test"]
     assert [words for words in said if words not in text] == []
 
 
@@ -238,7 +238,7 @@ def test_the_card_tells_the_figures_of_the_target(made, target, tmp_path):
     assert "nothing is told of the scores but their order" in bare
 
 
-def study(target, *, count=60, names=None, told=True, summary=None, **changes):
+def study(target, *, count=60, names=None, predicted=True, summary=None, **changes):
     """A study of bags whose scores follow their labels."""
     outcome, signal = outcome_of(target, count)
     names = list(names or NAMES[target])
@@ -247,22 +247,22 @@ def study(target, *, count=60, names=None, told=True, summary=None, **changes):
     if target in ("multiclass", "multilabel"):
         scores = np.random.default_rng(3).random((count, len(names)))
     says = {"ordinal": values[:, 0], "continuous": scores, "survival": np.digitize(scores, [0.3, 0.6]).astype(float)}
-    bags = OutcomeBags(
+    bags = ScoredBags(
         ids=np.array([f"<i>{i}" for i in range(count)]),
         values=values,
         scores=scores,
-        told=says.get(target, scores / scores.sum(axis=-1, keepdims=True)) if told else None,
+        predicted=says.get(target, scores / scores.sum(axis=-1, keepdims=True)) if predicted else None,
         sizes=np.full(count, 2),
     )
 
-    class Told:
-        """A decision that tells what the bags say."""
+    class Decision:
+        """A decision that predicts what the bags hold."""
 
         def predict(self, _):
-            return bags.told if target != "survival" else bags.told.astype(int)
+            return bags.predicted if target != "survival" else bags.predicted.astype(int)
 
-    found = judging.summarize(target, names, values, scores, decision=Told() if told else None)
-    made = OutcomeStudy(
+    found = judging.summarize(target, names, values, scores, decision=Decision() if predicted else None)
+    made = Study(
         data="<script>alert(1)</script>.csv",
         trained_on="own",
         method="attention",
@@ -280,18 +280,18 @@ def study(target, *, count=60, names=None, told=True, summary=None, **changes):
         settings=[("epochs", "3")],
         facts=[("data", "x")],
         target=target,
-        merit="auroc_macro" if target.startswith("multi") else "c_index",
+        metric="auroc_macro" if target.startswith("multi") else "c_index",
         names=names,
-        told_names=("low", "middle", "high") if target == "survival" else names,
+        predicted_names=("low", "middle", "high") if target == "survival" else names,
     )
     return replace(made, **changes)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("part", ["test", "val", "train"])
-def test_a_page_of_scores_of_which_nothing_is_told(target, part, tmp_path):
+def test_a_page_of_scores_without_predictions(target, part, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(outcome_page(study(target, told=False, part=part, chosen=CHOSEN)), encoding="utf-8")
+    path.write_text(report_page(study(target, predicted=False, part=part, chosen=CHOSEN)), encoding="utf-8")
     page, text = Reader(path), " ".join(Reader(path).text)
     assert "<script>alert(1)</script>.csv" in "".join(page.text)
     assert "the run has none" in text
@@ -302,12 +302,12 @@ def test_a_page_of_scores_of_which_nothing_is_told(target, part, tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
     few = study(target, count=3)
-    alone = OutcomeBags(few.tested.ids[:1], few.tested.values[:1], few.tested.scores[:1], sizes=np.array([2]))
+    alone = ScoredBags(few.tested.ids[:1], few.tested.values[:1], few.tested.scores[:1], sizes=np.array([2]))
     found = judging.summarize(target, few.names, alone.values, alone.scores)
     path = tmp_path / "page.html"
-    path.write_text(outcome_page(replace(few, tested=alone, parts={"test": alone}, summary=found)), encoding="utf-8")
+    path.write_text(report_page(replace(few, tested=alone, parts={"test": alone}, summary=found)), encoding="utf-8")
     text = " ".join(Reader(path).text)
-    assert "nothing can be said of ranking" in text
+    assert "ranking cannot be measured" in text
     assert "nan" not in re.findall(r"[a-z]+", text.lower())
 
 
@@ -315,7 +315,7 @@ def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
 def test_many_classes_are_shown_in_part(count, tmp_path):
     names = [f"a class with a name that is long {number}" for number in range(count)]
     path = tmp_path / "page.html"
-    path.write_text(outcome_page(study("multiclass", count=5 * count, names=names)), encoding="utf-8")
+    path.write_text(report_page(study("multiclass", count=5 * count, names=names)), encoding="utf-8")
     page = Reader(path)
     drawn = [image["aria-label"].split()[0] for image in page.images]
     assert ("ROC" in drawn, "Confusion" in drawn) == (count <= 10, count <= 12)
@@ -325,8 +325,8 @@ def test_many_classes_are_shown_in_part(count, tmp_path):
 
 
 def test_explanations_of_bags_with_one_score_are_asked_for():
-    assert "midam explain run data --bags" in outcome_page(study("survival"))
-    assert "midam explain" not in outcome_page(study("multiclass"))
+    assert "midam explain run data --bags" in report_page(study("survival"))
+    assert "midam explain" not in report_page(study("multiclass"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -338,8 +338,8 @@ def test_subgroups_have_the_figures_of_their_bags(target):
     for part in outcome_subgroups(estimate, values, scores, levels):
         own = levels == part.level
         alone = judging.summarize(target, found.names, values[own], scores[own])
-        assert part.found.value == alone[found.merit]
-        assert [part.found.low, part.found.high] == alone[f"{found.merit}_ci95"]
+        assert part.found.value == alone[found.metric]
+        assert [part.found.low, part.found.high] == alone[f"{found.metric}_ci95"]
         assert part.bags == 30
     gaps = [part.gap for part in outcome_subgroups(estimate, values, scores, levels, reference="b")]
     assert gaps[1] is None

@@ -1,1 +1,0 @@
-"""One self-contained HTML page about a run, an evaluation or a comparison: no network, no script needed to read it."""

@@ -1,0 +1,1 @@
+"""The pages about runs and comparisons: Python prepares numbers and figures, templates show them."""

@@ -1,0 +1,363 @@
+"""Page of two classes: ranking with bands, calibration, usefulness, operating points, abstention, errors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.evaluate.bands import Bands, curve_bands
+from midam.evaluate.conformal import ConformalSets, coverage_range
+from midam.evaluate.metrics import FEW_BAGS
+from midam.evaluate.proportions import Estimate, proportion, threshold_for
+from midam.evaluate.ranking import auroc
+from midam.evaluate.reliability import calibration_interval, reliability_bins
+from midam.evaluate.subgroups import find_subgroups
+from midam.evaluate.utility import net_benefit, net_benefit_of_all
+from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
+from midam.report.page.study import ScoredBags, Study
+from midam.report.page.target_page import FEW, TargetPage
+from midam.report.plot_runs import Row
+from midam.report.plot_scores import (
+    plot_decision_curve,
+    plot_histogram,
+    plot_precision,
+    plot_reliability,
+    plot_roc,
+    plot_thresholds,
+)
+from midam.report.words import form_apart
+
+_SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+_GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
+_ERRORS = (0.05, 0.10, 0.20)
+_WORST = 10  # bags shown of a kind
+_NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
+_KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
+
+
+class BinaryPage(TargetPage):
+    """Two classes, of which one is positive."""
+
+    label = "label 1"
+    claim = ", a positive bag scored above a negative one"
+    pairs = "pairs"
+    validates = "thresholds, calibration"
+    val_role = "which chose threshold and calibration, so that this is no test"
+    missing = "one class only"
+    without = "needs tested bags of both classes"
+    always_errors = True
+    flow_heads = ("positive", "share")
+
+    def __init__(self, study: Study) -> None:
+        super().__init__(study)
+        tested = self.tested
+        self._bands: Bands | None = None
+        if self.ranked:
+            p = tested.predicted
+            self._bands = curve_bands(tested.values, tested.scores, groups=tested.groups, probabilities=p)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether there are bags of both classes."""
+        return self.tested.both_classes
+
+    @property
+    def _validation(self) -> ScoredBags | None:
+        held = self.study.validation
+        return held if held is not None and held.both_classes else None
+
+    def counted(self) -> str:
+        """Bags, and positive ones."""
+        return self.tested.counts()
+
+    def second(self) -> str | None:
+        """How many bags of each class are called correctly."""
+        at, held = self.summary.get("at_threshold"), self.study.validation
+        if at is None or held is None:
+            return None
+        positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
+        found, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
+        return (
+            f"At the threshold chosen on {len(held)} validation bags it found {found} of {positives} positive bags and "
+            f"cleared {cleared} of {negatives} negative ones."
+        )
+
+    def tiles(self) -> list[Tile]:
+        """AUROC, average precision, sensitivity, specificity, calibration."""
+        summary, tested, at = self.summary, self.tested, self.summary.get("at_threshold") or {}
+        precision = interval(None if self._bands is None else self._bands.auprc)
+        tiles = [
+            Tile("AUROC", Number(summary["auroc"], key="auroc"), interval(summary["auroc_ci95"])),
+            Tile("Average precision", Number(summary["auprc"], key="auprc"), precision),
+        ]
+        for label, name in ((1, "sensitivity"), (0, "specificity")):
+            own = tested.values == label
+            share = None if self.study.threshold is None else _share(tested, own, self._called(tested) == bool(label))
+            tiles.append(Tile(name.capitalize(), Number(at.get(name), key=f"at_threshold.{name}"), interval(share)))
+        tiles.append(Tile("Calibration slope", Number(summary.get("calibration_slope"), ".2f"), "1 is perfect"))
+        return [*tiles, Tile("Brier score", Number(summary.get("brier")), "0 is perfect")]
+
+    def tiles_note(self) -> str:
+        """Explain the key figures, and which class is positive."""
+        classes = self.study.classes
+        named = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
+        return (
+            f"n = {self.counted()}.{named} Brackets are 95% intervals; sensitivity and specificity are those of the "
+            "threshold chosen on validation."
+        )
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Positive bags and their share."""
+        bags, positives = sum(map(len, parts)), sum(part.positives for part in parts)
+        return [f"{positives:,} positive ({positives / bags:.1%})"]
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+        """Positive bags and their share."""
+        return [bags.positives, Number(bags.positives / len(bags) if len(bags) else None, ".1%")]
+
+    def sections(self) -> list[Section]:
+        """Ranking to abstention."""
+        return [
+            Section("ranking", "Ranking: do positive bags score above negative ones?", "binary.html", self._ranking()),
+            Section("calibration", "Calibration: do probabilities come true?", "binary.html", self._calibration()),
+            Section("usefulness", "Usefulness: is acting on it better than not?", "binary.html", self._usefulness()),
+            Section("operating", "Operating points", "binary.html", self._operating()),
+            Section("abstention", "Abstention: leaving unsure bags to a person", "binary.html", self._abstention()),
+        ]
+
+    def _called(self, bags: ScoredBags) -> NDArray[np.bool_]:
+        threshold = self.study.threshold
+        return np.zeros(len(bags), bool) if threshold is None else bags.scores >= threshold
+
+    def _ranking(self) -> dict[str, Any]:
+        study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
+        if bands is None:
+            return {}
+        value, (low, high), threshold = summary["auroc"], summary["auroc_ci95"], study.threshold
+        baseline = None if study.baseline is None else study.baseline.scores
+        of_roc = f"AUROC {value:.3f}, 95% interval {low:.3f} to {high:.3f}"
+        says = f"ROC curve: sensitivity against 1 minus specificity. {of_roc}."
+        says += "" if baseline is None else f" Baseline: AUROC {auroc(tested.values, baseline):.3f}."
+        held: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
+        roc = plot_roc(**held, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
+        ap, share = bands.auprc, tested.positives / len(tested)
+        of_ap = f"Average precision {ap.value:.3f}, 95% interval {ap.low:.3f} to {ap.high:.3f}"
+        figures = [
+            drawing(roc, says, "ROC.", f"{of_roc}; n = {tested.counts()}."),
+            drawing(
+                plot_precision(bands, share=share),
+                f"Precision-recall curve. {of_ap}.",
+                "Precision and recall.",
+                f"{of_ap}; no skill: {share:.3f}.",
+            ),
+            drawing(
+                plot_histogram(**held, threshold=threshold),
+                "Histogram of scores: positive bags upward, negative bags downward.",
+                "Scores.",
+                "Positive bags upward, negative ones downward. Where they overlap, bags are confused.",
+            ),
+            drawing(
+                plot_thresholds(**held, threshold=threshold),
+                "Sensitivity and specificity along the threshold on the score.",
+                "Trade.",
+                "What another threshold would have given here; do not choose one by it.",
+            ),
+        ]
+        unit = "groups" if tested.grouped else "bags"
+        return {"figures": figures, "resamples": bands.resamples, "unit": unit, "method": summary["auroc_method"]}
+
+    def _calibration(self) -> dict[str, Any]:
+        tested, summary, p = self.tested, self.summary, self.tested.predicted
+        if p is None:
+            return {}
+        line = calibration_interval(tested.values, p, groups=tested.groups)
+        observed = proportion(tested.values == 1, groups=tested.groups)
+        share, mean = tested.positives / len(tested), float(p.mean())
+        naive = share * (1 - share)
+        scaled = None if naive == 0 else 1 - summary["brier"] / naive
+        value, low, high = (bound / mean for bound in observed[:3]) if observed is not None else (1.0, 1.0, 1.0)
+        slope, intercept = (None, None) if line is None else (line.slope, line.intercept)
+        numbers = [
+            ("Brier score (0 is perfect)", Number(summary["brier"], key="brier")),
+            ("Always guessing the share of positive bags", Number(naive)),
+            ("Scaled Brier score (1 is perfect, 0 is that guess)", Number(scaled)),
+            ("Calibration slope (1 is perfect, below: too extreme)", _recorded(slope, summary, "calibration_slope")),
+            ("Calibration intercept (0 is perfect)", _recorded(intercept, summary, "calibration_intercept")),
+            (
+                "Observed over expected positive bags (1 is perfect)",
+                Number(Estimate(value, low, high, len(tested)), ".2f"),
+            ),
+        ]
+        bins = reliability_bins(tested.values, p, groups=tested.groups)
+        sizes = sorted({part.observed.bags for part in bins})
+        each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        reliability = drawing(
+            plot_reliability(
+                bins, up="Observed share of positive bags", line=line, labels=tested.values, probabilities=p
+            ),
+            "Reliability curve: share of positive bags against their mean probability, in bins of equal size.",
+            "Reliability.",
+            f"{len(bins)} {'bin' if len(bins) == 1 else 'bins'} of {each} bags. Below: where the probabilities lie.",
+        )
+        held = self.study.validation
+        before = None if held is None else f"{held.positives / len(held):.1%}"
+        caption = f"Calibration of {tested.counts()}"
+        content = {"reliability": reliability, "numbers": numbers, "caption": caption}
+        return {**content, "line": line, "before": before, "share": f"{share:.1%}"}
+
+    def _usefulness(self) -> dict[str, Any]:
+        tested, p = self.tested, self.tested.predicted
+        benefit = None if self._bands is None else self._bands.benefit
+        if benefit is None or p is None:
+            return {}
+        curve = plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
+        says = "Decision curve: net benefit against the threshold probability, also of acting on all bags and on none."
+        model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
+        everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
+        rows = [
+            [Number(t, ".0%"), Number(a, key=f"net_benefit.{t:g}"), Number(b), Number(a - max(b, 0.0), "+.3f")]
+            for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
+        ]
+        heads = ["act from", "model", "act on all", "model beyond the better of all, none"]
+        shown = drawing(curve, says, "Decision curve.", f"n = {tested.counts()}.")
+        return {"curve": shown, "table": Table("Net benefit", heads, rows)}
+
+    def _operating(self) -> dict[str, Any]:
+        tested, held, threshold = self.tested, self._validation, self.study.threshold
+        if threshold is None or held is None:
+            return {}
+        wanted = [("Youden's J (the run's threshold)", threshold, "at_threshold")]
+        for goal, least in _GOALS:
+            found = threshold_for(held.values, held.scores, **{goal: least})
+            wanted.append((f"{goal} of {least:.0%}", found, ""))
+        rows = []
+        for name, cut, place in wanted:
+            called = tested.scores >= cut
+            rates = [_share(tested, tested.values == label, called == bool(label)) for label in (1, 0)]
+            values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
+            keys = [f"{place}.{what}" if place else None for what in ("threshold", "sensitivity", "specificity")]
+            form = form_apart(tested.scores, cut, least=3)
+            cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
+            row = [name, Number(cut, form, keys[0]), *cells, *values, f"{int(called.sum())} of {len(tested)}"]
+            rows.append(row)
+        unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
+        heads = ["chosen on validation for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
+        table = Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows)
+        share = f"{tested.positives / len(tested):.1%}"
+        return {"table": table, "validation": len(held), "positives": held.positives, "share": share}
+
+    def _abstention(self) -> dict[str, Any]:
+        tested, held = self.tested, self._validation
+        if held is None:
+            return {}
+        sets = ConformalSets().fit(held.scores, held.values, groups=held.groups)
+        units = dict(zip((0, 1), sets.counts))
+        everyone, rows, off = np.ones(len(tested), bool), [], False
+        for error in _ERRORS:
+            found = sets.predict(tested.scores, error=error)
+            kept = found[np.arange(len(tested)), tested.values]
+            decided = found.sum(axis=1) == 1
+            cells: list[Any] = [Number(1 - error, ".0%")]
+            for label in (1, 0):
+                own = tested.values == label
+                share = _share(tested, own, kept)
+                cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
+                if share is not None and not tested.grouped and not held.grouped:
+                    low, high = coverage_range(units[label], int(own.sum()), error=error)
+                    inside = low - 1e-9 <= share.value <= high + 1e-9
+                    off = off or not inside
+                    cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")
+            cells += [_share(tested, everyone, decided), _share(tested, decided, ~kept)]
+            cells.append(f"{int((found.sum(axis=1) == 2).sum())} / {int((~found.any(axis=1)).sum())}")
+            rows.append(cells)
+        heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
+        heads += ["wrong among decided", "left: both labels / none fits"]
+        caption = f"Conformal sets from {held.counts()} in validation, on {tested.counts()}"
+        needed = int(np.ceil(1 / min(_ERRORS) - 1))
+        names = {1: "positive", 0: "negative"}
+        return {
+            "table": Table(caption, heads, rows),
+            "off": off,
+            "external": self.study.external,
+            "best": self.study.selected.get("weights") == "best",
+            "grouped": held.grouped or tested.grouped,
+            "rare": [(units[label], name) for label, name in names.items() if units[label] < needed],
+            "needed": needed,
+            "most": f"{1 - min(_ERRORS):.0%}",
+        }
+
+    def errors(self) -> Section:
+        """The bags furthest on the wrong side of the threshold."""
+        tested, threshold = self.tested, self.study.threshold
+        if threshold is None:
+            return self.error_section(_NO_VALIDATION)
+        called, parts, worst = self._called(tested), list[dict[str, Any]](), list[int]()
+
+        def cells(i: int) -> list[Number]:
+            score = float(tested.scores[i])
+            p = None if tested.predicted is None else float(tested.predicted[i])
+            return [Number(score, form_apart(score, threshold, least=3)), Number(p)]
+
+        for label, name in _KINDS:
+            wrong = np.flatnonzero((tested.values == label) & (called != bool(label)))
+            order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")][:_WORST].tolist()
+            of, worst = int((tested.values == label).sum()), [*worst, *order]
+            rest = f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
+            table = self.bag_table(order, ["score", "probability"], cells, caption=f"{wrong.size} of {of}{rest}")
+            bags = tested.ids[order].tolist()
+            parts.append({"title": name, "none": f"None of {of}.", "table": table if order else None, "bags": bags})
+        shown = f"{threshold:{form_apart(tested.scores[worst], threshold, least=3)}}"
+        return self.error_section(f"At the run's threshold, {shown}.", *parts)
+
+    def few(self) -> list[str]:
+        """A caution where a class is rare."""
+        few = min(self.tested.positives, len(self.tested) - self.tested.positives)
+        if few < FEW_BAGS:
+            return [f"{few} bags of the rarer class: every interval is wide, and its coverage approximate."]
+        if few < FEW:
+            return [
+                f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or "
+                "more of each class are usually asked for."
+            ]
+        return []
+
+    def shift(self) -> list[str]:
+        """Share of positive bags."""
+        return [
+            f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
+            "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
+        ]
+
+    def subgroup_table(
+        self,
+        name: str,
+        bags: ScoredBags,
+        levels: NDArray[np.str_],
+        *,
+        caption: str,
+        reference: str | None = None,
+    ) -> tuple[Table, list[Row]]:
+        """Figures of the bags of each level, the reference first, and rows of a forest plot."""
+        how: dict[str, Any] = {"threshold": self.study.threshold, "groups": bags.groups, "reference": reference}
+        found = find_subgroups(bags.values, bags.scores, levels, **how)
+        rows = []
+        for part in sorted(found, key=lambda part: part.level != reference):
+            same = "reference" if not part.differences and part.auroc is not None else None
+            gaps = [part.differences.get(what) for what in ("auroc", "sensitivity")]
+            shown = [same if gap is None else Number(gap, "+.3f") for gap in gaps]
+            figures = [part.auroc, shown[0], part.sensitivity, shown[1], part.specificity]
+            rows.append([part.level, part.bags, part.positives, *figures])
+        heads = [name, "bags", "positive", "AUROC", "difference", "sensitivity", "difference ", "specificity"]
+        lines = [Row(f"{part.level} (n = {part.bags})", part.auroc) for part in found]
+        return Table(caption, heads, rows, sorts=True), lines
+
+
+def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) -> Estimate | None:
+    return proportion(hits[among], groups=None if bags.groups is None else bags.groups[among])
+
+
+def _recorded(found: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
+    """A figure of the summary with an interval that was computed here, from scores of nine digits."""
+    known = summary.get(key)
+    return Number(None if found is None or known is None else found._replace(value=known), ".2f", key)

@@ -1,0 +1,347 @@
+"""Pages of several classes, of which a bag has one, and of several labels, of which it has any."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from midam.evaluate.metrics import FEW_BAGS
+from midam.evaluate.outcomes.classes import one_against_rest
+from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.reliability import reliability_bins
+from midam.report.figures import ORANGE
+from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing, plural
+from midam.report.page.study import ScoredBags
+from midam.report.page.target_page import FEW, MOST_NAMES, UNDECIDED, TargetPage, joined, named_counts
+from midam.report.plot_runs import Row, plot_forest
+from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
+from midam.report.words import PART_NAMES
+
+_CURVES, _FOREST = 10, 30  # classes up to which there are ROC curves, and rows of the forest plot
+_FOLDED, _PAIRS = 30, 15  # classes up to which a click shows the whole confusion; confusions that are listed
+_CALIBRATION = "Calibration: do probabilities come true?"
+
+
+class ClassesPage(TargetPage):
+    """Several classes, of which a bag has one."""
+
+    one, against = "class", "the rest"
+    sides = ("of it", "others")
+    validates = "probabilities"
+    label = "each class"
+    claim = ", a bag of a class scored above a bag of another, by the score of that class,"
+    pairs = "such pairs, averaged over the classes"
+    calibrated = "Probabilities come from temperature scaling with an offset of each class on the validation bags, and "
+
+    def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
+        """Labels [N, C] of 0 and 1, NaN where one is not known."""
+        return one_against_rest(bags.values[:, 0], len(self.study.names))
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Position of the class of each tested bag."""
+        return self.tested.values[:, 0].astype(np.int64)
+
+    @property
+    def _shown(self) -> NDArray[np.float64]:
+        return self.tested.scores if self.tested.predicted is None else self.tested.predicted
+
+    @property
+    def _measure(self) -> str:
+        return "score" if self.tested.predicted is None else "probability"
+
+    def counted(self) -> str:
+        """Bags and classes."""
+        return f"{len(self.tested)} bags of {plural(len(np.unique(self.codes)), 'class')}{self.tested.of_groups()}"
+
+    def second(self) -> str | None:
+        """How many bags are called correctly."""
+        correct = np.trace(self.summary["confusion"])
+        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were called their own class."
+
+    def estimates(self) -> list[tuple[str, Estimate | None]]:
+        """AUROC of each class or label with its interval."""
+        found = []
+        for name, part in self.summary["per_class"].items():
+            (low, high), count = part["auroc_ci95"] or (np.nan, np.nan), part["positives"] + part["negatives"]
+            found.append((name, None if part["auroc"] is None else Estimate(part["auroc"], low, high, count)))
+        return found
+
+    def tiles(self) -> list[Tile]:
+        """AUROC, accuracy, and the extremes of the classes."""
+        chance = f"{1 / len(self.study.names):.3f} by chance"
+        metric, weighted, *extremes = self._ranking_tiles()
+        accuracy = [
+            self.tile("Accuracy", "accuracy"),
+            self.tile("Balanced accuracy", "balanced_accuracy", chance),
+        ]
+        return [metric, weighted, *accuracy, *extremes]
+
+    def _ranking_tiles(self) -> list[Tile]:
+        below = f"weighted by bags of the {self.one}"
+        known = [(name, found) for name, found in self.estimates() if found is not None]
+        tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
+        for title, choose in (("Highest", max), ("Lowest", min)):
+            name, found = choose(known, key=lambda entry: entry[1].value) if known else ("", None)
+            value = Number(None if found is None else found.value, key=f"per_class.{name}.auroc")
+            tiles.append(Tile(f"{title} AUROC of a {self.one}", value, name or None))
+        return tiles
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Bags of each class."""
+        return named_counts(joined(parts)[:, 0], self.study.names, plural(len(self.study.names), self.one))
+
+    def flow_by_name(self) -> Table:
+        """Bags of each class in each part."""
+        parts = self.study.parts
+        gaps = bool(np.isnan(joined(list(parts.values()))).any())
+        rows: list[list[Any]] = [[name] for name in self.study.names]
+        heads = [self.one]
+        for part, bags in parts.items():
+            heads += [PART_NAMES[part], "share", *(["unknown"] if gaps else [])]
+            for row, column in zip(rows, self.columns(bags).T):
+                has, known = int((column == 1).sum()), int(np.isfinite(column).sum())
+                unknown = [len(column) - known] if gaps else []
+                row.extend([has, Number(has / known if known else None, ".1%"), *unknown])
+        return Table(f"Bags of each {self.one} in each part", heads, rows, sorts=True)
+
+    def sections(self) -> list[Section]:
+        """Ranking, confusion, calibration."""
+        decided = "The run has no probabilities." if self.tested.predicted is None else ""
+        content = {
+            "opening": f"A bag is called the class of its largest {self._measure}. {decided}",
+            "missing": None,
+            **confusion(self.summary["confusion"], self.study.names, what="class"),
+            "each": each_class(self.codes, self._shown.argmax(axis=1), self.study.names, "class", self.tested.groups),
+        }
+        return [
+            Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
+            Section("operating", "Decisions: which class is predicted", "classes.html", content),
+            Section("calibration", _CALIBRATION, "classes.html", self._calibration()),
+        ]
+
+    def ranking(self) -> dict[str, Any]:
+        """ROC curves, a forest plot, and a table of the classes."""
+        names, summary, figures = list(self.study.names), self.summary, list[Drawing]()
+        if len(names) <= _CURVES:
+            curves = plot_class_rocs(
+                names=names, labels=self.columns(self.tested), scores=self.tested.scores, summary=summary
+            )
+            says = f"ROC curve of each {self.one}: sensitivity against 1 minus specificity."
+            figures.append(drawing(curves, says, "ROC.", f"A curve for each {self.one}, against {self.against}."))
+        lines = self.estimates()
+        if len(lines) > _FOREST:
+            lines = sorted(lines, key=lambda line: 1.0 if line[1] is None else line[1].value)[:_FOREST]
+        rest = "" if len(lines) == len(names) else f" The lowest {_FOREST} of {len(names)}."
+        total = self.study.figure("auroc_macro")
+        rows = [*(Row(name, found) for name, found in lines), Row("mean of all", total, "D", ORANGE)]
+        forest = plot_forest(rows, "AUROC", reference=total and total.value, missing="not defined here")
+        title = f"AUROC of each {self.one}"
+        figures.append(drawing(forest, f"{title}, with 95% intervals.", f"{title}.", f"Lines are 95% intervals.{rest}"))
+        content = {"figures": figures, "table": self._table(), "many": len(names) > _FOREST, "one": self.one}
+        return {**content, "against": self.against, "method": summary["auroc_macro_method"]}
+
+    def _table(self) -> Table:
+        rows = []
+        for (name, part), (_, found) in zip(self.summary["per_class"].items(), self.estimates()):
+            has, others, key = part["positives"], part["negatives"], f"per_class.{name}"
+            share = has / (has + others) if has + others else None
+            figures = [Number(found, key=f"{key}.auroc"), Number(part["ap"], key=f"{key}.ap"), Number(share)]
+            rows.append([name, has, others, *figures])
+        heads = [self.one, *self.sides, "AUROC", "average precision", "no skill"]
+        return Table(f"Each {self.one}; no skill is the average precision of chance", heads, rows, sorts=True)
+
+    def _calibration(self) -> dict[str, Any]:
+        p = self.tested.predicted
+        if p is None:
+            return {"missing": UNDECIDED}
+        correct = (p.argmax(axis=1) == self.codes).astype(np.float64)
+        bins = reliability_bins(correct, p.max(axis=1), groups=self.tested.groups)
+        return self.reliability(bins, ("Largest probability", "Share called correctly"))
+
+    def reliability(self, bins: Sequence[Any], axes: tuple[str, str], more: str = "") -> dict[str, Any]:
+        """Reliability curve, with the mean probability and the share of each class."""
+        p, labels, rows = self.tested.predicted, self.columns(self.tested), list[list[Any]]()
+        if p is None:
+            return {"missing": UNDECIDED}
+        known = np.isfinite(labels) & np.isfinite(p)
+        for at, name in enumerate(self.study.names):
+            own = known[:, at]
+            rows.append([name, *(Number(float(x[own, at].mean()) if own.any() else None) for x in (p, labels))])
+        figure = plot_reliability(bins, across=axes[0], up=axes[1])
+        says = f"Reliability curve: {axes[1].lower()} against {axes[0].lower()}."
+        shown = drawing(figure, says, "Reliability.", f"{plural(len(bins), 'bin')}.")
+        table = Table("Mean probability and share", [self.one, "mean probability", "share of bags"], rows, sorts=True)
+        note = f"{self.calibrated}apply to the shares of its {self.one}{'es' if self.one == 'class' else 's'}.{more}"
+        return {"missing": None, "reliability": shown, "table": table, "note": note}
+
+    def errors(self) -> Section | None:
+        """The bags whose own class was the least probable."""
+        shown, codes, names = self._shown, self.codes, self.study.names
+        called = shown.argmax(axis=1)
+        own = shown[np.arange(len(codes)), codes]
+        wrong = np.flatnonzero(called != codes)
+
+        def cells(i: int) -> list[Any]:
+            values = [Number(float(own[i])), Number(float(shown[i, called[i]]))]
+            return [names[codes[i]], names[called[i]], *values]
+
+        heads = ["class", "called", f"{self._measure} of its own", "of the called"]
+        order = wrong[np.argsort(own[wrong] - shown[wrong, called[wrong]], kind="stable")].tolist()
+        return self.error_section(
+            f"Bags that were called another class; first those whose own class had the lowest {self._measure}.",
+            self.error_table("Called another class", order, heads, cells),
+        )
+
+    def few(self) -> list[str]:
+        """A caution where a class is rare."""
+        least = min(part["positives"] for part in self.summary["per_class"].values())
+        words = (
+            f"The rarest {self.one} has {plural(least, 'bag')}: its figures and all probabilities rest on few; a "
+            f"hundred or more of each {self.one} are usually asked for."
+        )
+        return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
+
+    def shift(self) -> list[str]:
+        """Shares of the classes."""
+        return [
+            "Where the classes have other shares, accuracy, average precision and probabilities differ; where other "
+            "classes are among the rest, every AUROC does."
+        ]
+
+
+class LabelsPage(ClassesPage):
+    """Several labels, of which a bag has any."""
+
+    one, against = "label", "bags without it"
+    sides = ("with it", "without")
+    label = "each label"
+    claim = ", a bag with a label scored above a bag without it, by the score of that label,"
+    pairs = "such pairs, averaged over the labels"
+    calibrated = "Probabilities come from Platt scaling of each label on the validation bags, and "
+    flow_heads = ("labels a bag", "entries unknown")
+
+    def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
+        """The labels."""
+        return bags.values
+
+    def counted(self) -> str:
+        """Bags and labels."""
+        return f"{len(self.tested)} bags with {plural(len(self.study.names), 'label')}{self.tested.of_groups()}"
+
+    def second(self) -> str | None:
+        """From the lowest label to the highest."""
+        known = sorted((found.value, name) for name, found in self.estimates() if found is not None)
+        if len(known) < 2:
+            return None
+        (low, last), (high, first) = known[0], known[-1]
+        return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
+
+    def tiles(self) -> list[Tile]:
+        """AUROC, and the extremes of the labels."""
+        return self._ranking_tiles()
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Labels a bag, and how many are unknown."""
+        values = joined(parts)
+        unknown = int(np.isnan(values).sum())
+        has = f"{np.nansum(values) / len(values):.2f} labels a bag"
+        return [has, *([f"{unknown:,} entries unknown"] if unknown else [])]
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+        """Labels a bag, and how many are unknown."""
+        return [Number(float(np.nansum(bags.values)) / len(bags), ".2f"), int(np.isnan(bags.values).sum())]
+
+    def sections(self) -> list[Section]:
+        """Ranking and calibration."""
+        return [
+            Section("ranking", "Ranking: is each label's score higher with it?", "classes.html", self.ranking()),
+            Section("calibration", _CALIBRATION, "classes.html", self._calibration()),
+        ]
+
+    def _calibration(self) -> dict[str, Any]:
+        p, values = self.tested.predicted, self.tested.values
+        if p is None:
+            return {"missing": UNDECIDED}
+        known = np.isfinite(values) & np.isfinite(p)
+        units = self.tested.ids if self.tested.groups is None else self.tested.groups
+        of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[known]
+        bins = reliability_bins(values[known], p[known], groups=of_entry)
+        more = " The curve takes all labels together; its intervals take those of a bag as one unit."
+        return self.reliability(bins, ("Probability of a label", "Share that have it"), more)
+
+    def errors(self) -> Section | None:
+        """The entries that were the least probable."""
+        p, values, names = self.tested.predicted, self.tested.values, self.study.names
+        if p is None:
+            return None
+        tables = []
+        for label, title in (
+            (1, "Missed: with the label, least probable"),
+            (0, "False alarms: without it, most probable"),
+        ):
+            # Of each bag the label that it has (or has not) and whose probability was the furthest from that.
+            off = np.where((values == label) & np.isfinite(p), np.abs(values - p), -np.inf)
+            at, worst = off.argmax(axis=1), off.max(axis=1)
+            order = np.argsort(-worst, kind="stable")
+
+            def cells(i: int, at: NDArray[np.intp] = at) -> list[Any]:
+                return [names[at[i]], Number(float(p[i, at[i]]))]
+
+            bags = order[np.isfinite(worst[order])].tolist()
+            tables.append(self.error_table(title, bags, ["label", "probability"], cells))
+        return self.error_section("Of each bag, the label whose probability was the furthest off.", *tables)
+
+    def shift(self) -> list[str]:
+        """Shares of the labels."""
+        return ["Where labels have other shares, average precision and probabilities differ."]
+
+
+def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], *, what: str) -> dict[str, Any]:
+    """The matrix `confusion` of the summary as a chart or, of many classes, its most frequent errors; and a table."""
+    found, content = np.asarray(counts, dtype=np.int64), dict[str, Any](chart=None, pairs=None, matrix=None)
+    if len(names) <= MOST_NAMES:
+        content["chart"] = drawing(
+            plot_confusion(names=names, confusion=found, what=what),
+            f"Confusion of {plural(len(names), what)}: rows are the true ones, columns what bags are called.",
+            "Confusion.",
+            f"Bags of each {what}, a row, by what they are called; the darker a cell, the larger its share of the row.",
+            wide=len(names) > 6,
+        )
+    else:
+        content["pairs"] = _pairs(found, names, what)
+    if len(names) <= _FOLDED:
+        rows = [
+            [name, *(Number(count, ".0f", f"confusion.{i}.{j}") for j, count in enumerate(row))]
+            for i, (name, row) in enumerate(zip(names, found.tolist()))
+        ]
+        content["matrix"] = Table(f"Bags of each {what} by what they are called", [f"true {what}", *names], rows)
+    return content
+
+
+def _pairs(counts: NDArray[np.int64], names: Sequence[str], what: str) -> Table | str:
+    """The most frequent confusions; an empty text without any."""
+    wrong = counts * (1 - np.eye(len(counts), dtype=np.int64))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:_PAIRS]
+    rows = []
+    for i, j in zip(*(part.tolist() for part in np.unravel_index(order, wrong.shape))):
+        if wrong[i, j]:
+            rows.append([names[i], names[j], int(wrong[i, j]), Number(float(wrong[i, j] / counts[i].sum()), ".0%")])
+    heads = [what, "called", "bags", f"share of this {what}"]
+    return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
+
+
+def each_class(
+    codes: ArrayLike, called: ArrayLike, names: Sequence[str], what: str, groups: NDArray[np.str_] | None
+) -> Table:
+    """How many bags of each class are found, and how many of those called so belong to it, with intervals."""
+    true, predicted, rows = np.asarray(codes), np.asarray(called), list[list[Any]]()
+    for code, name in enumerate(names):
+        parts = [true == code, predicted == code]
+        shares = [
+            proportion((true == predicted)[part], groups=None if groups is None else groups[part]) for part in parts
+        ]
+        rows.append([name, *(int(part.sum()) for part in parts), *shares])
+    heads = [what, "bags", "called so", "found (recall)", "correct when called so (precision)"]
+    return Table(f"Each {what}, with 95% Wilson intervals", heads, rows, sorts=True)

@@ -1,0 +1,199 @@
+"""The page of a comparison: methods on the same folds, their paired differences, curves and folds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from midam.evaluate.proportions import Estimate
+from midam.report.figures import ORANGE
+from midam.report.page.render import Drawing, Number, Section, Table, cell, drawing, render
+from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest, plot_mean_curves
+from midam.report.words import MERITS
+
+_GRID = np.linspace(0, 1, 101)
+_MOST_KINDS = 7  # kinds of bags whose folds are drawn
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Scores [n] or [n, C] of a method on the test bags of one fold; a label is a place in `MethodsStudy.kinds`."""
+
+    repeat: int
+    fold: int
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    merit: float
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its row of summary.csv, and its folds."""
+
+    name: str
+    figures: Mapping[str, float]
+    tested: Sequence[Tested]
+
+    def estimate(self, name: str) -> Estimate | None:
+        """A figure of the summary with its interval; None where there is none."""
+        value, low, high = (self.figures[key] for key in (name, f"{name}_low", f"{name}_high"))
+        return Estimate(value, low, high, int(self.figures["folds"])) if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class MethodsStudy:
+    """All that the page shows of a comparison; settings and facts as of `midam.report.page.study.Study`.
+
+    `basis` is what the intervals rest on, `metric` a key of `midam.report.words.MERITS`; `kinds` are the bags that
+    folds hold in like shares, none where labels are no such kinds. `by_class` has a row a class or label: its name, and
+    its AUROC by each method.
+    """
+
+    data: str
+    methods: Sequence[Method]
+    basis: str
+    changed: Sequence[tuple[str, str, str]]
+    settings: Sequence[tuple[str, str]]
+    facts: Sequence[tuple[str, str]]
+    notes: Sequence[str] = ()
+    metric: str = "auroc"
+    kinds: Sequence[str] = ("negative", "positive")
+    by_class: Sequence[tuple[str, Sequence[float]]] = ()
+
+    @property
+    def title(self) -> str:
+        """The metric in words, with a capital."""
+        merit = MERITS[self.metric]
+        return f"{merit[:1].upper()}{merit[1:]}"
+
+
+def comparison_page(study: MethodsStudy) -> str:
+    """HTML of the page."""
+    template = "comparison.html"
+    sections = [Section("summary", "In short", template, _summary(study))]
+    if study.metric == "auroc":
+        sections.append(Section("curves", "Curves of each method", template, _curves(study)))
+    elif study.by_class:
+        heads = ["class or label", *(method.name for method in study.methods)]
+        rows = [[name, *map(Number, areas)] for name, areas in study.by_class]
+        table = Table("AUROC of each class or label, mean over folds", heads, rows, sorts=True)
+        sections.append(Section("classes", "Classes and labels", template, table))
+    sections.append(Section("folds", "Folds", template, _folds(study)))
+    made = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", made))
+    return render(
+        "page.html",
+        title=f"{study.data}: {len(study.methods)} methods on the same folds",
+        kicker="midam \N{MIDDLE DOT} Comparison",
+        lead=_lead(study),
+        sections=sections,
+        description=f"Comparison of {len(study.methods)} methods on {study.data}",
+        naming="",
+    )
+
+
+def _lead(study: MethodsStudy) -> list[str | Markup]:
+    first, *others = study.methods
+    metric = study.metric
+    ranked = sorted((m for m in study.methods if m.estimate(metric)), key=lambda m: -m.figures[metric])
+    best = ranked[0] if ranked else first
+    apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
+    opening = Markup("The highest mean {} has <strong>{}</strong> with {}, of {} methods.").format(
+        MERITS[metric], best.name, cell(best.estimate(metric)), len(study.methods)
+    )
+    if not apart:
+        return [opening, f"No paired interval separates a method from {first.name}, the reference."]
+    names = ", ".join(f"{m.name} ({'above' if m.figures['difference'] > 0 else 'below'})" for m in apart)
+    return [opening, f"Different from {first.name}, the reference, by the paired interval: {names}."]
+
+
+def _summary(study: MethodsStudy) -> dict[str, Any]:
+    first, metric, merit, rows = study.methods[0].name, study.metric, MERITS[study.metric], []
+    for method in study.methods:
+        figures, estimate = method.figures, method.estimate("difference")
+        gap = "reference" if method.name == first else Number(estimate, "+.3f", f"{method.name}.difference")
+        precision = [Number(figures["auprc"])] if metric == "auroc" else []
+        costs = [Number(figures["folds"], ".0f"), Number(figures["seconds"], ".2f"), Number(figures["peak_mib"], ".0f")]
+        area = Number(method.estimate(metric), key=f"{method.name}.{metric}")
+        rows.append([method.name, area, gap, *precision, *costs])
+    precision_head = ["average precision"] if metric == "auroc" else []
+    heads = ["method", merit, f"difference to {first}", *precision_head, "folds", "seconds a trial", "MiB"]
+    areas = [Row(method.name, method.estimate(metric)) for method in study.methods]
+    gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
+    gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
+    means = plot_forest(areas, f"Mean {merit} over folds")
+    differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
+    drawings = [
+        drawing(means, f"Mean {merit} of each method.", f"Mean {merit}, 95% intervals."),
+        drawing(differences, "Paired difference of each method.", "Paired differences, 95% intervals."),
+    ]
+    table = Table("Methods on the same folds", heads, rows, sorts=True)
+    return {"table": table, "figures": drawings, "basis": study.basis, "notes": study.notes}
+
+
+def _curves(study: MethodsStudy) -> list[Drawing]:
+    def means(curve: Callable[[Tested], NDArray[np.float64]]) -> dict[str, tuple[Any, Any]]:
+        tested = (method for method in study.methods if method.tested)
+        return {method.name: (_GRID, np.mean([curve(part) for part in method.tested], axis=0)) for method in tested}
+
+    roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", chance=True)
+    precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)", chance=False)
+    says = "Mean precision-recall curve of each method."
+    return [
+        drawing(roc, "Mean ROC curve of each method.", "ROC.", "Mean sensitivity of the folds at each specificity."),
+        drawing(precision, says, "Precision and recall.", "Mean precision of the folds at each recall."),
+    ]
+
+
+def _sensitivity(part: Tested) -> NDArray[np.float64]:
+    fall, recall, _ = roc_curve(part.labels, part.scores, drop_intermediate=False)
+    return np.asarray(np.interp(_GRID, fall, recall))
+
+
+def _precision(part: Tested) -> NDArray[np.float64]:
+    share, recall, _ = precision_recall_curve(part.labels, part.scores)
+    # Recall falls from the lowest threshold on: at each recall, the precision of the highest one that reaches it.
+    at = recall.size - 1 - np.searchsorted(recall[::-1], np.maximum(_GRID, 1e-12) - 1e-12)
+    return np.asarray(share[at])
+
+
+def _folds(study: MethodsStudy) -> dict[str, Any] | None:
+    first = next((method for method in study.methods if method.tested), None)
+    if first is None:
+        return None
+    folds = {
+        method.name: [
+            (part.merit, f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.merit:.3f}")
+            for part in method.tested
+        ]
+        for method in study.methods
+    }
+    estimates = {method.name: method.estimate(study.metric) for method in study.methods}
+    means = {name: None if found is None else found.value for name, found in estimates.items()}
+    title = f"{study.title} of each fold"
+    strip = plot_fold_strip(study.title, folds, means)
+    figures = [drawing(strip, f"{title}, by method.", f"{title}.", f"{len(first.tested)} folds.")]
+    if 1 < len(study.kinds) <= _MOST_KINDS:
+        inside = [part for part in first.tested if part.repeat == first.tested[0].repeat]
+        counts = {f"fold {p.fold}": np.bincount(p.labels, minlength=len(study.kinds)).tolist() for p in inside}
+        caption = f"Folds of repeat {inside[0].repeat}."
+        words = "Each bag is tested once; groups stay together."
+        figures.append(drawing(plot_assignment(counts, study.kinds), "Bags that each fold tests.", caption, words))
+    repeats = len({part.repeat for part in first.tested})
+    positives = _range([int(part.labels.sum()) for part in first.tested])
+    return {
+        "figures": figures,
+        "made": f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds",
+        "sizes": _range([len(part.ids) for part in first.tested]),
+        "positives": positives if study.metric == "auroc" else None,
+    }
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"

@@ -1,0 +1,284 @@
+"""Pages of labels with an order: grades, and numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.evaluate.intervals import auroc_interval
+from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.proportions import Estimate
+from midam.evaluate.ranking import auroc
+from midam.report.figures import evenly
+from midam.report.page.classes import confusion, each_class
+from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
+from midam.report.page.study import ScoredBags
+from midam.report.page.target_page import FEW, UNDECIDED, TargetPage, joined, named_counts
+from midam.report.plot_order import (
+    plot_grade_scores,
+    plot_number_reliability,
+    plot_number_scores,
+    plot_predicted_numbers,
+)
+from midam.report.words import signed
+
+_PARTS = 5
+_CUTS = (
+    "The score is cut between grades where the quadratic kappa of the validation bags is the largest; a bag gets the "
+    "grade of the last cut that its score has reached. Kappa counts an error of two grades four times as much as one "
+    "of one grade."
+)
+_TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
+
+
+class GradesPage(TargetPage):
+    """Grades, the lowest first."""
+
+    label = "each grade"
+    claim = ": of two bags of different grades, the one with the higher grade had the higher score"
+    pairs = "such pairs"
+    validates = "cuts between grades"
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Position of the grade of each tested bag."""
+        return self.tested.values[:, 0].astype(np.int64)
+
+    @property
+    def flow_heads(self) -> Sequence[str]:  # type: ignore[override]
+        """The grades."""
+        return self.study.names
+
+    def counted(self) -> str:
+        """Bags and grades."""
+        return f"{len(self.tested)} bags of {len(np.unique(self.codes))} grades{self.tested.of_groups()}"
+
+    def second(self) -> str | None:
+        """How many bags get their grade, and how many a neighboring one."""
+        if "confusion" not in self.summary:
+            return None
+        found = np.asarray(self.summary["confusion"])
+        near = sum(int(np.trace(found, offset)) for offset in (-1, 0, 1))
+        return (
+            f"By cuts that were chosen on validation bags, {np.trace(found)} of {len(self.tested)} bags got their own "
+            f"grade, and {near} their own or a neighboring one."
+        )
+
+    def tiles(self) -> list[Tile]:
+        """C-index, kappa, accuracy, tau."""
+        return [
+            self.metric_tile(),
+            self.tile("Kappa (quadratic)", "quadratic_kappa", "1 is perfect, 0 chance"),
+            self.tile("Accuracy", "accuracy"),
+            self.tile("Kendall's tau-b", "kendall_tau", "0 is chance"),
+        ]
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Bags of each grade."""
+        return named_counts(joined(parts)[:, 0], self.study.names, plural(len(self.study.names), "grade"))
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+        """Bags of each grade."""
+        return list(np.bincount(bags.values[:, 0].astype(np.int64), minlength=len(self.study.names)).tolist())
+
+    def sections(self) -> list[Section]:
+        """Ranking, and predicted grades."""
+        tested, names, predicted = self.tested, self.study.names, self.tested.predicted
+        figure = plot_grade_scores(
+            names=names, grades=self.codes, scores=tested.scores, summary=self.summary, ids=tested.ids.tolist()
+        )
+        shown = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
+        ranking = {"figure": shown, "table": self._steps(), "note": "", "method": self.summary["c_index_method"]}
+        content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
+        content["missing"] = UNDECIDED
+        if predicted is not None and "confusion" in self.summary:
+            content = {
+                "missing": None,
+                "opening": _CUTS,
+                **confusion(self.summary["confusion"], names, what="grade"),
+                "each": each_class(self.codes, predicted, names, "grade", tested.groups),
+            }
+        return [
+            Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking),
+            Section("operating", "Decisions: which grade is predicted", "classes.html", content),
+        ]
+
+    def _steps(self) -> Table:
+        """AUROC of each grade and those above it against those below."""
+        rows: list[list[Any]] = []
+        for grade, name in list(enumerate(self.study.names))[1:]:
+            above, found = self.codes >= grade, None
+            if above.any() and not above.all():
+                bounds = auroc_interval(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
+                found = Estimate(auroc(above, self.tested.scores), bounds.low, bounds.high, above.size)
+            rows.append([f"{name} or higher", int(above.sum()), int((~above).sum()), found])
+        return Table("Ranking at each step of the grades", ["against lower ones", "bags", "lower", "AUROC"], rows)
+
+    def errors(self) -> Section | None:
+        """The bags whose grade is the furthest from the predicted one."""
+        if self.tested.predicted is None:
+            return None
+        names, called, tables = self.study.names, self.tested.predicted.astype(np.int64), []
+
+        def cells(i: int) -> list[Any]:
+            return [names[self.codes[i]], names[called[i]], Number(float(self.tested.scores[i]))]
+
+        for sign, title in _TOO:
+            gap = sign * (self.codes - called)
+            wrong = np.flatnonzero(gap > 0)
+            order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))].tolist()
+            tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
+        return self.error_section("Bags with another predicted grade, the most grades off first.", *tables)
+
+    def few(self) -> list[str]:
+        """A caution where a grade is rare, which the summary does not warn of."""
+        counts = np.bincount(self.codes, minlength=len(self.study.names))
+        least, name = int(counts.min()), self.study.names[int(counts.argmin())]
+        words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures of it and its neighbors rest on few."
+        return [*super().few(), *([words] if least < FEW else [])]
+
+    def shift(self) -> list[str]:
+        """Shares of the grades."""
+        return [
+            "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to "
+            "tell apart than distant ones."
+        ]
+
+
+class NumbersPage(TargetPage):
+    """Any number."""
+
+    label = "the number"
+    claim = ": of two bags, the one with the larger number had the higher score"
+    pairs = "pairs of different numbers"
+    validates = "numbers for scores"
+    flow_heads = ("lowest", "quarter", "median", "three quarters", "highest")
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """The true numbers [N]."""
+        return self.tested.values[:, 0]
+
+    def second(self) -> str | None:
+        """How far off the prediction is."""
+        error, constant = self.summary.get("mae"), self.summary.get("mae_constant")
+        if error is None or constant is None:
+            return None
+        return (
+            f"The predicted {self.study.names[0]} was off by {signed(error)} on average; predicting the median for all "
+            f"bags would be off by {signed(constant)}."
+        )
+
+    def tiles(self) -> list[Tile]:
+        """C-index, rank correlations, mean error."""
+        constant = self.summary.get("mae_constant")
+        return [
+            self.metric_tile(),
+            self.tile("Spearman's rho", "spearman", "1 is perfect, 0 chance"),
+            self.tile("Kendall's tau-b", "kendall_tau", "0 is chance"),
+            self.tile(
+                "Mean error", "mae", None if constant is None else f"{signed(constant)} by a constant", form=".3g"
+            ),
+        ]
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Median and range."""
+        low, middle, high = np.quantile(joined(parts), (0, 0.5, 1)).tolist()
+        return [f"median {signed(middle)}", f"{signed(low)} to {signed(high)}"]
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+        """Quartiles."""
+        return [Number(value, ".3g") for value in np.quantile(bags.values, (0, 0.25, 0.5, 0.75, 1)).tolist()]
+
+    def sections(self) -> list[Section]:
+        """Ranking, predicted numbers, and whether they are right on average."""
+        tested, summary, name = self.tested, self.summary, self.study.names[0]
+        figure = plot_number_scores(
+            name=name, values=self.numbers, scores=tested.scores, summary=summary, ids=tested.ids.tolist()
+        )
+        numbers = [
+            ("C-index (1 is perfect, 0.5 chance)", Number(summary["c_index"])),
+            ("Pairs of different numbers", f"{Pairs.of_numbers(self.numbers).total:,.0f}"),
+            ("Kendall's tau-b, which corrects for ties", Number(summary["kendall_tau"])),
+            ("Spearman's rank correlation", Number(summary["spearman"])),
+        ]
+        shown = drawing(figure, f"Score against {name}.", "Score and number.", _dot(self.numbers))
+        ranking = {"figure": shown, "table": None, "numbers": numbers, "note": "", "method": summary["c_index_method"]}
+        title, predicted = "Decisions: which number is predicted", tested.predicted
+        first = Section("ranking", "Ranking: do larger numbers score higher?", "ordered.html", ranking)
+        if predicted is None or "mae" not in summary:
+            return [first, Section("operating", title, "numbers.html", {"missing": UNDECIDED})]
+        calibration = "Calibration: are predicted numbers right on average?"
+        return [
+            first,
+            Section("operating", title, "numbers.html", self._predictions(predicted)),
+            Section("calibration", calibration, "ordered.html", self._calibration(predicted)),
+        ]
+
+    def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
+        name = self.study.names[0]
+        figure = plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
+        shown = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
+        error, off = float(self.summary["mae"]), np.abs(predicted - self.numbers)
+        constant = float(self.summary["mae_constant"])
+        numbers = [
+            ("Mean absolute error (MAE)", Number(error, ".4g", "mae")),
+            ("The same of a constant, the median of these bags", Number(constant, ".4g", "mae_constant")),
+            ("Share of that error that the model avoids", Number(None if constant == 0 else 1 - error / constant)),
+            ("Half of the bags are off by at most", Number(float(np.quantile(off, 0.5)), ".4g")),
+            ("Nine of ten are off by at most", Number(float(np.quantile(off, 0.9)), ".4g")),
+        ]
+        return {"missing": None, "figure": shown, "numbers": numbers, "caption": f"Errors of the predicted {name}"}
+
+    def _calibration(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
+        """Means of the true numbers where similar ones are predicted."""
+        edges = np.unique(np.quantile(predicted, np.arange(1, _PARTS) / _PARTS))
+        place, rows, dots = np.searchsorted(edges, predicted, side="left"), list[list[Any]](), []
+        for part in np.unique(place).tolist():
+            own = place == part
+            true, shown = self.numbers[own], predicted[own]
+            low, high = np.quantile(true, (0.1, 0.9)).tolist()
+            dots.append((float(shown.mean()), float(true.mean()), low, high))
+            ends = [signed(float(end)) for end in (shown.min(), shown.max())]
+            means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(shown - true).mean()))]
+            rows.append([" to ".join(dict.fromkeys(ends)), int(own.sum()), *means])
+        says = "Mean of the true numbers against the mean of those that are predicted."
+        heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
+        table = Table("Bags by the predicted number", heads, rows)
+        return {"figure": drawing(plot_number_reliability(dots), says, "Reliability."), "table": table}
+
+    def errors(self) -> Section | None:
+        """The bags that are the furthest off."""
+        predicted, tables = self.tested.predicted, []
+        if predicted is None:
+            return None
+        off = predicted - self.numbers
+
+        def cells(i: int) -> list[Any]:
+            shown = ((self.numbers[i], ".4g"), (predicted[i], ".4g"), (off[i], "+.4g"))
+            return [Number(float(value), form) for value, form in shown]
+
+        for sign, title in _TOO:
+            wrong = np.flatnonzero(-sign * off > 0)
+            order = wrong[np.argsort(-np.abs(off[wrong]), kind="stable")].tolist()
+            tables.append(self.error_table(title, order, ["true", "predicted", "off by"], cells))
+        return self.error_section("The bags whose predicted number is the furthest off.", *tables)
+
+    def shift(self) -> list[str]:
+        """Spread of the numbers."""
+        return [
+            "Where the numbers of bags are more alike, the C-index is lower. Predicted numbers are pulled toward those "
+            "of the validation bags."
+        ]
+
+
+def _dot(values: NDArray[np.float64]) -> str:
+    """Say which bags a scatter plot shows."""
+    shown = len(evenly(values))
+    return f"A dot is a bag, n = {len(values)}." if shown == len(values) else f"A dot is a bag:{_some(values)}"
+
+
+def _some(values: NDArray[np.float64]) -> str:
+    shown = len(evenly(values))
+    return "" if shown == len(values) else f" {shown} of {len(values)} bags, evenly along their order."

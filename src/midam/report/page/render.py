@@ -1,0 +1,186 @@
+"""From numbers, tables and figures to HTML: the templates of this folder, with all text escaped."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from midam._version import __version__
+from midam.evaluate.proportions import Estimate
+from midam.report.figures import svg_text
+from midam.report.words import signed
+
+DASH = Markup("&ndash;")
+_ENDS = 30  # characters from which a code may be broken
+
+
+class Number(NamedTuple):
+    """A number, or an estimate with its interval.
+
+    `form` is how it is shown ("p": a p-value), `key` its place in
+    summary.json.
+    """
+
+    value: float | Estimate | None
+    form: str = ".3f"
+    key: str | None = None
+
+
+class Link(NamedTuple):
+    """A link in a table."""
+
+    text: str
+    address: str
+
+
+class Drawing(NamedTuple):
+    """A figure with its title and what else its caption says; one that is `wide` takes more of the page."""
+
+    svg: Markup
+    title: str
+    text: str = ""
+    wide: bool = False
+
+
+class Tile(NamedTuple):
+    """A key figure: its name, the figure, and what stands below it."""
+
+    name: str
+    value: Any
+    below: Any = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first cells head their rows; `sorts`: by a click on a head. See `cell` for what cells may be."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    sorts: bool = False
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers alone, which stand to the right."""
+        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.heads)
+        return [any(map(_is_number, column)) and all(map(_may_be_number, column)) for column in columns]
+
+
+class Section(NamedTuple):
+    """A section: the name that links to it, its title, and the template whose macro of this name shows the content.
+
+    The contents of the page hold the title up to its colon.
+    """
+
+    name: str
+    title: str
+    template: str
+    content: Any = None
+
+
+def drawing(figure: Figure, description: str, title: str, text: str = "", *, wide: bool = False) -> Drawing:
+    """A figure for a page; `description` is read to those who cannot see it."""
+    return Drawing(Markup(svg_text(figure, description)), title, text, wide)
+
+
+def render(template: str, **context: Any) -> str:
+    """HTML of a page of this folder's templates."""
+    return _environment().get_template(template).render(**context)
+
+
+def cell(value: Any) -> Markup:
+    """What a table shows: a number with its exact value in it, with its interval where it has one; a dash for None."""
+    if isinstance(value, Estimate):
+        value = Number(value)
+    if isinstance(value, list):
+        return Markup(" ").join(map(cell, value))
+    if isinstance(value, Link):
+        return Markup('<a href="{}">{}</a>').format(value.address, value.text)
+    if not isinstance(value, Number):
+        return DASH if value is None else escape(value)
+    found, form, key = value
+    if found is None or not np.isfinite(_first(found)):
+        return DASH
+    place = Markup(' data-key="{}"').format(key) if key else ""
+    exact = float(_first(found))
+    shown = signed(exact, form) if form != "p" else "< 0.001" if exact < 0.001 else f"{exact:.3f}"
+    number = Markup('<data value="{}"{}>{}</data>').format(repr(exact), place, shown)
+    if isinstance(found, Estimate) and np.isfinite(found.low):
+        return Markup("{} {}").format(number, interval(found, form))
+    return number
+
+
+def interval(found: Estimate | Sequence[float] | None, form: str = ".3f") -> Markup:
+    """The bounds of a 95% interval in brackets; a dash for None."""
+    if found is None:
+        return DASH
+    low, high = (found.low, found.high) if isinstance(found, Estimate) else tuple(found)
+    return Markup('<span class="ci">[{}, {}]</span>').format(signed(low, form), signed(high, form))
+
+
+def prose(words: object) -> Markup:
+    """Text whose parts between backticks are code."""
+    if isinstance(words, Markup):
+        return words
+    parts = str(words).split("`")
+    short, long = Markup('<code class="short">{}</code>'), Markup("<code>{}</code>")
+    return Markup("").join(
+        (short if len(part) < _ENDS else long).format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
+def _first(found: float | Estimate) -> float:
+    return found.value if isinstance(found, Estimate) else found
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Number):
+        return not isinstance(value.value, Estimate)
+    return isinstance(value, int | float | np.integer)
+
+
+def _may_be_number(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+@cache
+def _environment() -> Environment:
+    """Templates that escape everything but what `Markup` marks as HTML: drawings, and what this file makes."""
+    found = Environment(
+        loader=PackageLoader("midam.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
+    found.filters.update(filters)
+    found.globals.update(version=__version__, asset=_asset)
+    return found
+
+
+def _asset(name: str) -> Markup:
+    """A style or a script of this package, as it is."""
+    return Markup((files("midam.report.page") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def plural(count: int, one: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> plural(1, "bag"), plural(2, "class")
+    ('1 bag', '2 classes')
+    """
+    return f"{count:,} {one}" + ("" if count == 1 else "es" if one.endswith("s") else "s")
+
+
+def listed(parts: Iterable[str | None]) -> list[str]:
+    """Those texts that there are."""
+    return [part for part in parts if part]

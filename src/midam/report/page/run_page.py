@@ -1,0 +1,334 @@
+"""The page of a run, or of an evaluation on other data: its key figures first, then everything behind them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from midam.evaluate.proportions import Estimate
+from midam.report.baseline import covariate_verdict, verdict_words
+from midam.report.figures import BLUE, ORANGE
+from midam.report.page.binary import BinaryPage
+from midam.report.page.classes import ClassesPage, LabelsPage
+from midam.report.page.ordered import GradesPage, NumbersPage
+from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, listed, render
+from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
+from midam.report.page.survival import SurvivalPage
+from midam.report.page.target_page import TargetPage
+from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
+from midam.report.pseudonyms import naming
+from midam.report.words import MERITS, PART_NAMES, merit_of, merit_of_part
+
+_PAGES: dict[str, type[TargetPage]] = {
+    "binary": BinaryPage,
+    "multiclass": ClassesPage,
+    "multilabel": LabelsPage,
+    "ordinal": GradesPage,
+    "continuous": NumbersPage,
+    "survival": SurvivalPage,
+}
+# What the tested bags were to the training.
+_ROLES = {
+    "test": "that played no part in training",
+    "new": "of other data than the run's",
+    "train": "which the model was fitted to, so that this is no test",
+}
+_SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
+_MANY_NAMES = 12  # classes up to which their bags in each part are shown without a click
+
+
+def report_page(study: Study) -> str:
+    """HTML of the page."""
+    page = _PAGES.get(study.target, TargetPage)(study)
+    errors = page.errors() if page.ranked or page.always_errors else None
+    sections = [
+        Section("summary", "In short", "common.html", _summary(study, page)),
+        Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)),
+    ]
+    if page.ranked:
+        named = {section.name: section for section in page.sections()}
+        last = named.pop("abstention", None)
+        columns = [_column(study, page, name, levels) for name, levels in study.columns.items()]
+        sections += named.values()
+        sections.append(Section("subgroups", "Subgroups: is it as good for everyone?", "common.html", columns))
+        sections += [] if last is None else [last]
+    sections += [] if errors is None else [errors]
+    sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
+    how = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", how))
+    sections.append(_checklist(study, page, {section.name for section in sections}))
+    kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
+    title = (
+        f"Trained on {study.trained_on}, tested on {study.data}" if study.external else f"{study.data}: {study.method}"
+    )
+    context: dict[str, Any] = {
+        "title": title,
+        "kicker": f"midam {middot} {kind}" + (f" {middot} {study.method}" if study.external else ""),
+        "description": f"{kind}: {title}",
+        "lead": _lead(study, page),
+        "sections": sections,
+    }
+    html = render("page.html", **context, naming="")
+    words = _naming(study, html)
+    return render("page.html", **context, naming=words) if words else html
+
+
+def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
+    counted = page.counted()
+    if not page.ranked:
+        which = f"The {PART_NAMES[study.part]} bags ({counted})"
+        return [f"{which} hold no two that the labels order: ranking cannot be measured."]
+    found = study.figure(study.metric)
+    if found is None:
+        return []
+    role = _ROLES.get(study.part, page.val_role)
+    first = Markup("On {}, {}{} in <strong>{}</strong> of all {} {}.").format(
+        counted, role, page.claim, f"{found.value:.1%}", page.pairs, interval(found, ".1%")
+    )
+    return [first, *listed([page.second()])]
+
+
+def _naming(study: Study, html: str) -> str:
+    """What to know of the names on the page before it is shared; nothing where there are none."""
+    if study.pseudonyms:
+        return (
+            "Names of bags, groups, levels and files are pseudonyms here; the key is a file of whoever wrote this page."
+        )
+    cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
+    cells |= {cell.partition(": ")[0] for cell in cells}  # of a dot in a chart
+    known = (study.tested.ids, study.tested.groups)
+    bags, groups = (0 if names is None else len({*map(_escaped, names.tolist())} & cells) for names in known)
+    return naming(bags, groups) if bags or groups else ""
+
+
+def _escaped(name: str) -> str:
+    return escape(name, quote=False)
+
+
+def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
+    own_test = _own_test(study, page)
+    return {
+        "tiles": page.tiles(),
+        "counted": page.tiles_note(),
+        "own_test": own_test,
+        "baseline": _baseline(study),
+        "covariates": _covariates(study),
+        "limits": _limits(study, page),
+    }
+
+
+def _limits(study: Study, page: TargetPage) -> list[str]:
+    """What the numbers of the page cannot show."""
+    points = [f"{message}." for message in study.cautions]
+    if study.part in ("val", "train"):
+        points.append(f"These are {PART_NAMES[study.part]} bags: the figures are too good, and no test of anything.")
+    points += page.few()
+    if study.external:
+        points.append("Other data, one site or several: it says nothing about a third place.")
+    else:
+        points.append(
+            "One split of one data set: how it does elsewhere is not known. `midam report RUN DATA` tests it on "
+            "other data."
+        )
+    if study.tested.groups is None:
+        points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
+    points += page.shift()
+    if study.selected.get("weights") == "best":
+        merit = MERITS[merit_of(study.history)]
+        points.append(
+            f"The epoch was chosen by its {merit} on the validation bags, whose figures are therefore too good."
+        )
+    return points
+
+
+def _own_test(study: Study, page: TargetPage) -> Table | None:
+    """Figures of new bags next to those of the run's own test bags."""
+    own, new = study.parts.get("test"), study.tested
+    if not study.external or own is None or not page.ranked or len(own) == 0:
+        return None
+    names = ("own test bags", study.data)
+    units = [own.ids, new.ids] if own.groups is None or new.groups is None else [own.groups, new.groups]
+    both = ScoredBags(
+        ids=np.append(own.ids, new.ids),
+        values=np.concatenate([own.values, new.values]),
+        scores=np.concatenate([own.scores, new.scores]),
+        groups=np.array([f"{at} {group}" for at, part in enumerate(units) for group in part]),  # none of one is of both
+    )
+    levels = np.repeat(names, [len(own), len(new)])
+    caption = "Compared with the run's own test bags"
+    return page.subgroup_table("data", both, levels, caption=caption, reference=names[0])[0]
+
+
+def _baseline(study: Study) -> dict[str, Any] | None:
+    """Figure of merit of the model and of the baseline on the same bags, and their difference."""
+    baseline = study.baseline
+    if baseline is None:
+        return None
+    found = baseline.found
+    if found is None:
+        return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
+    part, name, merit = PART_NAMES[found["part"]], found["method"], merit_of_part(found)
+    bags = len(study.parts[found["part"]])
+    rows: list[list[Any]] = [
+        ["this model", _estimate(baseline.model, merit, bags), None],
+        [
+            f"baseline: {name}",
+            Number(_estimate(found, merit, bags), key=f"baseline.{merit}"),
+            Number(_estimate(found, "difference", bags), "+.3f", "baseline.difference"),
+        ],
+    ]
+    heads = ["method", MERITS[merit], "model minus baseline"]
+    return {
+        "missing": None,
+        "table": Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows),
+        "verdict": _sentence(verdict_words(found)),
+        "cox": name.endswith("-cox"),
+        "units": "groups" if "groups" in found["difference_method"] else "bags",
+        "caution": baseline.caution and _sentence(baseline.caution),
+        "advice": baseline.advice and _sentence(baseline.advice),
+    }
+
+
+def _covariates(study: Study) -> dict[str, Any] | None:
+    """AUROC of the model and of its covariates alone on the same bags."""
+    found = study.covariates
+    if found is None:
+        return None
+    names, alone = ", ".join(found["names"]), found["alone"]
+    if alone is None:
+        return {"names": names, "table": None}
+    part, bags = PART_NAMES[alone["part"]], alone["bags"]
+    area = Number(_estimate(alone, "auroc", bags), key="covariates.alone.auroc")
+    gap = Number(_estimate(alone, "difference", bags), "+.3f", "covariates.alone.difference")
+    title = f"What the instances add to the covariates, on the same {bags} {part} bags"
+    table = Table(title, ["method", "AUROC", "this model minus it"], [[f"{names} alone: {alone['method']}", area, gap]])
+    return {"names": names, "table": table, "verdict": covariate_verdict(alone)}
+
+
+def _estimate(found: Mapping[str, Any], name: str, bags: int) -> Estimate:
+    low, high = found[f"{name}_ci95"]
+    return Estimate(found[name], low, high, bags)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
+    """Where the bags went: the run's data and its parts, and new data."""
+    own = {name: bags for name, bags in study.parts.items() if name != "new"}
+    roles = {"train": "fits the weights", "val": page.validates, "test": "tests, and nothing else"}
+    heads = ["part", "bags", *page.flow_heads, "groups", "instances"]
+    rows = []
+    for name, bags in study.parts.items():
+        groups = None if bags.groups is None else len(np.unique(bags.groups))
+        instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
+        rows.append([PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
+    by_name, new = page.flow_by_name(), study.parts.get("new")
+    return {
+        "whole": _card("all bags of the run", list(own.values()), page) if own else None,
+        "cards": [_card(PART_NAMES[name], [bags], page, roles[name]) for name, bags in own.items()],
+        "new": new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])},
+        "left_out": study.left_out,
+        "table": Table("Bags of each part", heads, rows),
+        "by_name": by_name,
+        "many": by_name and len(by_name.rows) > _MANY_NAMES and f"{by_name.caption}: all {len(by_name.rows)}",
+    }
+
+
+def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
+    lines = [f"{sum(map(len, parts)):,} bags", *page.card_lines(parts)]
+    groups, sizes = [part.groups for part in parts], [part.sizes for part in parts]
+    if all(own is not None for own in groups):
+        lines.append(f"{len(set().union(*(own.tolist() for own in groups if own is not None))):,} groups")
+    if all(own is not None for own in sizes):
+        lines.append(f"{sum(int(own.sum()) for own in sizes if own is not None):,} instances")
+    return {"title": title, "lines": lines, "role": role}
+
+
+def names_sites(column: str) -> bool:
+    """Whether a column tells sites apart, by its name."""
+    return _SITES.search(column.replace("_", " ")) is not None
+
+
+def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> dict[str, Any]:
+    """Figures of the levels of a column, and their differences to the largest."""
+    tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
+    table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
+    rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
+    forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
+    says, words = (
+        f"{metric} of each level of {name}, with 95% intervals.",
+        "Lines are 95% intervals; the dashed line is ",
+    )
+    shared = False
+    if tested.groups is not None:
+        pairs = np.unique(np.stack([tested.groups, levels]), axis=1)
+        shared = len(np.unique(pairs[0])) < int(pairs.shape[1])
+    return {
+        "title": f"Site by site: {name}" if names_sites(name) else f"By {name}",
+        "forest": drawing(forest, says, f"{metric} by {name}.", f"{words}that of all bags.", wide=True),
+        "table": table,
+        "shared": shared,
+    }
+
+
+def _training(study: Study) -> Section:
+    """Learning curves."""
+    history, content, curves = study.history, None, list[Drawing]()
+    if history:
+        for panel in learning_panels(history):
+            if any(row.get(key) is not None for key in panel[1] for row in history):
+                figure = plot_learning(history, panel, best_epoch=study.best_epoch)
+                name = f"{panel[0].partition(',')[0]} along the epochs."
+                curves.append(drawing(figure, name, name))
+        metric = MERITS[merit_of(history)]
+        content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
+        content["selected"] = {"epoch": None, "weights": None, **study.selected}
+    return Section("training", "Training", "common.html", content)
+
+
+def _tried(found: Mapping[str, Any]) -> Section:
+    """What `auto` tried, as a chart and a table; `found` is its entry of summary.json."""
+    rows: list[list[Any]] = []
+    lines, nan = list[Row](), float("nan")
+    for at, row in enumerate(found["tried"]):
+        taken = "taken" if row["weight"] > 0 else "left out: surely behind, or no better than chance"
+        area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
+        weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
+        rows.append([row["method"], area, weight, Number(row["seconds"], ".1f"), row["note"] or taken])
+        if row["auroc"] is not None:
+            lines.append(Row(row["method"], Estimate(row["auroc"], nan, nan, 0), filled=row["weight"] > 0))
+    legend = {"Taken": ("o", BLUE, True)}
+    legend |= {"Left out": ("o", BLUE, False)} if any(not line.filled for line in lines) else {}
+    if found["auroc"] is not None:
+        mixed = Number(found["auroc"], key="auto.auroc")
+        rows.append(["the model", mixed, None, None, "fitted for each fold on the others"])
+        lines.append(Row("the model", Estimate(found["auroc"], nan, nan, 0), "D", ORANGE))
+        legend["The model, their weighted mean"] = ("D", ORANGE, True)
+    heads = ["method", "AUROC, inner folds", "weight", "seconds", "result"]
+    chart = None
+    if any(line.marker == "o" for line in lines):
+        says = "AUROC of what was tried, on the inner folds."
+        words = "The more surely a method is behind the best, the smaller its weight."
+        figure = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
+        chart = drawing(figure, says, "AUROC on the inner folds.", words)
+    content = {"note": found["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
+    return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
+
+
+def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
+    """The items of TRIPOD+AI."""
+    content = {
+        "names": names,
+        "label": page.label,
+        "without": page.without,
+        "sites": any(map(names_sites, study.columns)),
+        "asked": bool(set(study.columns) - {BY_GROUP, BY_SIZE}),
+        "external": study.external,
+    }
+    return Section("tripod", "TRIPOD+AI: what a published report needs", "tripod.html", content)

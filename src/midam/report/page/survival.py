@@ -1,0 +1,175 @@
+"""Page of times to an event: the score is a risk, and risk groups have curves of survival."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.evaluate.metrics import FEW_BAGS
+from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.outcomes.survival import bags_at_risk, median_follow_up
+from midam.report.figures import evenly
+from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
+from midam.report.page.study import ScoredBags
+from midam.report.page.target_page import FEW, UNDECIDED, TargetPage, joined
+from midam.report.plot_order import plot_risk, plot_survival
+from midam.report.words import signed
+
+_RANKING = (
+    "A pair is comparable where the earlier of two times is that of an event. The C-index depends on how long bags "
+    "were followed; Uno's C weighs events by the share of bags that were still followed, and depends less on it."
+)
+
+
+class SurvivalPage(TargetPage):
+    """Time and event; the higher the score, the earlier the event."""
+
+    label = "the event, and when time begins,"
+    claim = ": of two bags of which one had the event first, the higher risk was given to that one"
+    pairs = "comparable pairs"
+    validates = "risk groups"
+    flow_heads = ("events", "share", "median follow-up", "longest time")
+
+    @property
+    def time(self) -> NDArray[np.float64]:
+        """Times [N] of the event, or until which none was seen."""
+        return self.tested.values[:, 0]
+
+    @property
+    def event(self) -> NDArray[np.bool_]:
+        """Whether the event came [N]."""
+        return np.asarray(self.tested.values[:, 1] == 1)
+
+    def counted(self) -> str:
+        """Bags and events."""
+        return f"{len(self.tested)} bags, {int(self.event.sum())} with the event{self.tested.of_groups()}"
+
+    def second(self) -> str | None:
+        """Events of the risk groups."""
+        rows, names = self.summary.get("risk_groups"), self.study.predicted_names
+        if not rows:
+            return None
+        parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows]
+        return f"The event was seen in {', '.join(parts[:-1])}{' and ' if parts[:-1] else ''}{parts[-1]}."
+
+    def tiles(self) -> list[Tile]:
+        """C-index, its weighted form, events, follow-up, log-rank test."""
+        until = self.summary["c_ipcw_truncation"]
+        p = Number(self.summary.get("log_rank_p"), "p", "log_rank_p")
+        return [
+            self.metric_tile(),
+            self.tile("C (IPCW)", "c_ipcw", None if until is None else f"up to {until:.4g}"),
+            self.tile("Events", "events", f"{self.event.mean():.0%} of the bags", form=".0f"),
+            self.tile("Median follow-up", "median_follow_up", "", form=".4g"),
+            Tile("Log-rank p", p, "risk groups"),
+        ]
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+        """Events and follow-up."""
+        time, event = joined(parts).T
+        return [f"{int(event.sum()):,} events ({event.mean():.1%})", f"median follow-up {_follow_up(time, event)}"]
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+        """Events and follow-up."""
+        time, event = bags.values.T
+        shares = [int(event.sum()), Number(float(event.mean()), ".1%")]
+        return [*shares, _follow_up(time, event), Number(float(time.max()), ".4g")]
+
+    def sections(self) -> list[Section]:
+        """Ranking, and the risk groups."""
+        predicted, title = self.tested.predicted, "Risk groups: who stays without the event"
+        content = {"missing": UNDECIDED} if predicted is None else self._groups(predicted)
+        return [
+            Section("ranking", "Ranking: who has the event first", "ordered.html", self._ranking()),
+            Section("operating", title, "survival.html", content),
+        ]
+
+    def _ranking(self) -> dict[str, Any]:
+        tested, until = self.tested, self.summary["c_ipcw_truncation"]
+        shown = len(evenly(self.time))
+        rest = "" if shown == len(tested) else f" {shown} of {len(tested)} bags, evenly by time."
+        figure = plot_risk(self.study.names[0], self.time, self.event, tested.scores, tested.ids)
+        words = f"Bags with an early event should have a high risk.{rest}"
+        numbers = [
+            ("C-index (1 is perfect, 0.5 chance)", self.study.figure("c_index")),
+            ("Comparable pairs", f"{Pairs.of_times(self.time, self.event).total:,.0f}"),
+            ("C, weighted against censoring (IPCW)", self.study.figure("c_ipcw")),
+            ("Events that it counts", "all" if until is None else f"those before {until:.4g}"),
+        ]
+        shown_figure = drawing(figure, "Risk of each bag along its time.", "Risk and time.", words)
+        method = self.summary["c_index_method"]
+        return {"figure": shown_figure, "table": None, "numbers": numbers, "note": _RANKING, "method": method}
+
+    def _groups(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
+        known = np.isfinite(predicted)
+        groups, names = predicted[known].astype(np.int64), self.study.predicted_names
+        time, event = self.time[known], self.event[known]
+        risks = [f"{name.capitalize()} risk" for name in names]
+        figure = plot_survival(time=time, event=event, groups=groups, names=risks)
+        ticks = [float(tick) for tick in figure.axes[0].get_xticks()]
+        present = np.unique(groups).tolist()
+        rows: list[list[Any]] = [[names[group], *bags_at_risk(time[groups == group], ticks)] for group in present]
+        what = f"Bags at risk: still without the event, and followed, at this {self.study.names[0]}"
+        says = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
+        words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
+        return {
+            "missing": None,
+            "curves": drawing(figure, says, "Kaplan-Meier curves.", words, wide=True),
+            "at_risk": Table(what, ["risk", *(f"{tick:g}" for tick in ticks)], rows),
+            "groups": self._table(),
+            "p": Number(self.summary["log_rank_p"], "p"),
+        }
+
+    def _table(self) -> Table:
+        rows = []
+        for place, row in enumerate(self.summary["risk_groups"]):
+            bags, events, median = (f"risk_groups.{place}.{what}" for what in ("bags", "events", "median_time"))
+            counts = [Number(row["bags"], ".0f", bags), Number(row["events"], ".0f", events)]
+            share = Number(row["events"] / row["bags"], ".0%")
+            rows.append(
+                [self.study.predicted_names[row["group"]], *counts, share, Number(row["median_time"], ".4g", median)]
+            )
+        caption = "Risk groups; no median where more than half stay without the event"
+        return Table(caption, ["risk", "bags", "events", "share", "median time"], rows)
+
+    def errors(self) -> Section | None:
+        """Early events at low risk, and long times without one at high risk."""
+        predicted, names, time = self.tested.predicted, self.study.predicted_names, self.time
+        if predicted is None:
+            return None
+
+        def cells(i: int) -> list[Any]:
+            return [names[int(predicted[i])], Number(float(self.tested.scores[i])), Number(float(time[i]), ".4g")]
+
+        lowest, highest = np.nanmin(predicted), np.nanmax(predicted)
+        early = np.flatnonzero(self.event & (predicted == lowest))
+        late = np.flatnonzero(~self.event & (predicted == highest))
+        low, high = names[int(lowest)], names[int(highest)]
+        early, late = early[np.argsort(time[early], kind="stable")], late[np.argsort(-time[late], kind="stable")]
+        heads = ["risk", "score", "time"]
+        return self.error_section(
+            "Bags whose time contradicts their risk group the most.",
+            self.error_table(f"The event, at {low} risk: the earliest", early.tolist(), heads, cells),
+            self.error_table(f"None seen, at {high} risk: the longest", late.tolist(), heads, cells),
+        )
+
+    def few(self) -> list[str]:
+        """A caution where events are few."""
+        events = int(self.event.sum())
+        words = f"{plural(events, 'event')}: risk groups rest on few; a hundred or more are usually asked for."
+        return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
+
+    def shift(self) -> list[str]:
+        """Follow-up and other events."""
+        return [
+            "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
+            "Censoring is assumed to be unrelated to the risk. Where it is not, or where another event, such as death "
+            "from other causes, was counted as none seen, curves and figures are biased.",
+        ]
+
+
+def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:
+    """Median follow-up in words."""
+    found = median_follow_up(time, event)
+    return "not reached" if found is None else signed(found, ".4g")

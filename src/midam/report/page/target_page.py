@@ -1,0 +1,199 @@
+"""What a page asks of its target: sentences, key figures, sections. One class a target; this is their base."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from midam.evaluate.outcomes.subgroups import outcome_subgroups
+from midam.report.page.render import Link, Number, Section, Table, Tile, interval
+from midam.report.page.study import ScoredBags, Study
+from midam.report.plot_runs import Row
+from midam.targets import target_named
+
+MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a click
+UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
+# Bags of a class, or events, below which a validation says little (Collins et al. 2016, Statistics in Medicine 35:214).
+FEW = 100
+_WORST = 10  # bags shown of a kind
+_ASKED = 4  # bags named in the command that explains them
+
+
+class TargetPage:
+    """Base of the target pages, and the page of a target that has none of its own.
+
+    Attributes
+    ----------
+    label : str
+        What the authors of a study have to define.
+    claim, pairs : str
+        The sentence on ranking, which follows "On N bags, that played no part in training"; the pairs it counts.
+    validates, val_role : str
+        What validation bags are for, and so why they are no test.
+    missing : str
+        What stands in a forest plot where a level has no figure.
+    without : str
+        Why a section is missing.
+    always_errors : bool
+        Whether wrong bags are listed also where nothing can be ranked.
+    """
+
+    label: ClassVar[str] = "the label"
+    claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
+    pairs: ClassVar[str] = "comparable pairs"
+    validates: ClassVar[str] = "helps to choose the model"
+    val_role: ClassVar[str] = "which helped to choose the model, so that this is no test"
+    missing: ClassVar[str] = "nothing to rank"
+    without: ClassVar[str] = "the page has no such section for this kind of label"
+    always_errors: ClassVar[bool] = False
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.tested, self.summary = study, study.tested, study.summary
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the tested bags have a figure of merit."""
+        return self.summary.get(self.study.metric) is not None
+
+    def counted(self) -> str:
+        """Number of the tested bags in words, with what matters of their labels."""
+        return f"{len(self.tested)} bags{self.tested.of_groups()}"
+
+    def second(self) -> str | None:
+        """Return the second sentence of the page."""
+        return None
+
+    def tiles(self) -> list[Tile]:
+        """Key figures."""
+        return [self.metric_tile()]
+
+    def tiles_note(self) -> str:
+        """Explain the key figures."""
+        return f"n = {self.counted()}. Brackets are 95% intervals."
+
+    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:  # noqa: ARG002
+        """Lines on the labels of these parts, on their card in the flow of bags."""
+        return []
+
+    flow_heads: Sequence[str] = ()
+
+    def flow_cells(self, bags: ScoredBags) -> list[Any]:  # noqa: ARG002
+        """Cells of `flow_heads`, of a part."""
+        return []
+
+    def flow_by_name(self) -> Table | None:
+        """Return a table of the bags of each class in each part."""
+        return None
+
+    def sections(self) -> list[Section]:
+        """Sections on ranking and on what is predicted."""
+        return []
+
+    def errors(self) -> Section | None:
+        """Return the section of the most wrong bags."""
+        return None
+
+    def few(self) -> list[str]:
+        """What rests on few bags."""
+        return list(self.summary.get("warnings", []))
+
+    def shift(self) -> list[str]:
+        """What changes with other shares of labels."""
+        return []
+
+    def subgroup_table(
+        self,
+        name: str,
+        bags: ScoredBags,
+        levels: NDArray[np.str_],
+        *,
+        caption: str,
+        reference: str | None = None,
+    ) -> tuple[Table, list[Row]]:
+        """Figures of the bags of each level, the reference first, and rows of a forest plot."""
+        metric = self.study.metric_name
+        estimate = target_named({"target": self.study.target, "names": self.study.names}).estimate
+        how: dict[str, Any] = {"groups": bags.groups, "reference": reference}
+        found = outcome_subgroups(estimate, bags.values, bags.scores, levels, **how)
+        found = sorted(found, key=lambda part: part.level != reference)
+        rows: list[list[Any]] = []
+        compared = any(part.gap is not None for part in found)
+        for part in found:
+            same = "reference" if compared and part.gap is None and part.found is not None else None
+            gap = same if part.gap is None else Number(part.gap, "+.3f")
+            rows.append([part.level, part.bags, part.found, gap])
+        table = Table(caption, [name, "bags", metric, "difference"], rows, sorts=True)
+        return table, [Row(f"{part.level} (n = {part.bags})", part.found) for part in found]
+
+    def metric_tile(self) -> Tile:
+        """Tile of the figure of merit."""
+        return self.tile(self.study.metric_name, self.study.metric)
+
+    def tile(self, name: str, key: str, below: Any = None, *, form: str = ".3f") -> Tile:
+        """Tile of a figure of the summary; below it stands its interval, where it has one, and what is given."""
+        found = self.study.figure(key)
+        if found is None:
+            return Tile(name, None, below)
+        bounds = interval(found, form) if np.isfinite(found.low) else None
+        lines: list[Any] = [part for part in (bounds, below) if part]
+        return Tile(name, Number(found.value, form, key), lines or Markup(""))
+
+    def error_table(
+        self, title: str, order: Sequence[int], heads: Sequence[str], cells: Callable[[int], Sequence[Any]]
+    ) -> dict[str, Any]:
+        """Describe the first of some bags, the worst first; each with `cells` under `heads`."""
+        shown = list(order)[:_WORST]
+        rest = f", the worst {len(shown)}" if len(shown) < len(order) < len(self.tested) else ""
+        caption = f"{len(order) if rest else len(shown)} of {len(self.tested)} bags{rest}"
+        table = self.bag_table(shown, heads, cells, caption=caption) if shown else None
+        return {"title": title, "none": "None.", "table": table, "bags": self.tested.ids[shown].tolist()}
+
+    def error_section(self, opening: str, *tables: Mapping[str, Any]) -> Section:
+        """Return the section of the most wrong bags, and how to see why they scored as they did."""
+        study = self.study
+        bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
+        content: dict[str, Any] = {"opening": opening, "tables": tables, "page": None, "command": None}
+        if self.tested.scores.ndim == 1:  # the command explains one score a bag
+            known = {} if study.explained is None else study.explained.pictures
+            unexplained = [bag for bag in bags if bag not in known][:_ASKED]
+            if study.explained is not None and any(bag in known for bag in bags):
+                content["page"] = study.explained.page
+            if unexplained:
+                content["command"] = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
+        return Section("errors", "Errors: the most wrong bags", "common.html", content)
+
+    def bag_table(
+        self, index: Sequence[int], heads: Sequence[str], cells: Callable[[int], Sequence[Any]], *, caption: str
+    ) -> Table:
+        """Bags at these positions: name, cells, instances and group where known, explanation where there is one."""
+        tested = self.tested
+        known = {} if self.study.explained is None else self.study.explained.pictures
+        more: dict[str, Sequence[Any] | None] = {
+            "instances": None if tested.sizes is None else tested.sizes[index].tolist(),
+            "group": None if tested.groups is None else tested.groups[index].tolist(),
+            "why": [Link("explanation", known[bag]) if bag in known else None for bag in tested.ids[index].tolist()],
+        }
+        columns = {
+            name: column for name, column in more.items() if column is not None and any(x is not None for x in column)
+        }
+        rows = [
+            [str(tested.ids[i]), *cells(i), *(column[at] for column in columns.values())] for at, i in enumerate(index)
+        ]
+        return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
+
+
+def joined(parts: Sequence[ScoredBags]) -> NDArray[np.float64]:
+    """Values of the bags of some parts."""
+    return np.concatenate([part.values for part in parts])
+
+
+def named_counts(codes: NDArray[np.float64], names: Sequence[str], unit: str) -> list[str]:
+    """How many bags have each class or grade; their range where they are many."""
+    counts = np.bincount(codes.astype(np.int64), minlength=len(names))
+    if len(names) <= 4:
+        return [f"{name}: {count:,}" for name, count in zip(names, counts.tolist())]
+    low, high = f"{counts.min():,}", f"{counts.max():,}"
+    return [unit, f"{low if low == high else f'{low} to {high}'} bags of each"]

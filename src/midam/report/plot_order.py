@@ -1,0 +1,294 @@
+"""Figures of bags whose labels have an order: grades, numbers, and times to an event."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from midam.errors import BagDataError
+from midam.evaluate.outcomes.pairs import check_numbers, check_scores, check_times
+from midam.evaluate.outcomes.survival import bags_at_risk, kaplan_meier, log_rank
+from midam.report.figures import (
+    BLUE,
+    COLORS,
+    DASHES,
+    GRAY,
+    GREEN,
+    ORANGE,
+    add_tips,
+    evenly,
+    finish,
+    new_chart,
+    span,
+)
+from midam.report.words import shortened
+
+_MANY_BAGS = 300
+_LONG_NAME = 24
+RISK_NAMES = ("Low risk", "Middle risk", "High risk")
+
+
+def plot_grade_scores(
+    path: str | Path | None = None,
+    *,
+    names: Sequence[str],
+    grades: ArrayLike,
+    scores: ArrayLike,
+    summary: Mapping[str, Any],
+    title: str = "",
+    cuts: Sequence[float] = (),
+    ids: Sequence[str] = (),
+) -> Figure:
+    """Draw the scores of the bags of each grade, with their quartiles and the cuts between grades.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    names : sequence of str
+        The G grades, ascending.
+    grades, scores : array_like, shape [N]
+        Codes 0 to G - 1, and finite scores.
+    summary : mapping
+        Result of `midam.targets.Target.summarize` on the same bags.
+    title : str
+        Title of the figure.
+    cuts : sequence of float
+        Cuts of the score, chosen on validation bags.
+    ids : sequence of str
+        Names of the bags, which the page shows at their dots.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+    """
+    y = check_numbers(grades)
+    s = check_scores(scores, y.size)
+    wide = float(np.clip(0.8 * len(names), 3.6, 9))
+    figure, axes = new_chart(width=wide, height=3.3, bottom=0.62, title=title, note=_c_index(summary))
+    rng = np.random.default_rng(0)
+    line = {"color": BLUE}
+    style: dict[str, Any] = {
+        "boxprops": {"facecolor": "none", "edgecolor": BLUE},
+        "medianprops": {"color": BLUE, "linewidth": 2},
+    }
+    style |= {"whiskerprops": line, "capprops": line, "showfliers": False, "patch_artist": True, "widths": 0.6}
+    for code in range(len(names)):
+        if (y == code).any():
+            axes.boxplot(s[y == code], positions=[code], **style, zorder=4)
+    shown = evenly(s)
+    tips = [f"{ids[at]}: {names[int(y[at])]}, score {s[at]:.3f}" for at in shown.tolist()] if len(ids) else []
+    _dots(axes, y[shown] + rng.uniform(-0.18, 0.18, shown.size), s[shown], tips=tips)
+    for place, cut in enumerate(cuts):
+        name = "Cuts between grades" if place == 0 else None
+        axes.axhline(cut, color=ORANGE, linestyle=(0, (4, 1.5)), linewidth=1.4, label=name, zorder=2.5)
+    room = int(wide / len(names) / 0.075)
+    sizes = [int((y == code).sum()) for code in range(len(names))]
+    ticks = [f"{shortened(name, max(room, 4))}\nn = {size}" for name, size in zip(names, sizes)]
+    axes.set_xticks(range(len(names)), ticks)
+    axes.set(xlabel="Grade", ylabel="Score", xlim=(-0.6, len(names) - 0.4))
+    return finish(figure, path)
+
+
+def plot_number_scores(
+    path: str | Path | None = None,
+    *,
+    name: str,
+    values: ArrayLike,
+    scores: ArrayLike,
+    summary: Mapping[str, Any],
+    title: str = "",
+    knots: tuple[ArrayLike, ArrayLike] | None = None,
+    ids: Sequence[str] = (),
+) -> Figure:
+    """Draw the score of each bag against its number, and what number a score stands for.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    name : str
+        The column of the numbers.
+    values, scores : array_like, shape [N]
+        Numbers and finite scores.
+    summary : mapping
+        Result of `midam.targets.Target.summarize` on the same bags.
+    title : str
+        Title of the figure.
+    knots : pair of array_like, shape [K], optional
+        Scores and the numbers that they stand for, see `midam.evaluate.outcomes.NumberScale`.
+    ids : sequence of str
+        Names of the bags, which the page shows at their dots.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+    """
+    y = check_numbers(values)
+    s = check_scores(scores, y.size)
+    figure, axes = new_chart(height=3.3, title=title, note=_c_index(summary))
+    _named_dots(axes, y, s, ids)
+    if knots is not None:
+        of, numbers = (np.asarray(part, dtype=np.float64) for part in knots)
+        ends = [min(float(of[0]), float(s.min())), *of, max(float(of[-1]), float(s.max()))]
+        line = "Number that a score stands for"
+        axes.plot([numbers[0], *numbers, numbers[-1]], ends, color=ORANGE, linewidth=1.8, label=line, zorder=4)
+    axes.set(xlabel=shortened(name, _LONG_NAME), ylabel="Score")
+    axes.margins(0.04)
+    return finish(figure, path)
+
+
+def plot_predicted_numbers(name: str, true: NDArray[np.float64], predicted: NDArray[np.float64], ids: Any) -> Figure:
+    """Draw the predicted against the true number of each bag."""
+    figure, axes = new_chart(height=3.3)
+    bounds = span(np.append(true, predicted))
+    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    _named_dots(axes, true, predicted, ids)
+    short = shortened(name, _LONG_NAME)
+    axes.set(xlim=bounds, ylim=bounds, xlabel=f"True {short}", ylabel=f"Predicted {short}")
+    return finish(figure)
+
+
+def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -> Figure:
+    """Draw the mean true number of parts of the bags against their mean prediction, with the range of 80% of them."""
+    figure, axes = new_chart(height=3.3)
+    predicted, true, low, high = (np.array(column) for column in zip(*dots))
+    bounds = span(np.concatenate([predicted, true, low, high]))
+    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    axes.vlines(predicted, low, high, color=BLUE, linewidth=1.4, zorder=3)
+    style: dict[str, Any] = {"linestyle": "None", "marker": "o", "color": BLUE, "markersize": 7, "zorder": 4}
+    (marks,) = axes.plot(predicted, true, **style, label="A fifth of the bags, and where 80% of them lie")
+    add_tips(marks, [f"predicted {x:.4g}, true {y:.4g}" for x, y in zip(predicted, true)])
+    axes.set(xlim=bounds, ylim=bounds, xlabel="Predicted, mean", ylabel="True, mean")
+    return finish(figure)
+
+
+def plot_risk(
+    name: str, time: NDArray[np.float64], event: NDArray[np.bool_], scores: NDArray[np.float64], ids: Any
+) -> Figure:
+    """Draw the risk of each bag along its time: filled where the event came, hollow where none was seen."""
+    figure, axes = new_chart(height=3.3)
+    shown = np.isin(np.arange(time.size), evenly(time))
+    parts: tuple[tuple[NDArray[np.bool_], str, str, str], ...] = (
+        (shown & ~event, "none seen until", "None seen until then", BLUE),
+        (shown & event, "event", "Event", ORANGE),
+    )
+    for own, what, label, color in parts:
+        at = np.flatnonzero(own).tolist()
+        tips = [f"{ids[i]}: {what} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
+        style: dict[str, Any] = {"linestyle": "None", "marker": "o", "markersize": 5, "color": color, "label": label}
+        (dots,) = axes.plot(time[own], scores[own], **style, fillstyle="full" if color == ORANGE else "none", zorder=3)
+        add_tips(dots, tips)
+    axes.set(xlim=(0, float(time.max()) * 1.03), xlabel=shortened(name, _LONG_NAME), ylabel="Risk (score)")
+    return finish(figure)
+
+
+def plot_survival(
+    path: str | Path | None = None,
+    *,
+    time: ArrayLike,
+    event: ArrayLike,
+    groups: ArrayLike,
+    names: Sequence[str] = RISK_NAMES,
+    title: str = "",
+    unit: str = "",
+) -> Figure:
+    """Draw Kaplan-Meier curves of groups of bags with their intervals, the numbers at risk, and the log-rank p-value.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    time, event : array_like, shape [N]
+        Times to the event, or of censoring where `event` is 0; a tick on a curve is a censored bag.
+    groups : array_like of int, shape [N]
+        Group of each bag, a position in `names`.
+    names : sequence of str
+        The groups.
+    title : str
+        Title of the figure.
+    unit : str
+        Unit of the times, such as "months".
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+    """
+    t, e = check_times(time, event)
+    own = np.asarray(groups, dtype=np.int64)
+    if own.shape != t.shape or own.min() < 0 or own.max() >= len(names):
+        raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
+    present = [group for group in range(len(names)) if (own == group).any()]
+    note, left = f"{t.size} bags, {int(e.sum())} events", 0.3 + 0.075 * max(map(len, names))
+    low = 0.66 + 0.17 * len(present)
+    figure, axes = new_chart(width=4.4, height=3.3, left=max(left, 0.66), bottom=low, title=title, note=note)
+    colors = (BLUE, GREEN, ORANGE) if len(names) == 3 else COLORS
+    for group in present:
+        inside = own == group
+        style: dict[str, Any] = {"color": colors[group % len(colors)], "linestyle": DASHES[group % len(DASHES)]}
+        _survival_curve(axes, t[inside], e[inside], style, f"{names[group]} ({int(inside.sum())} bags)")
+    p = log_rank(t, e, own) if len(present) > 1 else None
+    if p is not None:
+        shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
+        axes.text(0.02, 0.05, shown, transform=axes.transAxes, fontsize=8.5)
+    axes.set(ylim=(-0.02, 1.04), ylabel="Share without event", xlim=(0, float(t.max()) * 1.02))
+    ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= t.max()]
+    axes.set_xticks(ticks)
+    axes.set_xlabel(f"Time ({unit})" if unit else "Time")
+    _numbers_at_risk(axes, ticks, {names[group]: t[own == group] for group in present})
+    return finish(figure, path)
+
+
+def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, NDArray[np.float64]]) -> None:
+    """Write, below the axis, how many bags of each group are still followed at each tick."""
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "va": "center", "annotation_clip": False}
+    axes.annotate("Bags at risk", (0, 0), (-6, -37), xycoords="axes fraction", color=GRAY, **style, ha="right")
+    for row, (name, time) in enumerate(times.items()):
+        down = -49 - 12 * row
+        axes.annotate(name, (0, 0), (-14, down), xycoords="axes fraction", ha="right", **style)
+        for tick, count in zip(ticks, bags_at_risk(time, ticks)):
+            axes.annotate(str(count), (tick, 0), (0, down), xycoords=("data", "axes fraction"), ha="center", **style)
+
+
+def _survival_curve(
+    axes: Axes, time: NDArray[np.float64], event: NDArray[np.bool_], style: dict[str, Any], name: str
+) -> None:
+    curve = kaplan_meier(time, event)
+    at = np.append(0.0, curve.time)
+    survival, low, high = (np.append(1.0, part) for part in (curve.survival, curve.low, curve.high))
+    axes.step(at, survival, where="post", linewidth=1.9, label=name, zorder=3, **style)
+    axes.fill_between(at, low, high, step="post", color=style["color"], alpha=0.13, linewidth=0, zorder=2)
+    left = np.unique(time[~event])
+    height = survival[np.searchsorted(at, left, side="right") - 1]
+    axes.plot(left, height, linestyle="None", marker="|", markersize=7, color=style["color"], zorder=3)
+
+
+def _named_dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], ids: Sequence[str]) -> None:
+    shown = evenly(x)
+    tips = [f"{ids[at]}: {x[at]:.4g}, {y[at]:.4g}" for at in shown.tolist()] if len(ids) else []
+    _dots(axes, x[shown], y[shown], tips=tips, color=BLUE)
+
+
+def _dots(
+    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], *, tips: Sequence[str], color: str = GRAY
+) -> None:
+    """Draw a dot for each bag, smaller and fainter the more there are."""
+    many = x.size > _MANY_BAGS
+    style: dict[str, Any] = {"markersize": 2.2 if many else 3.6, "alpha": float(np.clip(400 / x.size, 0.12, 0.65))}
+    (dots,) = axes.plot(x, y, linestyle="None", marker="o", markeredgewidth=0, color=color, zorder=3, **style)
+    if tips:
+        add_tips(dots, tips)
+
+
+def _c_index(summary: Mapping[str, Any]) -> str:
+    if summary["c_index"] is None:
+        return f"{summary['bags']} bags"
+    low, high = summary["c_index_ci95"]
+    return f"{summary['bags']} bags, C-index {summary['c_index']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"

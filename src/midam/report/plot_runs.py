@@ -1,0 +1,336 @@
+"""Figures of runs and comparisons: learning curves, forest plots, folds; and the sizes of bags."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.outcome import Outcome
+from midam.evaluate.proportions import Estimate
+from midam.report.describe import is_wide, size_edges
+from midam.report.figures import (
+    BLUE,
+    COLORS,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    add_legend,
+    add_tips,
+    finish,
+    new_chart,
+    new_figure,
+    save_figure,
+    span,
+)
+from midam.report.words import MERITS, merit_of, shortened
+
+_LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
+_LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": (PURPLE, "s", (0, (1, 1)))}
+_LINES |= {
+    "Draws with a witness": (YELLOW, "s", (0, (4, 1))),
+    "Witnesses found so far": (SKY, "^", (0, (6, 1, 1, 1))),
+}
+_MEMORY = "Memory, in standard deviations"
+_MANY_EPOCHS = 25
+_BINS = 30  # of bag sizes
+_DECADES = 1000
+_MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
+_WIDEST, _LETTER = 2.1, 0.074  # inches that names of rows take at most, and a letter of them
+
+History = Sequence[Mapping[str, float | None]]
+
+
+class Row(NamedTuple):
+    """A row of a forest plot; one that is not `filled` is drawn hollow."""
+
+    name: str
+    estimate: Estimate | None
+    marker: str = "o"
+    color: str = BLUE
+    filled: bool = True
+
+
+def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
+    """Return the panels of the learning curves: a title, and the name of the line of each column.
+
+    Where instances are drawn by remembered scores there are two more: what share of a bag's weight the draws hold and,
+    where witnesses are known, whether they hold one; and how far the scores had moved since they were remembered.
+    """
+    merit = merit_of(history)
+    panels = [
+        ("Loss", {"loss": "Training", "val_loss": "Validation"}),
+        (MERITS[merit], {f"train_{merit}": "Training", f"val_{merit}": "Validation"}),
+    ]
+    drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
+    if any(np.isfinite(_column(history, key)).any() for key in drawn):
+        panels.append(("Draws, as shares", drawn | {"found_witnesses": "Witnesses found so far"}))
+        panels.append((_MEMORY, {"memory_drift": "Drift of the memory"}))
+    return panels
+
+
+def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = None) -> Figure:
+    """Draw all panels of the learning curves to a PNG file.
+
+    Parameters
+    ----------
+    path : str or Path
+        PNG file to write; replaced in one step.
+    history : sequence of mapping
+        A row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss`, `drawn_weight`,
+        `drawn_witnesses`, `found_witnesses`, `memory_drift`, `memory_age` (None or absent where not measured).
+    best_epoch : int, optional
+        Epoch with the best validation bags, marked in all panels.
+    """
+    panels = learning_panels(history)
+    rows = len(panels) // 2
+    figure = new_figure((8.4, 3.3 * rows + 0.5))
+    for axes, panel in zip(figure.subplots(rows, 2).flat, panels):
+        _learning(axes, history, panel, best_epoch)
+        axes.set_title(panel[0], loc="left", fontweight="bold")
+    add_legend(figure, columns=4)
+    save_figure(figure, Path(path))
+    return figure
+
+
+def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_epoch: int | None = None) -> Figure:
+    """Draw one of `learning_panels`."""
+    figure, axes = new_chart()
+    _learning(axes, history, panel, best_epoch)
+    axes.set_ylabel(panel[0])
+    return finish(figure)
+
+
+def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], best_epoch: int | None) -> None:
+    title, lines = panel
+    epochs = _column(history, "epoch")
+    for key, line in lines.items():
+        _curve(axes, epochs, _column(history, key), line)
+    if title == _MEMORY:
+        _passes(axes, epochs, _column(history, "memory_age"))
+    axes.set_xlabel("Epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    if not axes.lines:
+        axes.text(0.5, 0.5, "Not measured", transform=axes.transAxes, ha="center", color=GRAY)
+        axes.set(xticks=[], yticks=[])
+        return
+    axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
+    if best_epoch is not None:
+        axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
+    for position, epoch in enumerate(_drops(epochs, _column(history, "lr"))):
+        name = "Learning rate lowered" if position == 0 else None
+        axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
+    axes.margins(y=0.08)
+
+
+def plot_forest(
+    rows: Sequence[Row],
+    label: str,
+    *,
+    reference: float | None = None,
+    missing: str = "one class only",
+    names: Mapping[str, tuple[str, str, bool]] | None = None,
+) -> Figure:
+    """Draw a row for each estimate, hollow without an interval; `missing` stands where there is none.
+
+    A dashed line stands at the reference. `names` are those of the legend: marker, color, filled.
+    """
+    figure, axes = _row_chart([row.name for row in rows], 0.27)
+    known = [row.estimate for row in rows if row.estimate is not None]
+    bounds = [bound for found in known for bound in found[:3]] + ([] if reference is None else [reference])
+    axes.set_xlim(*span(bounds, pad=0.05))
+    if reference is not None:
+        axes.axvline(reference, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, zorder=2)
+    for y, row in enumerate(rows):
+        if row.estimate is None:
+            axes.text(sum(axes.get_xlim()) / 2, y, missing, ha="center", va="center", color=GRAY, fontsize=8.5)
+            continue
+        value, low, high, _ = row.estimate
+        whole = bool(np.isfinite(low))
+        if whole:
+            axes.plot([low, high], [y, y], color=row.color, linewidth=1.6, solid_capstyle="butt", zorder=3)
+        style: dict[str, Any] = {"marker": row.marker, "color": row.color, "markersize": 6.5, "linestyle": "None"}
+        full = row.filled and (whole or row.marker == "D" or names is not None)
+        (dot,) = axes.plot([value], [y], **style, fillstyle="full" if full else "none", zorder=4)
+        add_tips(dot, [f"{row.name}: {value:.3f}" + (f" [{low:.3f} to {high:.3f}]" if whole else "")])
+    for name, (marker, color, filled) in (names or {}).items():
+        style = {"marker": marker, "color": color, "linestyle": "None", "fillstyle": "full" if filled else "none"}
+        axes.plot([], [], **style, label=name)
+    axes.set_xlabel(label)
+    return finish(figure, grid="x")
+
+
+def plot_fold_strip(
+    label: str, folds: Mapping[str, Sequence[tuple[float, str]]], means: Mapping[str, float | None]
+) -> Figure:
+    """Draw the figure of each fold of each method, a value and its tip, and the mean of each method."""
+    figure, axes = _row_chart(list(folds), 0.31)
+    known = [value for values in folds.values() for value, _ in values]
+    axes.set_xlim(max(0.0, min(known) - 0.03), 1.0)
+    for y, (name, values) in enumerate(folds.items()):
+        x, tips = [value for value, _ in values], [tip for _, tip in values]
+        up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(x))]
+        style: dict[str, Any] = {"linestyle": "None", "zorder": 3}
+        name_of = "A fold" if y == 0 else None
+        (dots,) = axes.plot(x, up, marker="o", color=BLUE, markersize=4, **style, label=name_of)
+        add_tips(dots, tips)
+        mean = means[name]
+        if mean is not None:
+            name_of = "Mean" if y == 0 else None
+            (dot,) = axes.plot([mean], [y], marker="D", color=ORANGE, markersize=7, **style, label=name_of)
+            add_tips(dot, [f"{name}: mean {mean:.3f}"])
+    axes.set_xlabel(f"{label} of a fold")
+    return finish(figure, grid="x")
+
+
+def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) -> Figure:
+    """Draw which bags each fold tests, kind by kind from the left; `folds` are counts of the kinds."""
+    figure, axes = _row_chart(list(folds), 0.27)
+    counts = np.array(list(folds.values()))
+    total, starts = int(counts.sum()), np.append(0, np.cumsum(counts.sum(axis=0))[:-1])
+    axes.barh(range(len(folds)), total, height=0.8, color=GRAY, alpha=0.18, label="Trains and validates")
+    for kind, (name, start) in enumerate(zip(kinds, starts)):
+        own = counts[:, kind]
+        lefts = start + np.append(0, np.cumsum(own)[:-1])
+        color = COLORS[kind % len(COLORS)]
+        axes.barh(range(len(folds)), own, left=lefts, height=0.8, color=color, label=f"Tests {name}")
+    axes.set(xlim=(0, total), xlabel=f"Bags, {kinds[0]} first")
+    return finish(figure, grid="")
+
+
+def plot_mean_curves(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]], across: str, up: str, *, chance: bool
+) -> Figure:
+    """Draw a curve of each method."""
+    figure, axes = new_chart(height=3.3)
+    if chance:
+        axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
+    for at, (name, (x, y)) in enumerate(curves.items()):
+        dash = ("-", "--", ":", "-.")[at % 4]
+        axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
+    return finish(figure)
+
+
+def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
+    """Axes of rows, so many inches each, the first on top; long names lose their middle."""
+    left = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))
+    width = max(2.6, 4.4 - left)
+    figure, axes = new_chart(width=width, height=height * (len(names) + 0.3), left=left)
+    short = [shortened(name, int((left - 0.12) / _LETTER)) for name in names]
+    axes.set_yticks(range(len(names)), short)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
+
+
+def plot_sizes(
+    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: Outcome | None = None
+) -> Figure:
+    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) on top of each other, to a PNG file.
+
+    Of bags with an `outcome`, a second panel shows it by the size: boxes of up to 20 classes, grades or labels, else a
+    point a bag.
+    """
+    sizes = np.asarray(sizes, dtype=np.int64)
+    boxes = outcome is not None and outcome.target not in ("continuous", "survival")
+    panels = 1 if outcome is None or (boxes and len(outcome.names) > _MOST_BOXES) else 2
+    figure = new_figure((6.4, 3.9 * panels))
+    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
+    _histogram(axes[0], sizes, None if labels is None else np.asarray(labels))
+    if outcome is not None and panels == 2:
+        _by_size(axes[1], sizes, outcome)
+    if is_wide(sizes):
+        axes[0].set_xscale("log")
+        axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        if sizes.max() < _DECADES * sizes.min():  # few powers of ten: matplotlib would name others as powers, too
+            axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes[0].xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes[-1].set_xlabel("Instances in a bag")
+    axes[0].set_title(title, loc="left", fontweight="bold")
+    add_legend(figure, columns=2)
+    save_figure(figure, Path(path))
+    return figure
+
+
+def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None) -> None:
+    """Bars of the bag sizes, of classes on top of each other."""
+    edges = size_edges(sizes, bins=_BINS)
+    parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
+    if labels is not None:
+        positive = labels == 1
+        parts = [
+            ("negative bags", sizes[~positive], {"color": BLUE}),
+            ("positive bags", sizes[positive], {"color": ORANGE, "hatch": "//"}),
+        ]
+    bottom = np.zeros(len(edges) - 1)
+    for name, part, style in parts:
+        counts, _ = np.histogram(part, bins=edges)
+        style |= {"align": "edge", "edgecolor": "white", "linewidth": 0.6, "label": f"{len(part)} {name}"}
+        axes.bar(edges[:-1] - 0.5, counts, np.diff(edges), bottom, **style)
+        bottom += counts
+    if len(edges) == 2:  # bags of one size: a bar, not a wall, over one number
+        axes.set_xlim(edges[0] - 3, edges[0] + 3)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_ylabel("Bags")
+
+
+def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: Outcome) -> None:
+    """Boxes of the sizes of the bags of each class, grade or label, the first on top; numbers and times as points."""
+    values = outcome.values
+    if outcome.target == "survival":
+        event = values[:, 1] == 1
+        for own, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
+            style: dict[str, Any] = {"marker": marker, "color": color, "markersize": 4, "linestyle": "None"}
+            label = f"{np.count_nonzero(own)} {name}"
+            axes.plot(sizes[own], values[own, 0], **style, fillstyle="none", alpha=0.7, label=label)
+    elif outcome.target == "continuous":
+        axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
+    else:
+        columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
+        known = [(name, sizes[own]) for name, own in zip(outcome.names, columns.T == 1) if own.any()]
+        lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
+        axes.boxplot([own for _, own in known], orientation="horizontal", **lines)
+        axes.set_yticks(range(1, len(known) + 1), [shortened(name, _LONGEST_NAME) for name, _ in known])
+        axes.invert_yaxis()
+        return
+    axes.set_ylabel(outcome.names[0])
+
+
+def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
+    """One column of the history; NaN, which matplotlib leaves out, for what was not measured."""
+    values = (row.get(key) for row in history)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _drops(epochs: NDArray[np.float64], rates: NDArray[np.float64]) -> list[float]:
+    """Epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
+    falls = np.flatnonzero(rates[1:] < 0.5 * rates[:-1]) + 1
+    return [float(epoch) for epoch in epochs[falls]]
+
+
+def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
+    """Draw the curve of training or validation bags through the epochs that have a value."""
+    color, marker, dashes = _LINES[name]
+    known = np.isfinite(values)
+    if not known.any():
+        return
+    (line,) = axes.plot(epochs[known], values[known], linestyle=dashes, color=color, label=name, zorder=3)
+    line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
+
+
+def _passes(axes: Axes, epochs: NDArray[np.float64], ages: NDArray[np.float64]) -> None:
+    """Mark the epochs that began with a pass, which fills the memory, at the lower edge."""
+    found = epochs[ages == 0]
+    if len(found):
+        mark: dict[str, Any] = {"color": GRAY, "marker": "^", "markersize": 6, "linestyle": "None", "clip_on": False}
+        axes.plot(found, np.zeros(len(found)), transform=axes.get_xaxis_transform(), label="Memory filled", **mark)

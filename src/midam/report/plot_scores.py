@@ -1,0 +1,336 @@
+"""Figures of bags of two classes, and of several classes or labels: curves of ranking, probabilities, confusion."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
+
+from midam.errors import BagDataError
+from midam.evaluate.bands import Band, Bands
+from midam.evaluate.metrics import threshold_metrics
+from midam.evaluate.outcomes.classes import check_table
+from midam.evaluate.ranking import auroc, check_bags
+from midam.evaluate.reliability import Bin, Line
+from midam.report.figures import (
+    BLUE,
+    COLORS,
+    DASHES,
+    GRAY,
+    GREEN,
+    ORANGE,
+    add_tips,
+    finish,
+    new_chart,
+    span,
+)
+from midam.report.words import shortened
+
+_BINS = 24
+_MOST_CURVES, _LONG_NAME = 10, 24
+_DASH = "\N{EN DASH}"
+_POINT: dict[str, Any] = {"linestyle": "None", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.7}
+
+
+def plot_roc(
+    path: str | Path | None = None,
+    *,
+    labels: ArrayLike,
+    scores: ArrayLike,
+    summary: Mapping[str, Any],
+    title: str = "",
+    threshold: float | None = None,
+    baseline: ArrayLike | None = None,
+    band: Band | None = None,
+) -> Figure:
+    """Draw the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    labels, scores : array_like, shape [N]
+        Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
+    summary : mapping
+        Result of `midam.evaluate.metrics.summarize` on the same bags.
+    title : str
+        Title of the figure.
+    threshold : float, optional
+        Operating point chosen on validation bags.
+    baseline : array_like, shape [N], optional
+        Scores of a baseline, for a second curve.
+    band : Band, optional
+        Pointwise 95% band of the curve, see `midam.evaluate.bands.curve_bands`.
+
+    Raises
+    ------
+    BagDataError
+        The arrays do not fit together, or hold values that cannot be used.
+    """
+    y, s = check_bags(labels, scores)
+    positives = int(y.sum())
+    note = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
+    figure, axes = new_chart(height=3.4, title=title, note=note)
+    if summary["auroc"] is None:
+        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
+    else:
+        _band(axes, band, BLUE)
+        x, up, _ = roc_curve(y, s, drop_intermediate=False)
+        low, high = summary["auroc_ci95"]
+        name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
+        axes.plot(x, up, color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3)
+        if baseline is not None:
+            x, up, _ = roc_curve(y, baseline, drop_intermediate=False)
+            name = f"Baseline: AUROC {auroc(y, baseline):.3f}"
+            axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
+        if threshold is not None:
+            _operating_point(axes, threshold_metrics(y, s, threshold))
+    _chance(axes)
+    return finish(figure, path)
+
+
+def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
+    """Mark the operating point, its Wilson intervals as bars."""
+    x, up = 1 - found["specificity"], found["sensitivity"]
+    low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
+    errors: dict[str, Any] = {
+        "xerr": [[x - low], [high - x]],
+        "yerr": [[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
+    }
+    style: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
+    name = f"Validation threshold: sens. {up:.2f}, spec. {1 - x:.2f}"
+    axes.errorbar([x], [up], **errors, **style, elinewidth=1.4, capsize=3, clip_on=False, label=name)
+
+
+def _chance(axes: Axes) -> None:
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
+
+
+def _band(axes: Axes, band: Band | None, color: str) -> None:
+    if band is not None:
+        axes.fill_between(band.at, band.low, band.high, color=color, alpha=0.18, linewidth=0, label="95% band")
+
+
+def plot_precision(bands: Bands, *, share: float) -> Figure:
+    """Draw the precision-recall curve with its band; `share` of the bags is positive."""
+    figure, axes = new_chart()
+    _band(axes, bands.precision, BLUE)
+    axes.plot(bands.precision.x, bands.precision.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
+    axes.axhline(share, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="No skill")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="Recall (sensitivity)", ylabel="Precision (PPV)")
+    return finish(figure)
+
+
+def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
+    """Draw the histogram of scores: positive bags upward, negative bags downward."""
+    figure, axes = new_chart()
+    edges = np.linspace(*span(scores, pad=0.02), _BINS + 1)
+    most = 1
+    for label, sign, color, name in ((1, 1, ORANGE, "Positive"), (0, -1, BLUE, "Negative")):
+        counts, _ = np.histogram(scores[labels == label], edges)
+        most = max(most, int(counts.max()))
+        axes.bar(edges[:-1], sign * counts, np.diff(edges) * 0.92, align="edge", color=color, label=name, zorder=3)
+    axes.axhline(0, color=GRAY, linewidth=0.8)
+    axes.set(xlabel="Score", ylabel="Negative bags   |   Positive bags", ylim=(-1.05 * most, 1.05 * most))
+    axes.set_xlim(edges[0], edges[-1])
+    whole = MaxNLocator(nbins=3, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]).tick_values(0, most)
+    counts = np.array([tick for tick in whole if 0 < tick <= most])
+    axes.set_yticks([*-counts[::-1], 0, *counts], [f"{abs(tick):.0f}" for tick in (*-counts[::-1], 0, *counts)])
+    _threshold(axes, threshold)
+    return finish(figure)
+
+
+def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
+    """Draw sensitivity and specificity along the threshold on the score."""
+    figure, axes = new_chart()
+    axes.set(xlim=span(scores, pad=0.02), ylim=(-0.02, 1.02), ylabel="Share of the class")
+    axes.set_xlabel("Threshold on the score")
+    low, high = axes.get_xlim()
+    places = np.append(np.unique(scores), scores.max() + 1e-9)
+    for label, color, name in ((1, ORANGE, "Sensitivity"), (0, BLUE, "Specificity")):
+        own = np.sort(scores[labels == label])
+        below = np.append(0.0, np.searchsorted(own, places, side="left") / own.size)
+        shares = 1 - below if label else below
+        x, up = [low, *places, high], [*shares, shares[-1]]
+        axes.plot(x, up, color=color, linestyle=DASHES[1 - label], linewidth=2.0, label=name, zorder=3)
+    _threshold(axes, threshold)
+    return finish(figure)
+
+
+def _threshold(axes: Axes, threshold: float | None) -> None:
+    low, high = axes.get_xlim()
+    if threshold is not None and low < threshold < high:
+        axes.axvline(
+            threshold, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, label="Validation threshold", zorder=4
+        )
+
+
+def plot_reliability(
+    bins: Sequence[Bin],
+    *,
+    across: str = "Predicted probability",
+    up: str = "Observed share",
+    line: Line | None = None,
+    labels: NDArray[np.int64] | None = None,
+    probabilities: NDArray[np.float64] | None = None,
+) -> Figure:
+    """Draw observed shares against probabilities, in bins with their intervals.
+
+    Of labels [N] and probabilities [N] the recalibration line and, below, two histograms are drawn as well.
+    """
+    figure, axes = new_chart(height=3.3)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    x, shares = [part.probability for part in bins], [part.observed.value for part in bins]
+    bars = [
+        [part.observed.value - part.observed.low for part in bins],
+        [part.observed.high - part.observed.value for part in bins],
+    ]
+    axes.errorbar(x, shares, yerr=np.maximum(bars, 0), fmt="none", ecolor=BLUE, elinewidth=1.4, zorder=3)
+    tips = [
+        f"predicted {part.probability:.3f}, observed {part.observed.value:.3f} [{part.observed.low:.3f} to "
+        f"{part.observed.high:.3f}], n = {part.observed.bags}"
+        for part in bins
+    ]
+    (dots,) = axes.plot(x, shares, **_POINT, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4)
+    add_tips(dots, tips)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
+    if probabilities is not None and labels is not None:
+        if line is not None:
+            p = np.linspace(max(0.001, float(probabilities.min())), min(0.999, float(probabilities.max())), 101)
+            fitted = scipy.special.expit(line.slope.value * scipy.special.logit(p) + line.intercept.value)
+            axes.plot(p, fitted, color=GREEN, linestyle=DASHES[1], linewidth=1.8, label="Recalibration line", zorder=3)
+        edges = np.linspace(0, 1, 26)
+        for label, color, name in ((1, ORANGE, "Positive bags"), (0, GRAY, "Negative bags")):
+            counts, _ = np.histogram(probabilities[labels == label], edges)
+            heights = (0.065 if label else -0.065) * counts / max(1, counts.max())
+            axes.bar(edges[:-1], heights, 0.036, -0.095, align="edge", color=color, label=name)
+        axes.set(ylim=(-0.18, 1.02), yticks=(0, 0.2, 0.4, 0.6, 0.8, 1))
+    return finish(figure)
+
+
+def plot_decision_curve(benefit: Band, everyone: NDArray[np.float64]) -> Figure:
+    """Draw the net benefit along the threshold probability, next to that of acting on all bags and on none."""
+    figure, axes = new_chart()
+    top = max(float(benefit.high.max()), float(everyone.max()))
+    low = -0.35 * top
+    _band(axes, benefit, BLUE)
+    axes.plot(benefit.at, benefit.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
+    axes.plot(benefit.at, everyone, color=ORANGE, linestyle=DASHES[1], linewidth=1.8, label="Act on all", zorder=2.5)
+    axes.axhline(0, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Act on none")
+    axes.set(xlim=(0, 1), ylim=(low, 1.08 * top), xlabel="Threshold probability", ylabel="Net benefit")
+    return finish(figure)
+
+
+def plot_class_rocs(
+    path: str | Path | None = None,
+    *,
+    names: Sequence[str],
+    labels: ArrayLike,
+    scores: ArrayLike,
+    summary: Mapping[str, Any],
+    title: str = "",
+) -> Figure:
+    """Draw the ROC curve of each class against the rest, or of each label, with the AUROCs and their intervals.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    names : sequence of str
+        The C classes or labels. Of more than ten, those with the most positive bags are drawn.
+    labels, scores : array_like, shape [N, C]
+        As of `midam.evaluate.outcomes.classes.class_aurocs`; NaN where a label is not known.
+    summary : mapping
+        Result of `midam.targets.Target.summarize` on the same bags.
+    title : str
+        Title of the figure.
+
+    Raises
+    ------
+    BagDataError
+        The tables do not fit together, or hold values that cannot be used.
+    """
+    y, s = check_table(labels, scores)
+    parts = [summary["per_class"][str(name)] for name in names]
+    known = [column for column, part in enumerate(parts) if part["auroc"] is not None]
+    drawn = sorted(sorted(known, key=lambda column: -parts[column]["positives"])[:_MOST_CURVES])
+    note = f"{len(y)} bags"
+    if summary["auroc_macro"] is not None:
+        low, high = summary["auroc_macro_ci95"]
+        note += f", macro AUROC {summary['auroc_macro']:.3f} ({low:.3f}{_DASH}{high:.3f})"
+    if len(drawn) < len(known):
+        note += f"; {len(drawn)} of {len(known)} curves"
+    figure, axes = new_chart(height=3.4, title=title, note=note)
+    for place, column in enumerate(drawn):
+        inside, part = np.isfinite(y[:, column]), parts[column]
+        across, up, _ = roc_curve(y[inside, column], s[inside, column], drop_intermediate=False)
+        low, high = part["auroc_ci95"]
+        name = f"{shortened(str(names[column]), _LONG_NAME)}: {part['auroc']:.3f} ({low:.3f}{_DASH}{high:.3f})"
+        style: dict[str, Any] = {"color": COLORS[place % len(COLORS)], "linestyle": DASHES[place % len(DASHES)]}
+        axes.plot(across, up, **style, linewidth=1.8, label=name, solid_joinstyle="miter", zorder=3)
+    if not drawn:
+        axes.text(0.5, 0.6, "No ROC curve: no class has others to rank", ha="center", color=GRAY)
+    _chance(axes)
+    return finish(figure, path)
+
+
+def plot_confusion(
+    path: str | Path | None = None, *, names: Sequence[str], confusion: ArrayLike, title: str = "", what: str = "class"
+) -> Figure:
+    """Draw a confusion matrix: counts, shaded by their share of the bags of a class (row).
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        PNG file to write; replaced in one step.
+    names : sequence of str
+        The C classes or grades.
+    confusion : array_like of int, shape [C, C]
+        Bags of each class (row) that are called each class (column).
+    title, what : str
+        Title of the figure; what the names are, such as "grade".
+
+    Raises
+    ------
+    BagDataError
+        Not a row and a column of each name.
+    """
+    table = np.asarray(confusion, dtype=np.int64)
+    count = len(names)
+    if table.shape != (count, count):
+        raise BagDataError(f"Expected a table [{count}, {count}], got {table.shape}; pass a row and column a class.")
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    shown = [shortened(str(name), _LONG_NAME) for name in names]
+    longest = max(map(len, shown))
+    side = float(np.clip(0.38 * count, 2.6, 7))
+    note = f"{int(table.sum())} bags, {int(np.trace(table))} called correctly"
+    turned = longest * count * 0.08 > side * 1.15
+    size = {"width": side * 1.15, "height": side, "left": 0.5 + 0.07 * longest}
+    figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46, title=title, note=note)
+    font = float(np.clip(100 / count, 5, 11))
+    for right, color in ((True, BLUE), (False, ORANGE)):
+        for row, column in zip(*np.nonzero(np.eye(count, dtype=bool) == right)):
+            share, box = float(shares[row, column]), (column - 0.48, row - 0.48)
+            axes.add_patch(Rectangle(box, 0.96, 0.96, color=color, alpha=0.04 + 0.46 * share, linewidth=0))
+    for (row, column), bags in np.ndenumerate(table):
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": font,
+            "fontweight": "bold" if row == column else "normal",
+        }
+        axes.text(column, row, f"{bags}" if bags else "", **style)
+    turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Called this {what}", ylabel=f"True {what}")
+    axes.set_xticks(range(count), shown, **turn)
+    axes.set_yticks(range(count), shown)
+    return finish(figure, path, grid="")
