@@ -6,6 +6,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+_ID = re.compile(
+    r"uu?id|(study|series|instance)uid|mrn|ssn|\w*(barcode|identifier)|(\w*record|accession|serial|specimen)(no|nr|number)?"
+)
+
 
 @cache
 def word_tables() -> dict[str, Any]:
@@ -60,8 +64,9 @@ def is_usual_column(name: object) -> bool:
 
 
 def is_id_like(name: str) -> bool:
-    """Whether a column is called as one of ids is: id, transaction_id, TransactionID, uuid."""
-    return re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$|^uu?id$", name) is not None
+    """Whether a column is called as one of ids is: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
+    called = re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$", name) is not None
+    return called or _ID.fullmatch(plain_key(name)) is not None
 
 
 def is_known_word(name: object) -> bool:

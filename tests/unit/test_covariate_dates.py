@@ -86,6 +86,9 @@ def test_numbers_that_may_be_dates_are_noted_and_words_stay_categories():
         Note, match="may hold dates, as 20230101, and is read as a plain number: write them as 2023-01-01"
     ):
         assert Covariates.of({"seen": [20230101, 20230102, 20230131]}).kinds == ("number",)
+    for digits in (10**4, 10**6):  # with hours and minutes, and seconds
+        with pytest.warns(Note, match="may hold dates, as 202301010+, .* write them as 2023-01-01 to count days"):
+            Covariates.of({"seen": [20230101 * digits, 20230102 * digits + 59, 20230131 * digits]})
     assert Covariates.of({"dose": [20230199, 20230102, 20230131]}).kinds == ("number",)
     assert Covariates.of({"version": ["1.2.3", "a", "b"]}).kinds == ("category",)
 
@@ -127,9 +130,18 @@ def test_few_categories_and_plain_words_are_not_warned_of(words, count):
         ("CaseNo", range(7, 31), True),
         ("age", range(20, 44), False),
         ("patient_id", [1.5, *range(1000, 1023)], False),
+        ("patient_id", [number // 2 for number in range(24)], True),
+        ("subject", [f"P{number // 3}" for number in range(24)], True),
+        ("mrn", range(5000, 5024), True),
+        ("AccessionNumber", range(24), True),
+        ("index", range(24), True),
+        ("site_id", [f"s{number % 8}" for number in range(24)], False),
+        ("group", list("abcdefgh") * 3, False),
+        ("index", [number // 2 for number in range(24)], False),
+        ("fluid", range(24), False),
     ],
 )
-def test_a_covariate_that_counts_the_bags_is_warned_of(tmp_path, name, values, warned):
+def test_a_covariate_that_is_called_an_id_is_warned_of(tmp_path, name, values, warned):
     table = pd.DataFrame({"bag": [f"b{n:02}" for n in range(24)], "label": [0, 1] * 12, "x": 0.5, name: list(values)})
     table.to_csv(tmp_path / "t.csv", index=False)
     with warnings.catch_warnings(record=True) as shown:

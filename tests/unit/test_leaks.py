@@ -106,6 +106,42 @@ def test_a_feature_that_is_one_value_a_bag_of_one_class_is_named():
     assert "f2 (1.000 by its range)" in said
 
 
+@pytest.mark.parametrize("size", [1, 4, None])
+@pytest.mark.parametrize("sign", ["of the bag", "of the instance"])
+@pytest.mark.parametrize("base", [0.0, 5.0])
+def test_a_feature_whose_distance_from_the_usual_value_is_the_label_is_named(size, sign, base):
+    rng = np.random.default_rng(0)
+    labels = np.arange(100) % 2
+    sizes = rng.integers(1, 6, 100) if size is None else np.full(100, size)
+    x = rng.normal(size=(sizes.sum(), 3))
+    own = rng.choice([-1, 1], 100)[np.repeat(np.arange(100), sizes)]
+    own = own if sign == "of the bag" else rng.choice([-1, 1], len(x))
+    x[:, 1] = base + own * np.repeat(labels, sizes)
+    (said,) = feature_warnings(Bags(x, sizes=sizes, labels=labels))
+    assert "feature 1 (1.000 by its distance from the median)" in said
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("command", ["fit", "describe", "in python"])
+def test_a_feature_whose_gaps_are_the_label_is_named(tmp_path, command, capsys):
+    """Some values are missing in bags of one class, none in the others; the values themselves tell nothing."""
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(60), 4)
+    frame = pd.DataFrame(rng.normal(size=(240, 3)), columns=["a", "b", "c"]).assign(bag=bag, label=bag % 2)
+    frame.loc[(bag % 2 == 1) & (np.arange(240) % 4 < 2), "b"] = np.nan
+    frame.loc[rng.random(240) < 0.1, "c"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    if command == "in python":
+        said = next(feature_warnings(read_bags(tmp_path / "t.csv", impute=True)))
+    else:
+        fit = ["fit", str(tmp_path / "t.csv"), "--out", str(tmp_path / "run"), "--method", "bag-statistics-logistic"]
+        words = fit if command == "fit" else ["data", "describe", str(tmp_path / "t.csv")]
+        assert main([*words, "--impute", "mean"]) == 0
+        printed = capsys.readouterr()
+        said = " ".join((printed.out + printed.err).split())
+    assert "0.98: b (1.000 by whether it is missing); if" in said
+
+
 @pytest.mark.parametrize("target", ["binary", "continuous"])
 def test_features_are_not_named_for_the_size_of_the_bags(target):
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
 from midam.report.terminal import FitProgress, LiveProgress, stdout_console
 from midam.report.words import MERITS
-from midam.runs.data import noting, read_data, warn_of_leaks
+from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.train.method_names import is_shorthand
@@ -89,7 +89,7 @@ def run(options: Namespace, console: Console) -> int:
     _check_deploy(options, methods or [])
     with noting() as told:
         bags = read_data(options.data, settings)
-        warn_of_leaks(bags)
+        warn_of_leaks(SplitBags(bags, np.full(len(bags), "train")))
     if options.deploy is not None:
         check_target(bags)
     if methods is None:

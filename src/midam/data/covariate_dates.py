@@ -46,13 +46,14 @@ def days_of_times(times: NDArray[np.datetime64], name: str, source: str) -> NDAr
 
 
 def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
-    """Say of numbers that all could be dates such as 20230131 that they count no days."""
+    """Say of numbers that all could be dates such as 20230131, or 20230131235959, that they count no days."""
     known = np.unique(numbers[~np.isnan(numbers)])
-    if len(known) >= _FEWEST and (known == known // 1).all() and 19000101 <= known[0] <= known[-1] < 21010101:
+    dates = known // (1 if not len(known) or known[0] < 1e8 else 10_000 if known[0] < 1e12 else 1_000_000)
+    if len(known) >= _FEWEST and (known == known // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:
         texts = [f"{number:.0f}" for number in known]
-        if all(_days(f"{text[:4]}-{text[4:6]}-{text[6:]}") is not None for text in texts):
+        if all(_days(f"{text[:4]}-{text[4:6]}-{text[6:8]}") is not None for text in texts):
             text = f"the covariate {name} may hold dates, as {texts[0]}, and is read as a plain number"
-            _note(f"{text}: write them as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:]} to count days", source)
+            _note(f"{text}: write them as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)
 
 
 def _days(word: str) -> float | None:

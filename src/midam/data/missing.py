@@ -21,6 +21,13 @@ def missing_counts(bags: Bags) -> NDArray[np.int64]:
     return counts
 
 
+def missing_shares(bags: Bags) -> NDArray[np.float32] | None:
+    """Share of missing values of each feature in each bag [N, ...]; None where there are none."""
+    if not _may_miss(bags) or not missing_counts(bags).any():
+        return None
+    return np.stack([np.isnan(bags[number]).mean(axis=0, dtype=np.float32) for number in range(len(bags))])
+
+
 def fill_values(train: Bags, how: str) -> NDArray[Any]:
     """What stands for a missing value of each feature: its `how` over the instances of the training bags.
 

@@ -52,12 +52,12 @@ class BagDescription:
     notes: list[str]
 
 
-def describe_bags(name: str, bags: Bags) -> BagDescription:
+def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None) -> BagDescription:
     """Describe bags, labeled or not, and look for the traps that they hold.
 
     Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
     bags only where the bags know their digests, as those of a store do. `name` is of the catalog, or the path of the
-    data.
+    data; `gaps` [N, D] are the shares of values that were missing, and are filled.
 
     Examples
     --------
@@ -68,8 +68,8 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     few bags of a class: 2 positive; intervals will be wide
     """
     notes, warnings = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
-    training = bags if bags.splits is None else bags.subset(bags.splits == "train")
-    warnings += feature_warnings(training) if len(training) else ()
+    train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
+    warnings += feature_warnings(bags.subset(train), None if gaps is None else gaps[train]) if train.any() else ()
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         warnings += _duplicate_warnings(bags)
@@ -82,16 +82,17 @@ def describe_bags(name: str, bags: Bags) -> BagDescription:
     return BagDescription(bag_facts(name, bags), warnings, notes)
 
 
-def leaks(bags: Bags, training: NDArray[np.bool_]) -> list[str]:
+def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:
     """What gives the label away, by looks that cost next to nothing: at most three lines.
 
     Single features and covariates, and the sizes of the bags, are looked at in the `training` bags [N] alone, bags of
-    the same content in all; those whose content is not known are not read for it.
+    the same content in all; those whose content is not known are not read for it. `gaps` as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
     sizes = _bag_size_warnings(train) if len(train) <= _MANY_BAGS else ()
     copies = _duplicate_warnings(bags) if bags.digests is not None else ()
-    return ["; ".join(lines) for part in (feature_warnings(train), sizes, copies) if (lines := list(part))]
+    single = feature_warnings(train, None if gaps is None else gaps[training])
+    return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import missing_of
+from midam.data.missing import impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.errors import given, listed
 from midam.evaluate.outcomes.classes import one_against_rest
@@ -23,6 +24,7 @@ _BYTES = 1 << 26  # that are read of a file
 _PAIRS, _AT_A_TIME = 4000, 512
 _CHANCE = 0.01  # of one such feature among all, where none tells anything
 _SHOWN = 5
+GAPS, _MISSING = "gaps", "whether it is missing"
 
 
 class Single(NamedTuple):
@@ -32,6 +34,11 @@ class Single(NamedTuple):
     area: float
     statistic: str
 
+    @property
+    def of(self) -> str:
+        """What of the feature ranks the bags."""
+        return _MISSING if self.statistic == GAPS else f"its {self.statistic}"
+
 
 class _Label(NamedTuple):
     """A label that orders bags: of two classes [N], NaN where it is not known, or comparable pairs."""
@@ -40,15 +47,19 @@ class _Label(NamedTuple):
     pairs: Pairs | None
 
 
-def feature_warnings(bags: Bags) -> Iterator[str]:
-    """Name single features, by mean, max, min or range of a bag, and covariates that alone rank bags above 0.98."""
+def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Iterator[str]:
+    """Name single features, by a statistic of the bag, and covariates that alone rank bags above 0.98.
+
+    The statistics are mean, max, min, range, distance from the median of all, and the share of missing values: `gaps`
+    [N, D] of features whose missing values were filled.
+    """
     labels = _labels(bags)
     if not labels:
         return
     measure = "C-index" if labels[0].pairs is not None else "AUROC"
-    found = _single_features(bags) if len(bags.instance_shape) == 1 else []
+    found = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
     if found:
-        told = listed([f"{one.name} ({one.area:.3f} by its {one.statistic})" for one in found], most=_SHOWN)
+        told = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in found], most=_SHOWN)
         way_out = "write the features again without it"
         if bags.feature_names is not None:
             way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
@@ -58,7 +69,7 @@ def feature_warnings(bags: Bags) -> Iterator[str]:
         )
     found = list(_single_covariates(bags, labels))
     if found:
-        by = {"gaps": " by whether it is missing"}
+        by = {GAPS: f" by {_MISSING}"}
         told = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_SHOWN)
         yield (
             f"single covariates rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
@@ -66,8 +77,10 @@ def feature_warnings(bags: Bags) -> Iterator[str]:
         )
 
 
-def _single_features(bags: Bags) -> list[Single]:
+def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
     """Single features that rank the bags, or a sample of them."""
+    if gaps is None and (gaps := missing_shares(bags)) is not None:
+        bags = impute(bags, np.zeros(bags.instance_shape))
     width = bags.instance_shape[0]
     row_bytes = max(1, bags.instances.itemsize * width)
     most = max(_FEWEST, min(_BAGS, _NUMBERS // width))
@@ -78,23 +91,28 @@ def _single_features(bags: Bags) -> list[Single]:
     part = bags.subset(chosen)
     labels = _labels(part)
     names = [f"feature {n}" for n in range(width)] if bags.feature_names is None else list(bags.feature_names)
-    statistics = ("mean", "max", "min", "range") if int(part.sizes.max()) > 1 else ("value",)
-    if _ranked_by_size(part, labels):  # then the max and the min of any feature tell the label, by the size alone
-        statistics = statistics[:1]
-    table = np.empty((len(statistics), len(part), width), dtype=np.float64)
+    mean, high, low = np.empty((3, len(part), width), dtype=np.float64)
     for place, (start, size) in enumerate(zip(part.starts.tolist(), part.sizes.tolist())):
         rows = np.asarray(part.instances[start : start + min(size, _ROWS)], dtype=np.float64)
-        high, low = rows.max(0), rows.min(0)
-        table[:, place] = (rows.mean(0), high, low, high - low)[: len(statistics)]
+        mean[place], high[place], low[place] = rows.mean(0), rows.max(0), rows.min(0)
+    middle = np.median(mean, axis=0)
+    distance = {"distance from the median": np.maximum(high - middle, middle - low)}
+    table = {"mean": mean, "max": high, "min": low, "range": high - low, **distance}
+    if int(part.sizes.max()) == 1:
+        table = {"value": mean, **distance}
+    elif _ranked_by_size(part, labels):  # then the max and the min of any feature tell the label, by the size alone
+        table = {"mean": mean}
+    if gaps is not None:
+        table = {GAPS: gaps[chosen], **table}
     best: dict[str, Single] = {}
-    for statistic, columns in zip(statistics, table):
-        for low in range(0, width, _AT_A_TIME):
-            block = columns[:, low : low + _AT_A_TIME]
+    for statistic, columns in table.items():
+        for first in range(0, width, _AT_A_TIME):
+            block = columns[:, first : first + _AT_A_TIME]
             ranks = scipy.stats.rankdata(block, axis=0)
             for label in labels:
-                areas = _areas(label, block, ranks, tests=len(statistics) * width * len(labels))
+                areas = _areas(label, block, ranks, tests=len(table) * width * len(labels))
                 for at in np.flatnonzero(areas > MOST).tolist():
-                    one = Single(names[low + at], float(areas[at]), statistic)
+                    one = Single(names[first + at], float(areas[at]), statistic)
                     if one.area > best.get(one.name, one._replace(area=0.0)).area:
                         best[one.name] = one
     return sorted(best.values(), key=lambda one: -one.area)
@@ -121,7 +139,7 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
             float(_areas(label, has, scipy.stats.rankdata(has, axis=0), tests=len(labels))[0]) for label in labels
         )
         if gaps > MOST:
-            yield Single(name, gaps, "gaps")
+            yield Single(name, gaps, GAPS)
             continue
         for label in _labels(bags.subset(known)) if known.any() else ():
             own = column[known]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
-from midam.data.missing import fill_values, impute, missing_counts, tell
+from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint, split_labels, split_strata
 from midam.data.validate import both_classes
@@ -31,12 +31,14 @@ _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coo
 class SplitBags:
     """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test".
 
-    `imputed` says how missing values were filled, if so: "how", "values" of the features and "missing", their count.
+    `imputed` says how missing values were filled, if so: "how", "values" of the features and "missing", their count;
+    `gaps` [N, D] what share of each bag's values they are.
     """
 
     bags: Bags
     splits: NDArray[np.str_]
     imputed: dict[str, Any] | None = None
+    gaps: NDArray[np.float32] | None = None
 
     def part(self, name: str) -> Bags:
         """Bags of one split that has some."""
@@ -99,7 +101,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     if found is None:
         return parts
     tell(bags, settings.data.impute, missing_counts(bags))
-    return SplitBags(filled, splits, found)
+    return SplitBags(filled, splits, found, missing_shares(bags))
 
 
 def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | None]:
@@ -110,10 +112,10 @@ def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | N
     return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
 
 
-def warn_of_leaks(bags: Bags, training: NDArray[np.bool_] | None = None) -> None:
-    """Warn of what gives the label away, in three lines at most; looked for in the training bags, by default all."""
-    for line in leaks(bags, np.ones(len(bags), dtype=np.bool_) if training is None else training):
-        warnings.warn(f"{line} (in {bags.source})", UserWarning, stacklevel=3)
+def warn_of_leaks(parts: SplitBags) -> None:
+    """Warn of what gives the label away, in three lines at most; looked for in the training bags."""
+    for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
+        warnings.warn(f"{line} (in {parts.bags.source})", UserWarning, stacklevel=3)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:

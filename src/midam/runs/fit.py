@@ -233,7 +233,7 @@ class _Training:
         with noting() as notes:
             parts = split_data(read_data(data, settings), settings)
             origin = describe_origin(parts)
-            warn_of_leaks(parts.bags, parts.splits == "train")
+            warn_of_leaks(parts)
         notes += left_out_notes(parts.bags, folder.left_out.name)
         # Slow to import: what is wrong with the data has been told by now.
         from midam.ranks import start

@@ -57,7 +57,7 @@ def fit_at_once(
     with noting() as notes:
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
-        warn_of_leaks(parts.bags, parts.splits == "train")
+        warn_of_leaks(parts)
     require_run_room(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}

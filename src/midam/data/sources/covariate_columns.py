@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates, shown
+from midam.data.covariates import Covariates, missing_of, shown
 from midam.data.sources.reader import Request
-from midam.data.sources.table_columns import is_group_like, require_columns, words_for_none
+from midam.data.sources.table_columns import is_group_like, is_row_like, require_columns, words_for_none
 from midam.data.validate import site_array
 from midam.errors import Note
 from midam.synonyms import is_id_like
@@ -77,8 +77,11 @@ def told(covariates: Covariates, request: Request, where: str) -> Covariates:
         own = covariates.select(request.covariates, source=where)
         warnings.warn(f"covariates: {own.told()} (in {where})", Note, stacklevel=5)
         for name, column in zip(own.names, own.columns):
-            if (is_id_like(name) or is_group_like(name)) and _counts_bags(column):
-                text = f"the covariate {name} is called an id, and has another whole number in each bag: leave it out"
+            if count := _ids(name, column):
+                kind = "whole numbers" if column.dtype.kind == "f" else "words"
+                text = (
+                    f"the covariate {name} is called an id, and has {count} {kind} in {len(column)} bags: leave it out"
+                )
                 warnings.warn(f"{text} (in {where})", stacklevel=5)
     return covariates
 
@@ -97,12 +100,16 @@ def sites_apart(bags: Bags, request: Request) -> Bags:
     return bags.replace(sites=sites, covariates=covariates)
 
 
-def _counts_bags(column: NDArray[Any]) -> bool:
-    """Whether a column [N] has another whole number in each of several bags."""
-    if column.dtype.kind != "f":
-        return False
-    found = column[~np.isnan(column)]
-    return len(found) > _SEVERAL and bool((found == np.round(found)).all()) and len(np.unique(found)) == len(found)
+def _ids(name: str, column: NDArray[Any]) -> int:
+    """Number of ids in a covariate [N] that is called so, and holds many; 0 of others, such as words for sites."""
+    found = column[~missing_of(column)]
+    count = len(np.unique(found))
+    if column.dtype.kind == "f":
+        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(found))
+        called = called and bool((found == np.round(found)).all())
+    else:
+        called = is_group_like(name) and "group" not in name.lower()
+    return count if called and count > _SEVERAL else 0
 
 
 def known_covariates(covariates: Covariates | None) -> dict[str, Any]:
