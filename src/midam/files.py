@@ -16,12 +16,18 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from midam.errors import MidamError
+from midam.errors import MidamError, listed
 from midam.plain_files import is_partial, make_own, open_own, open_plain, replacing
 from midam.reading import parse_json
 
 LOCK = ".lock"
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no room
+
+
+def advice_on(path: Path) -> str:
+    """What to do where a file of a run is missing: its folder may be that above runs, as of `midam fit --fold all`."""
+    runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
+    return f"name one of the runs in it, such as {listed(runs, most=3)}" if runs else "check the path"
 
 
 def write_bytes(path: Path, content: bytes | memoryview, *, typed: bool = False) -> None:

@@ -101,6 +101,60 @@ def test_barcodes_of_patients_match_files_by_their_beginning(tmp_path):
     assert bags.splits.tolist() == ["train", "test"] * 2
 
 
+@pytest.mark.filterwarnings("ignore:a row of the table is a patient")
+@pytest.mark.parametrize("column", ["patient", "sample"])
+def test_slides_of_ones_own_stand_beside_those_of_tcga(tmp_path, column):
+    """And tables of samples leave out the vial."""
+    names = [f"TCGA-A1-A0S{letter}-01Z-00-DX1" for letter in "BCDE"]
+    folder = tcga(tmp_path / "f", names)
+    for name in ("own1", "own2"):
+        np.save(folder / f"{name}.npy", np.ones((2, 2)))
+    known = [name[: 12 if column == "patient" else 15] for name in names]
+    table = pd.DataFrame({column: known, "label": [0, 1] * 2})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="2 of 6 files have no label and are left out: own1, own2"):
+        assert read_bags(folder, labels=tmp_path / "t.csv").labels.tolist() == [0, 1, 0, 1]
+    if column == "patient":
+        own = pd.DataFrame({column: ["own1", "own2"], "label": [1, 0]})
+        pd.concat([table, own]).to_csv(tmp_path / "t.csv", index=False)
+        assert read_bags(folder, labels=tmp_path / "t.csv").labels.tolist() == [0, 1, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["files", "table", "store"])
+def test_slides_of_a_tcga_patient_are_one_group(tmp_path, kind):
+    """A table of slides names no patients, and the splits would part them."""
+    names = [f"TCGA-A1-A0S{letter}-01Z-00-DX{number}" for letter in "BC" for number in (1, 2)]
+    table = pd.DataFrame({"bag": names, "label": [0, 0, 1, 1]})
+    if kind == "files":
+        data, how = tcga(tmp_path / "f", names), {"labels": tmp_path / "t.csv"}
+    else:
+        table, data, how = table.assign(a=1.0, b=np.arange(4.0)), tmp_path / "t.csv", {}
+    table.to_csv(tmp_path / "t.csv", index=False)
+    if kind == "store":
+        data = write_store(Bags.from_dataframe(table), tmp_path / "store")
+    with pytest.warns(Note, match="2 patients have several bags, by the TCGA barcodes .* the patients are the groups"):
+        assert read_bags(data, **how).groups.tolist() == [name[:12] for name in names]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Note)
+        assert read_bags(data, **how, require_labels=False).groups is None
+
+
+def test_columns_that_name_the_group_together_do_so_in_tables_of_splits_and_of_a_store(tmp_path):
+    groups = [f"{site}/{patient}" for site in "AB" for patient in (1, 2) for _ in range(2)]
+    bags = Bags.from_list([np.ones((2, 2))] * 8, [0, 1] * 4, ids=[f"s{n}" for n in range(8)], groups=groups)
+    store = write_store(bags, tmp_path / "store")
+    table = pd.DataFrame({"site": list("AABB"), "patient": [1, 2, 1, 2], "label": [0, 1, 1, 0]})
+    table.assign(fold=[0, 1, 1, 0]).to_csv(tmp_path / "t.csv", index=False)
+    how = {"labels": tmp_path / "t.csv", "group_column": "site,patient"}
+    with pytest.warns(Note, match="4 of the groups of the bags stand in its column site,patient, for 8 bags"):
+        found = read_bags(store, **how, split_file=tmp_path / "t.csv", fold=1)
+    assert found.groups.tolist() == groups
+    assert found.labels.tolist() == [0, 0, 1, 1, 1, 1, 0, 0]
+    assert found.splits.tolist() == [*["train"] * 2, *["test"] * 4, *["train"] * 2]
+    with pytest.raises(BagDataError, match=r"such as 's0' .* or the patients, such as 'A/1'; name it"):
+        read_bags(store, labels=tmp_path / "t.csv")
+
+
 def test_patients_of_several_files_are_refused_with_a_list_or_make_one_bag(tmp_path):
     names = [f"TCGA-A1-A0S{letter}-01Z-00-DX{number}" for letter in "BC" for number in (1, 2)]
     folder = tcga(tmp_path / "f", names)

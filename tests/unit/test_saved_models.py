@@ -1,6 +1,7 @@
 """Estimators that were saved, reports on them, and files of tensors as torch and others write them."""
 
 import csv
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 import midam
 from midam.cli.app import main
 from midam.data.bags import Bags
-from midam.errors import RunExistsError
+from midam.errors import CheckpointError, RunExistsError
 from midam.runs import load_run, predict_run
 
 COUNT = 24
@@ -45,8 +46,10 @@ def test_an_estimator_is_saved_over_one_that_was_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.bag_scores(bags), other.bag_scores(bags))
     other.save(tmp_path / "new", overwrite=True)
     (tmp_path / "model" / "mine.txt").write_text("mine")
-    with pytest.raises(RunExistsError):
+    with pytest.raises(RunExistsError, match=r"a saved model and more: mine.txt; remove it, or choose another folder"):
         other.save(tmp_path / "model", overwrite=True)
+    with pytest.raises(CheckpointError, match=r"the folder of a run, got the file .*model.pt; name the folder"):
+        midam.MIDAMClassifier.load(tmp_path / "model" / "model.pt")
 
 
 def test_a_saved_estimator_has_a_report_on_labeled_bags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,3 +132,22 @@ def test_complex_tensors_are_refused(of_files: tuple[Path, dict[str, np.ndarray]
     done = exported_scores(of_files[0], [tmp_path / "c.pt"])
     assert done.returncode == 1
     assert "complex64" in done.stderr
+
+
+def test_the_export_reads_any_byte_order_and_says_what_it_cannot_read(
+    of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    script = runpy.run_path(str(of_files[0] / "export" / "score_bags.py"))
+    x = of_files[1]["s03"]
+    np.save(tmp_path / "own.npy", x)
+    np.save(tmp_path / "turned.npy", x.astype(">f4"))
+    with h5py.File(tmp_path / "turned.h5", "w") as file:
+        file["features"] = x.astype(">f4")
+    for path in sorted(tmp_path.iterdir()):
+        (part,) = script["read_bag"](path, chunk_size=9)
+        np.testing.assert_array_equal(part, x)
+    tensor = torch.from_numpy(x)
+    for other in (tensor.to_sparse(), tensor.to("meta"), tensor.to(torch.float8_e4m3fn)):
+        torch.save(other, tmp_path / "other.pt")
+        with pytest.raises(ValueError, match=r"Expected one dense tensor of real numbers, got torch.float"):
+            script["read_bag"](tmp_path / "other.pt", chunk_size=9)

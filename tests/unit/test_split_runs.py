@@ -10,9 +10,10 @@ from midam.cli import main
 from midam.compare.folds import table_folds
 from midam.compare.split_runs import fold_table, mean_of, mean_words
 from midam.compare.statistics import corrected_interval
+from midam.data.left_out import LeftOut
 from midam.data.sources import read_bags
 from midam.data.sources.split_table import fold_numbers
-from midam.errors import BagDataError, LeakageError
+from midam.errors import BagDataError, ConfigError, LeakageError
 from midam.runs.folder import RunFolder
 
 PATIENTS = [f"P{number}" for number in range(20)]
@@ -68,6 +69,55 @@ def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits,
     assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
     assert main([*words, "--seed", "3"]) == 2
     assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("fault", ["no test", "one class", "leak"])
+def test_what_is_wrong_with_a_fold_is_said_before_any_is_trained(data, fault, capsys):
+    parts = {"no test": "val", "one class": "test", "leak": "test"}
+    for fold in range(2):
+        number = np.arange(40)
+        tested = number // 4 % 4 == fold
+        named = {"train": number[~tested], parts[fault] if fold else "test": number[tested]}
+        if fault == "one class" and fold:
+            named["train"] = named["train"][named["train"] // 2 % 2 == 0]
+        if fault == "leak" and fold:
+            named = {"train": number[::2], "test": number[1::2]}
+        columns = {name: pd.Series([f"b{bag}" for bag in bags]) for name, bags in named.items()}
+        pd.DataFrame(columns).to_csv(data / "clam" / f"splits_{fold}.csv")
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max", "--out", str(data / "runs")]
+    assert main([*words, "--split-file", str(data / "clam"), "--fold", "all"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "clam, fold 1)." in said
+    assert "training" not in said.partition("error:")[0]
+    assert not (data / "runs").exists()
+
+
+def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
+    bags = read_bags(data / "t.csv", group_column="patient")
+    table = pd.DataFrame({"patient": PATIENTS, "fold": [float(number % 3) for number in range(19)] + [np.nan]})
+    table.to_csv(data / "fold.csv", index=False)
+    assert fold_numbers(data / "fold.csv") == [0, 1, 2]
+    for number, fold in enumerate(table_folds(bags, data / "fold.csv")):
+        assert fold.test.tolist() == [bag for bag in range(38) if bag // 2 % 3 == number]
+        assert len(fold.train) + len(fold.test) == 38
+    table.rename(columns={"fold": "cv"}).to_csv(data / "fold.csv", index=False)
+    with pytest.raises(ConfigError, match=r"got patient, cv .*; rename them, or leave it out"):
+        read_bags(data / "t.csv", group_column="patient", split_file=data / "fold.csv", fold=0)
+
+
+def test_a_comparison_on_folds_leaves_out_what_was_left_out(data):
+    bags = read_bags(data / "t.csv", group_column="patient")
+    part = bags.subset(np.arange(1, 40)).replace(left_out=[LeftOut("b0", "b0.h5", "no instances")])
+    assert [len(fold.train) + len(fold.test) for fold in table_folds(part, data / "clam")] == [39, 39]
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_the_folder_above_runs_is_answered_with_their_names(data, command, capsys):
+    (data / "runs" / "fold-0").mkdir(parents=True)
+    for name in ("config.yaml", "model.pt"):
+        (data / "runs" / "fold-0" / name).touch()
+    assert main([command, str(data / "runs"), *([str(data / "t.csv")] if command == "evaluate" else [])]) == 2
+    assert "name one of the runs in it, such as" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("change", [{"test": 3}, {"test": {"bags": 4}}, {"test": None, "train": []}])

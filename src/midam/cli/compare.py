@@ -118,7 +118,8 @@ def run(options: Namespace, console: Console) -> int:
 def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple[list[Fold], list[str]]:
     """Folds of the split table, or such as --cv asks for, and notes on them."""
     if options.split_file is not None:
-        made = table_folds(bags, options.split_file, skip_missing=options.missing == "skip")
+        skip = options.missing == "skip"
+        made = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
         used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in made])))
         lost = [f"{len(bags) - used} of {len(bags)} bags stand in no fold"] if used < len(bags) else []
         inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"

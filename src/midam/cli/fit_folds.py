@@ -1,6 +1,7 @@
 """`midam fit --fold all`: a run for each fold of a split table, one after the other, and their mean."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import SETTINGS
 from midam.compare.split_runs import cell, write_folds
 from midam.data.sources.split_table import fold_numbers
-from midam.errors import ConfigError
+from midam.errors import BagDataError, ConfigError
 from midam.files import write_text
 from midam.names import on_disk
 from midam.report.terminal import stdout_console
+from midam.runs.data import read_data, split_data
 from midam.runs.folder import RunFolder, free_folder
 from midam.settings import Settings, read_yaml, yaml_text
 
@@ -34,6 +36,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
             f"Expected a table of several folds, columns fold_0, fold_1, ... or a folder of splits_0.csv, ..., got one "
             f"split (in {path}); leave out --fold."
         )
+    _check(options, path, folds)
     keep_folder(options, "out")
     root = _root(options, folds)
     folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
@@ -57,6 +60,19 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
     stdout_console().print(escape(said))
     stdout_console().print(f"folds: {escape(str(root))}")
     return 0
+
+
+def _check(options: Namespace, path: Path, folds: list[int]) -> None:
+    """Refuse what the run of a fold would be refused for, before one is trained."""
+    settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+    for fold in folds:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # the run of the fold repeats them
+                parts = split_data(read_data(options.data, settings.replace(fold=fold)), settings)
+            if "test" not in parts.splits:
+                raise BagDataError("Expected test bags in each fold, got none; name some as test.")
+        except BagDataError as error:
+            raise type(error)(f"{str(error).removesuffix('.')} (in {path}, fold {fold}).") from None
 
 
 def _root(options: Namespace, folds: list[int]) -> Path:

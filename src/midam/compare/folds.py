@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.left_out import lost_bags
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import (
     check_disjoint,
@@ -71,8 +72,10 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     return made
 
 
-def table_folds(bags: Bags, path: str | Path, *, skip_missing: bool = False) -> list[Fold]:
-    """The folds of a split table, CLAM's or Patho-Bench's; or the one split of another.
+def table_folds(
+    bags: Bags, path: str | Path, *, group_column: str | None = None, skip_missing: bool = False
+) -> list[Fold]:
+    """The folds of a split table, CLAM's or Patho-Bench's; or the one split of another, see `read_splits`.
 
     Training and validation bags of the table are the training part, in which methods choose on validation bags of
     their own. Bags that a fold does not name have no part in it. A fold without test bags is a `BagDataError`.
@@ -82,6 +85,7 @@ def table_folds(bags: Bags, path: str | Path, *, skip_missing: bool = False) -> 
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:
         how: dict[str, Any] = {"groups": groups, "fold": number, "skip_missing": skip_missing, "source": bags.source}
+        how |= {"group_column": group_column, "left_out": lost_bags(bags.left_out)}
         splits = read_splits(path, bags.ids.tolist(), **how)
         test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
         if not len(test) or not len(train):

@@ -221,7 +221,7 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
 
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
     binary = bags.outcome is None
-    wanted, way_out = "a fold with both classes in training and test", "ask for fewer folds, or add bags"
+    wanted, way_out = "a fold with both classes in training and test", "take other folds, or add bags"
     if not binary:
         wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
     if NO_VALIDATION in reasons:

@@ -34,6 +34,7 @@ from torch.nn import functional
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _TYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 _TYPES |= {"BOOL": torch.bool}
+_TYPES_READ = {*_TYPES.values(), torch.uint16, torch.uint32, torch.uint64}
 # What stands in a table for no value.
 _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None", "NaN", "nan", "-NaN"}
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
@@ -384,9 +385,10 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
     if path.suffix in (".pt", ".pth"):
         found = torch.load(path, map_location="cpu", weights_only=True)
         found = _features(found, path, names) if isinstance(found, dict) else found
-        if not isinstance(found, Tensor) or found.is_complex():
-            kind = str(found.dtype) if isinstance(found, Tensor) else type(found).__name__
-            raise ValueError(f"Expected one tensor of real numbers, got {kind} (in {path}).")
+        plain = isinstance(found, Tensor) and found.layout == torch.strided and found.device.type == "cpu"
+        if not plain or found.dtype not in _TYPES_READ:
+            kind = f"{found.dtype}, {found.layout}" if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"Expected one dense tensor of real numbers, got {kind} (in {path}).")
         found = found.resolve_neg()
         return found[0] if found.ndim == 3 and len(found) == 1 else found  # [1, n, D]
     if path.suffix == ".npy":
@@ -395,7 +397,7 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         array = array[0] if array.ndim == 3 and len(array) == 1 else array
         starts = range(0, len(array), chunk_size)
-        return (torch.from_numpy(np.array(array[low : low + chunk_size])) for low in starts)
+        return (torch.from_numpy(_native(np.array(array[low : low + chunk_size]))) for low in starts)
     if path.suffix in (".h5", ".hdf5"):
         return _read_h5(path, chunk_size=chunk_size, names=names)
     raise ValueError(f"Expected .csv, .tsv, .pt, .npy or .h5, got {path}.")
@@ -412,7 +414,12 @@ def _read_h5(path: Path, *, chunk_size: int, names: Sequence[str] | None) -> Ite
         whole = found.ndim == 3 and len(found) == 1  # [1, n, D]
         for low in range(0, found.shape[1] if whole else len(found), chunk_size):
             part = slice(low, low + chunk_size)
-            yield torch.from_numpy(found[0, part] if whole else found[part])
+            yield torch.from_numpy(_native(found[0, part] if whole else found[part]))
+
+
+def _native(array: Any) -> Any:
+    """The same numbers of a numpy array in the byte order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from midam.errors import CheckpointError, ConfigError, RunExistsError
-from midam.files import held, is_left
+from midam.errors import CheckpointError, ConfigError, RunExistsError, listed
+from midam.files import advice_on, held, is_left
 from midam.names import safe_cell
 from midam.plain_files import open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
@@ -79,6 +79,10 @@ class RunFolder:
             if self.is_begun():
                 why = "whose run was stopped before its first checkpoint"
                 advice = f"start that run anew with {resume}, or choose another folder"
+            elif self.model.exists() and not self.summary.exists():
+                others = [path.name for path in self.contents() if path not in (self.config, self.model)]
+                why = f"which holds a saved model{' and more: ' * bool(others)}{listed(others, most=3)}"
+                advice = "remove it, or choose another folder"
             elif self.config.exists():
                 why = "which holds a run"
                 advice = f"choose another folder, remove it, or continue the run with {resume}"
@@ -162,7 +166,9 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
             f"--out {shlex.quote(str(folder.root))}`."
         )
     if not folder.config.exists():
-        raise CheckpointError(f"Expected a run folder, got {folder.root} without config.yaml; check the path.")
+        raise CheckpointError(
+            f"Expected a run folder, got {folder.root} without config.yaml; {advice_on(folder.config)}."
+        )
     values = _read_config(folder)
     data = str(values.pop("data", ""))
     values = check_code(values, folder.config, trust=trust)

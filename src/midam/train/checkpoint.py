@@ -13,8 +13,8 @@ import torch
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from torch import Tensor
 
-from midam.errors import CheckpointError, MidamError, listed
-from midam.files import write_bytes
+from midam.errors import CheckpointError, MidamError
+from midam.files import advice_on, write_bytes
 from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
 from midam.registry import ClassPath
@@ -166,10 +166,10 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        # The folder above runs, as of `midam fit --fold all`.
-        runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
-        advice = f"name one of the runs in it, such as {listed(runs, most=3)}" if runs else "check the run folder"
-        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice}.") from None
+        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice_on(path)}.") from None
+    except NotADirectoryError:
+        text = f"Expected the folder of a run, got the file {path.parent}; name the folder that it lies in."
+        raise CheckpointError(text) from None
     except pickle.UnpicklingError:
         # torch's own text advises to unpickle it all the same, which would run code of the file.
         raise CheckpointError(

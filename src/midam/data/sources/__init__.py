@@ -13,6 +13,7 @@ from midam.data.on_disk import ReadsName
 from midam.data.sources.covariate_columns import sites_apart
 from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
+from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
 from midam.data.sources.split_table import read_splits
 from midam.data.validate import ClassName, warn_of_alike_names
@@ -164,7 +165,7 @@ def read_bags(
     if found is None:
         raise _unknown(request)
     _check_applies(found, request)
-    bags = sites_apart(found.read(request.completed()), request)
+    bags = patients_together(sites_apart(found.read(request.completed()), request), request)
     warn_of_alike_names(bags)
     bags = bags if split_file is None else _split(bags, split_file, request)
     return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out
@@ -210,6 +211,7 @@ def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
         split_file,
         bags.ids.tolist(),
         groups=None if bags.groups is None else bags.groups.tolist(),
+        group_column=request.group_column,
         fold=request.fold,
         skip_missing=request.missing == "skip",
         left_out=lost_bags(request.left_out),

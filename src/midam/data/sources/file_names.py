@@ -103,9 +103,11 @@ class NameIndex:
         """Position of the file of that name; None where there is none. Several that are not exact are refused."""
         found = self._candidates(name)
         if len(found) > 1:
+            first, second = (self.names[at] for at in found[:2])
+            folders = ", or name the folder of one of them as the data" if "/" in first else ""
             raise BagDataError(
-                f"Expected one file of the name {name!r}, got {self.names[found[0]]!r} and "
-                f"{self.names[found[1]]!r}; rename one, or write the name in the table as that of the file."
+                f"Expected one of the name {name!r}, got {first!r} and {second!r}; write the whole name in the "
+                f"table{folders}."
             )
         return found[0] if found else None
 
@@ -117,6 +119,10 @@ class NameIndex:
     def count(self, values: Iterable[str]) -> int:
         """Count the values that name a file."""
         return sum(bool(self._candidates(value)) for value in values)
+
+    def count_certain(self, values: Iterable[str]) -> int:
+        """Count the values that name one file, and no other."""
+        return sum(self.certain(value) is not None for value in values)
 
     def _candidates(self, name: str) -> list[int]:
         """Files of that name in the form that is nearest to the exact one."""

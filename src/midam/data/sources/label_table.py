@@ -89,6 +89,9 @@ def read_labels(
     if spread is not None:
         found = _labeled(spread, files, FILE, request, where, usual=usual)
         return found if groups is None or request.group_column is not None else replace(found, groups=None)
+    if fault is not None and column is None and groups:
+        first, last = str(fault).rsplit("; ", 1)
+        raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
     if fault is not None:
         raise fault
     return _labeled(frame, files, str(named), request, where, usual=usual)

@@ -2,12 +2,15 @@
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from midam.data.bags import Bags
 from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.reader import Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
 from midam.errors import BagDataError, Note, given
 
@@ -16,13 +19,16 @@ if TYPE_CHECKING:
 
 FILE = "file name"  # column of the names, where the table has none
 _BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?", re.IGNORECASE)
+_VIAL = re.compile(r"(?<=^TCGA-\w\w-\w{4})(-\d\d)[A-Z]$")
 _PATIENT, _SLIDE = 3, 6  # parts of the barcode of a patient and of a slide: TCGA-XX-YYYY and TCGA-XX-YYYY-01Z-00-DX1
 _SHOWN = 5
 _SAMPLE = 3  # place of the sample in it: 01 is a tumor, 11 normal tissue
 
 
 def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None:
-    """The TCGA barcode of the patient that each name begins with, or a longer one; None unless all of them have one.
+    """The TCGA barcode of the patient that each name begins with, or a longer one; None where there are none.
+
+    A name that has none stands for itself, as does a slide of one's own among them.
 
     Examples
     --------
@@ -30,9 +36,20 @@ def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None
     ['TCGA-A1-A0SB', 'TCGA-A1-A0SC']
     """
     found = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
-    if None in found:
-        return None
-    return ["-".join(match[0].split("-")[:parts]).upper() for match in found if match is not None]
+    pairs = zip(names, found)
+    said = ["-".join(match[0].split("-")[:parts]).upper() if match else name for name, match in pairs]
+    return said if any(found) else None
+
+
+def patients_together(bags: Bags, request: Request) -> Bags:
+    """Bags whose groups are not known, with the patients of their TCGA barcodes as groups, where some have several."""
+    patients = barcodes(bags.ids.tolist()) if bags.groups is None and request.require_labels else None
+    several = sum(count > 1 for count in Counter(patients).values())
+    if not several:
+        return bags
+    text = f"{several} patients have several bags, by the TCGA barcodes that their names begin with"
+    warnings.warn(f"{text}: the patients are the groups (in {bags.source})", Note, stacklevel=4)
+    return bags.replace(groups=patients)
 
 
 def by_patient(
@@ -51,19 +68,21 @@ def by_patient(
     there is one; among `columns` that of the patients is looked for. Where patients may not have `several` files, by
     barcodes, those that do are refused with a list.
     """
-    if groups is None and named is not None:
+    if groups is None and named is not None and not is_group_like(named):
         return None
     ways = [groups] if groups is not None else [barcodes(names, parts=count) for count in range(_PATIENT, _SLIDE + 1)]
     ways = [way for way in ways if way is not None and len(set(way)) > 1]
+    if groups is None and ways:  # tables of samples leave out the vial: TCGA-A1-A0SB-01 of 01A and 01Z
+        ways.insert(1, [_VIAL.sub(r"\1", name) for name in barcodes(names, parts=_PATIENT + 1) or ()])
     found = [(way, column, NameIndex(sorted(set(way)))) for way in ways for column in columns]
     if not found:
         return None
-    counts = [index.count(frame[column].dropna()) for _, column, index in found]
+    counts = [index.count_certain(frame[column].dropna()) for _, column, index in found]
     most = max(counts)
     way, column, index = found[counts.index(most)]
     if not most or (named is not None and (named != column or not is_group_like(column))):
         return None
-    if named is not None and NameIndex(names).count(frame[named].dropna()) > most:
+    if named is not None and NameIndex(names).count(frame[named].dropna()) >= most + (groups is not None):
         return None
     files: dict[str, list[str]] = {}
     for name, patient in zip(names, way):

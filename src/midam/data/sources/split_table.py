@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.patient_rows import barcodes
-from midam.data.sources.table_columns import find_file_column, split_names
+from midam.data.sources.reader import Request
+from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
@@ -27,6 +28,7 @@ def read_splits(
     ids: Sequence[str],
     *,
     groups: Sequence[str] | None = None,
+    group_column: str | None = None,
     fold: int | None = None,
     skip_missing: bool = False,
     left_out: Sequence[str] = (),
@@ -35,18 +37,25 @@ def read_splits(
     """Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
-    `fold_K`. It names bags, or their patients (`groups`). Names that are no bags are refused, or skipped; those
-    of bags that were `left_out` are skipped.
+    `fold_K`, or a number in its column `fold`: that of the rows to test on. It names bags, or their patients
+    (`groups`), by a `group_column` as in `read_bags`. Names that are no bags are refused, or skipped; those of bags
+    that were `left_out` are skipped.
     """
     path = _table_of(on_disk(path), fold)
-    frame, where = read_names(path), str(path)
+    where = str(path)
+    frame = with_groups(_by_fold(read_names(path)), Request("", group_column=group_column, require_labels=False), where)
+    if group_column in frame.columns:  # its parts name no group alone
+        frame = frame.drop(
+            columns=[name for name in group_parts(group_column) if name in frame and name != group_column]
+        )
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
     groups = barcodes(ids) if groups is None else groups
     bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(
-            f"Expected no `fold` with a table without columns fold_0, fold_1, ..., got {fold} (in {where})."
+            f"Expected columns fold_0, fold_1, ..., or fold, with `fold`, got {', '.join(map(str, frame.columns))} "
+            f"(in {where}); rename them, or leave it out."
         )
     if {"train", "test"} <= lowered.keys() or {"train", "val"} <= lowered.keys():
         pairs = _clam_pairs(frame, {name: lowered[name] for name in SPLITS if name in lowered}, where)
@@ -69,14 +78,25 @@ def fold_numbers(path: str | Path) -> list[int]:
     if path.is_dir():
         found = (_numbered(file) for file in path.glob("splits_*.csv"))
         return sorted({int(number) for number in found if number is not None})
-    names = (str(name).lower() for name in read_names(path).columns)
+    names = (str(name).lower() for name in _by_fold(read_names(path)).columns)
     return sorted(int(name[5:]) for name in names if re.fullmatch(r"fold_\d+", name))
+
+
+def _by_fold(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The table, with a column `fold` of numbers as a column for each fold, in which its rows are those to test on."""
+    column = find_column(frame, ["fold"])
+    known = [] if column is None else frame[column].dropna().unique().tolist()
+    if column is None or not known or not all(re.fullmatch(r"\d+(\.0+)?", number) for number in known):
+        return frame
+    numbers = frame[column].astype(float)
+    folds = {f"fold_{int(float(at))}": np.where(numbers == float(at), "test", "train") for at in known}
+    return frame.drop(columns=column).assign(**folds).mask(numbers.isna())
 
 
 def _table_of(path: Path, fold: int | None) -> Path:
     """The table itself, or that of the fold in a folder."""
     if path.is_dir():
-        names = first_names(sorted(p.name for p in path.glob("splits_*.csv")), limit=10) or "none"
+        names = first_names(sorted(p.name for p in path.glob("splits_*.csv") if _numbered(p)), limit=10) or "none"
         if fold is None:
             raise ConfigError(f"Expected `fold` with a folder of splits, got none; choose one of {names} (in {path}).")
         for name in (f"splits_{fold}.csv", f"splits_{fold}_bool.csv"):

@@ -28,7 +28,8 @@ PATIENT_COLUMNS = (
 GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
 _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
-SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+SPLIT_NAMES["testing"] = "test"
 
 
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
