@@ -389,8 +389,8 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
         if not plain or found.dtype not in _TYPES_READ:
             kind = f"{found.dtype}, {found.layout}" if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"Expected one dense tensor of real numbers, got {kind} (in {path}).")
-        found = found.resolve_neg()
-        return found[0] if found.ndim == 3 and len(found) == 1 else found  # [1, n, D]
+        x: Tensor = found.resolve_neg()
+        return x[0] if x.ndim == 3 and len(x) == 1 else x  # [1, n, D]
     if path.suffix == ".npy":
         import numpy as np  # for this format alone
 
