@@ -18,7 +18,7 @@ import torch.distributed as dist
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.evaluate.predict import predict
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.members import build_members

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from midam._version import __version__ as __version__
-from midam.exports import exports
+from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from midam.sklearn import MIDAMRanker as MIDAMRanker
     from midam.sklearn import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn import VoxelCounts as VoxelCounts
+    from midam.train.estimators import MiniBatch as MiniBatch
+    from midam.train.estimators import VarianceReduced as VarianceReduced
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.gradients import MiniBatch as MiniBatch
-    from midam.train.gradients import VarianceReduced as VarianceReduced
     from midam.train.objectives import BCE as BCE
     from midam.train.objectives import MinMaxAUC as MinMaxAUC
     from midam.train.objectives import PairwiseAUC as PairwiseAUC

@@ -228,12 +228,12 @@ POOLINGS = Registry(
 ESTIMATORS = Registry(
     "estimator",
     {
-        "vrsp": "midam.train.gradients.VarianceReduced",
-        "minibatch": "midam.train.gradients.MiniBatch",
+        "vrsp": "midam.train.estimators.VarianceReduced",
+        "minibatch": "midam.train.estimators.MiniBatch",
         "exact": "midam.train.exact.Exact",
         "exact-point": "midam.train.exact.ExactPoint",
     },
-    base="midam.train.gradients.Estimator",
+    base="midam.train.estimators.Estimator",
 )
 OBJECTIVES = Registry(
     "objective",
@@ -241,10 +241,10 @@ OBJECTIVES = Registry(
         "minmax-auc": "midam.train.objectives.MinMaxAUC",
         "pairwise": "midam.train.objectives.PairwiseAUC",
         "bce": "midam.train.objectives.BCE",
-        "partial-auc": "midam.train.screening.PartialAUC",
-        "average-precision": "midam.train.screening.AveragePrecision",
-        "cross-entropy": "midam.train.outcome_objectives.CrossEntropy",
-        "cox": "midam.train.outcome_objectives.Cox",
+        "partial-auc": "midam.train.partial_auc.PartialAUC",
+        "average-precision": "midam.train.partial_auc.AveragePrecision",
+        "cross-entropy": "midam.train.objectives.CrossEntropy",
+        "cox": "midam.train.objectives.Cox",
     },
     base="midam.train.objectives.Objective",
 )

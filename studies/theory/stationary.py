@@ -19,7 +19,7 @@ from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.encoders import MLP
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.gradients import VarianceReduced
+from midam.train.estimators import VarianceReduced
 from midam.train.objectives import MinMaxAUC
 from midam.train.step import make_optimizer, parameter_groups, train_step
 

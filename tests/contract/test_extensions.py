@@ -16,7 +16,7 @@ from midam.settings import Settings
 from midam.train import lockstep
 from midam.train.augment import Augmentation
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
-from midam.train.gradients import Estimator, encoded_sample
+from midam.train.estimators import Estimator, encoded_sample
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import method_settings
 from midam.train.objectives import Objective

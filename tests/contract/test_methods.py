@@ -19,8 +19,8 @@ from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
 from midam.nn.scorer import BagScorer
+from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
 from midam.train.objectives import Objective
 from midam.train.step import make_optimizer, parameter_groups, train_step
 

@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 import torch
 from lightning_fabric import Fabric
 
+from midam.process_group import start
 from midam.processes import Processes
-from midam.ranks import start
 
 WAYS = ("finish", "error", "finish", "stop", "lost")
 FAULTS = ("aborts", "late", "threads", "codes")

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact
-from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
 
 CHUNK = 7
 TARGETS = torch.linspace(0.1, 0.9, 3 * len(SIZES), dtype=torch.float64).view(len(SIZES), 3)

@@ -15,7 +15,7 @@ from midam.functional.logmean import moving_average, reduce
 from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.gradients import VarianceReduced
+from midam.train.estimators import VarianceReduced
 from midam.train.objectives import MinMaxAUC
 
 pytestmark = pytest.mark.libauc

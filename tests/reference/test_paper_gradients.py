@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from midam.nn.scorer import BagScorer
-from midam.train.gradients import VarianceReduced
+from midam.train.estimators import VarianceReduced
 from midam.train.objectives import MinMaxAUC
 
 TAU, GAMMA0 = 0.3, 0.6

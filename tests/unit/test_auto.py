@@ -14,8 +14,7 @@ from midam.compare import repeated_folds, run_comparison
 from midam.compare.auto import search as searching
 from midam.compare.auto.candidates import PIXELS, VECTORS, Candidate, make_candidate, usual_candidates
 from midam.compare.auto.method import Auto
-from midam.compare.auto.search import DIVERGED, OVER, search
-from midam.compare.auto.stack import fit_line, fit_mixture
+from midam.compare.auto.search import DIVERGED, OVER, fit_line, fit_mixture, search
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags

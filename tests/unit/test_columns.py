@@ -33,8 +33,8 @@ from midam.nn.pooling.rescaled import RescaledPooling
 from midam.settings import Settings
 from midam.train.build import build_ensemble, build_method
 from midam.train.checkpoint import fitting
+from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import ExactPoint
-from midam.train.gradients import MiniBatch, VarianceReduced
 from midam.train.memory import fill_memory
 from midam.train.objectives import BCE
 from midam.train.point_draws import draw_proportional

@@ -21,8 +21,8 @@ from midam.nn.ensemble import column_of, without_standardizer
 from midam.runs.instance_files import write_instance_scores
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
+from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.gradients import MiniBatch, VarianceReduced
 from midam.train.objectives import BCE, PairwiseAUC
 from midam.train.trainer import Trainer, build_training
 

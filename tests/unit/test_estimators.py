@@ -31,7 +31,7 @@ from midam.functional.logmean import moving_average, point_weights, reduce
 from midam.functional.tracking import rate_of, track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
+from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 
 OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalized-mean": {"learn_exponent": True}}
 

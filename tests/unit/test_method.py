@@ -5,8 +5,8 @@ from midam.errors import ConfigError
 from midam.nn.encoders.resnet import ResNet20
 from midam.settings import Settings
 from midam.train.build import build_method
+from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.gradients import MiniBatch, VarianceReduced
 from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 
 

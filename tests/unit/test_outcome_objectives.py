@@ -9,7 +9,7 @@ from tests.reference import naive, naive_outcomes
 from torch import Tensor
 
 from midam.errors import ConfigError
-from midam.functional import columns, pairs, survival
+from midam.functional import columns, objectives, pairs
 from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
@@ -125,7 +125,7 @@ def test_cross_entropies_agree_with_the_loops_and_unknown_entries_take_no_part()
 def test_cox_and_its_gradient_agree_with_the_loop(rows: list[list[float]]) -> None:
     risk = (6 * scores(1, len(rows))[:, 0] - 3).detach().requires_grad_()
     time, event = double(rows).T
-    loss = survival.cox(risk, time, event)
+    loss = objectives.cox(risk, time, event)
     value, gradient = naive_outcomes.cox(risk.tolist(), time.tolist(), event.tolist())
     assert value > 0
     close(loss, value)
@@ -141,7 +141,7 @@ def test_cox_is_that_of_lifelines_where_no_events_are_tied() -> None:
     table = pd.DataFrame({"x": x.numpy(), "time": time.numpy(), "event": event.numpy()})
     fitted = lifelines.CoxPHFitter().fit(table, "time", "event")
     slope = double(fitted.params_["x"]).requires_grad_()
-    loss = survival.cox(slope * x, time, event)
+    loss = objectives.cox(slope * x, time, event)
     assert loss.item() * event.sum().item() == pytest.approx(-fitted.log_likelihood_, rel=1e-6)
     # At its own maximum of the likelihood, which its Newton steps reach to 1e-7.
     assert torch.autograd.grad(loss, slope)[0].item() == pytest.approx(0, abs=1e-6)
@@ -165,7 +165,7 @@ def test_cox_of_a_batch_without_an_event_is_zero_and_of_one_bag_it_warns_once() 
 
 def test_cox_stays_finite_for_risks_far_apart() -> None:
     risk = torch.tensor([-400.0, 400.0, 0.0], requires_grad=True)
-    loss = survival.cox(risk, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 1, 0]))
+    loss = objectives.cox(risk, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1, 1, 0]))
     assert loss.item() == pytest.approx(400)
     assert torch.isfinite(torch.autograd.grad(loss, risk)[0]).all()
 

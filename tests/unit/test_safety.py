@@ -21,8 +21,8 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.nn.scorer import BagScorer
+from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.gradients import Estimator, MiniBatch, VarianceReduced
 
 # Numbers that bfloat16 holds exactly, so that autocast sees the same logits: 9984 stands for 1e4.
 

@@ -8,7 +8,7 @@ from tests.reference.cases import make_bags, make_model, make_objective, paramet
 from midam.data.batch import InstanceReader, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
-from midam.train.gradients import VarianceReduced
+from midam.train.estimators import VarianceReduced
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 

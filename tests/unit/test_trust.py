@@ -325,7 +325,7 @@ IMPORTS = {
             "data/sources/__init__.py",
             "evaluate/metrics.py",
         ),
-        *("nn/pooling/__init__.py", "runs/method.py", "settings/room.py"),
+        *("nn/pooling/__init__.py", "runs/method.py", "settings/group.py"),
     },
     "ClassPath": {"registry.py", "runs/trust.py"},
     "import_path": {"registry.py", "runs/trust.py"},
@@ -338,7 +338,7 @@ IMPORTS = {
             "compare/workers.py",
             "errors.py",
         ),
-        *("export/onnx.py", "export/run.py", "exports.py", "registry.py"),
+        *("export/onnx.py", "export/run.py", "lazy_imports.py", "registry.py"),
     },
     "find_spec": {"compare/libauc.py", "runs/trust.py"},
 }

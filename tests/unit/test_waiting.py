@@ -5,7 +5,7 @@ import pytest
 
 from midam.data.batch import InstanceReader
 from midam.errors import RunStoppedError
-from midam.runs import fit, spent
+from midam.runs import fit
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.train.checkpoint import TrainerContent, load_checkpoint
@@ -15,7 +15,7 @@ from midam.train.checkpoint import TrainerContent, load_checkpoint
 def test_a_fifth_of_some_seconds_is_told(waited, trained, told):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        assert spent.tell_waiting(waited, trained) == told
+        assert fit.tell_waiting(waited, trained) == told
     assert len(shown) == told
 
 
@@ -27,7 +27,7 @@ def test_a_slow_reader_is_told_once(tmp_path, monkeypatch):
         return fetch(self, positions)
 
     monkeypatch.setattr(InstanceReader, "_fetch", slow)
-    monkeypatch.setattr(spent, "_TRAINED_S", 0.0)
+    monkeypatch.setattr(fit, "_TRAINED_S", 0.0)
     settings = Settings(epochs=3, members=1, num_instances=4, resident=False, baseline=False, workers=0)
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")

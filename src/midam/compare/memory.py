@@ -15,8 +15,8 @@ from pathlib import Path
 
 import joblib
 
-from midam.compare.orphans import end_with
 from midam.compare.tasks import Task, run_task
+from midam.compare.workers import end_with
 from midam.data.bags import Bags
 
 _EPOCHS = 2

@@ -8,7 +8,7 @@ from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError, check_each, nearest
 from midam.registry import BASELINES, OBJECTIVES, build, typed
-from midam.runs.beside import usual_baseline
+from midam.runs.baseline import usual_baseline
 from midam.targets import Target, target_of
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 

@@ -4,7 +4,11 @@ Each backend has seats, and a seat has one task at a time, so it is plain which 
 is tried again, and the others go on.
 """
 
+import ctypes
 import os
+import sys
+import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -19,7 +23,6 @@ from typing import Any
 from joblib import cpu_count
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
-from midam.compare.orphans import end_with
 from midam.errors import ConfigError, need_package
 
 # A backend, and the package and extra that it takes.
@@ -295,3 +298,25 @@ def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
     """
     count = Counter(taken)
     return min(seen, key=lambda name: count[name]) if seen else None
+
+
+_EVERY_SECONDS = 0.5
+_SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # of the Windows API
+
+
+def end_with(parent: int) -> None:
+    """Let this process end soon after its parent, the process `parent`, whatever it does then."""
+    threading.Thread(target=_watch, args=(parent,), name="midam-parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    if sys.platform == "win32":
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(_SYNCHRONIZE, False, parent)
+        if handle:
+            kernel.WaitForSingleObject(handle, _FOREVER)
+    else:
+        # An orphan gets another parent.
+        while os.getppid() == parent:
+            time.sleep(_EVERY_SECONDS)
+    os._exit(1)

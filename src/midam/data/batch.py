@@ -21,7 +21,7 @@ from midam.data.tensors import instance_tensor
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError, first_line, require, require_counts
 from midam.functional.objectives import ClassWeights, class_weights
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 
 Extra = TypeVar("Extra")
 

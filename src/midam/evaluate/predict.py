@@ -22,7 +22,7 @@ from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
 from midam.nn.scorer import BagScorer
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 from midam.settings import usual_chunk
 
 _BAGS_AT_A_TIME = 4096

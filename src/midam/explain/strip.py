@@ -16,9 +16,7 @@ from midam.data.bags import Bags
 from midam.explain.charts import mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.layers import LOWERS, RAISES, colors_of
-from midam.explain.panels import pictures_of
-from midam.explain.views import draw_view, view_text, views_of
-from midam.explain.windows import scan_windows, window_text
+from midam.explain.panels import draw_view, pictures_of, scan_windows, view_text, views_of, window_text
 from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened
 

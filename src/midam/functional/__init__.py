@@ -3,7 +3,7 @@
 Nothing here holds state, and nothing here imports anything but torch.
 """
 
-from midam.functional import columns, logmean, maximum, objectives, pairs, poolings, screening, summary, survival
+from midam.functional import columns, logmean, maximum, objectives, pairs, partial_auc, poolings, summary
 from midam.functional.logmean import BagStatistic
 from midam.functional.tracking import track
 
@@ -14,9 +14,8 @@ __all__ = [
     "maximum",
     "objectives",
     "pairs",
+    "partial_auc",
     "poolings",
-    "screening",
     "summary",
-    "survival",
     "track",
 ]

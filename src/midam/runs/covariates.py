@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariate_codes import CovariateCoder
 from midam.nn.ensemble import BagEnsemble, scorers_of
-from midam.runs.beside import COMPARED, compared_auroc
+from midam.runs.baseline import COMPARED, compared_auroc
 from midam.runs.data import SplitBags
 from midam.targets import Target, target_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from midam._version import __version__
 from midam.errors import (
@@ -32,16 +32,42 @@ from midam.runs.data import (
 )
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.method import choose_method
-from midam.runs.spent import NOTHING, Spent, tell_waiting
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
 
 if TYPE_CHECKING:
-    from midam.ranks import Ranks
+    from midam.process_group import Ranks
     from midam.runs.fit_at_once import OnCandidate
     from midam.runs.loggers import Tracking
     from midam.train.trainer import Trainer
+
+
+_WAITED, _TRAINED_S = 0.2, 5.0
+
+
+class Spent(NamedTuple):
+    """Seconds of a training so far, all sessions together, and of these those that it waited for instances."""
+
+    seconds: float
+    waited: float
+
+
+NOTHING = Spent(0.0, 0.0)
+
+
+def tell_waiting(waited_s: float, trained_s: float) -> bool:
+    """Warn of a training that waits for its data for more than a fifth of some seconds; returns whether it did."""
+    if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
+        return False
+    warnings.warn(
+        f"{waited_s / trained_s:.0%} of the training time so far went by waiting for instances; read ahead with more "
+        "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
+        UserWarning,
+        stacklevel=2,
+    )
+    return True
+
 
 OnEpoch = Callable[[dict[str, Any], "Trainer"], None]
 OnBags = Callable[[Sequence[int]], None]
@@ -236,7 +262,7 @@ class _Training:
             warn_of_leaks(parts)
         notes += left_out_notes(parts.bags, folder.left_out.name)
         # Slow to import: what is wrong with the data has been told by now.
-        from midam.ranks import start
+        from midam.process_group import start
         from midam.runs.loggers import make_loggers
         from midam.train.members import with_objective
         from midam.train.trainer import Trainer, make_fabric
@@ -279,7 +305,7 @@ class _Training:
     def require_room(self) -> None:
         """Refuse a disk that cannot hold what is still to be written."""
         if self.leads:
-            from midam.runs.room import require_run_room
+            from midam.runs.free_space import require_run_room
 
             require_run_room(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.outcomes.classes import one_against_rest
-from midam.runs.beside import COMPARED, Beside
+from midam.runs.baseline import COMPARED, Beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
 from midam.targets import Target, label_columns, target_of

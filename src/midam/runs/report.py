@@ -18,7 +18,7 @@ from midam.report.page.run_page import report_page
 from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
-from midam.runs.beside import read_scores
+from midam.runs.baseline import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_run_config
 from midam.runs.forms import DECIDED, read_summary, read_target
 from midam.runs.reported import explanations, how_made

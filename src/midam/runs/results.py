@@ -13,7 +13,7 @@ from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.baseline import data_options
 from midam.report.words import merit_of
-from midam.runs.beside import Beside, train_beside, write_scores
+from midam.runs.baseline import Beside, train_beside, write_scores
 from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text

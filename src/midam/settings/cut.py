@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from midam.errors import ConfigError
-from midam.settings.room import Room
+from midam.settings.group import Room
 
 PATCHES = ("patch_size", "stride", "tissue")
 VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")

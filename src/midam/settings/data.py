@@ -6,8 +6,8 @@ from pydantic import Field, field_validator
 
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
+from midam.settings.group import Named, Room
 from midam.settings.model import AUTO
-from midam.settings.room import Named, Room
 
 _NAMES = (
     *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "covariates", "positive", "sheet"),

@@ -4,7 +4,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from midam.settings.room import Named, Room, marks_of, plain_type
+from midam.settings.group import Named, Room, marks_of, plain_type
 from midam.settings.settings import Settings
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from midam.registry import DRAWS, ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.settings.group import Named, Room
 from midam.settings.model import AUTO
-from midam.settings.room import Named, Room
 
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
 _OF_TWO_CLASSES = "minmax-auc"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from midam.registry import ENCODERS
-from midam.settings.room import Named, Room
+from midam.settings.group import Named, Room
 
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.room import Named, Room
+from midam.settings.group import Named, Room
 
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19

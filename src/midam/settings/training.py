@@ -6,8 +6,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import AUGMENTATIONS
+from midam.settings.group import Named, Room
 from midam.settings.model import AUTO
-from midam.settings.room import Named, Room
 
 # Learning rates of the mlp, and of deep encoders.
 _RATES: dict[str, tuple[float, float]] = {"sgd": (0.05, 0.01), "adam": (0.001, 0.0003)}

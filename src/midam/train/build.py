@@ -16,7 +16,7 @@ from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
-from midam.train.gradients import Estimator
+from midam.train.estimators import Estimator
 from midam.train.objectives import Objective
 from midam.train.step import make_optimizer, parameter_groups
 

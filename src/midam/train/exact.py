@@ -17,7 +17,7 @@ from midam.nn.branches import each, fold, fold_chunk, fold_slots, own_branch, ro
 from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment
-from midam.train.gradients import Estimator
+from midam.train.estimators import Estimator
 from midam.train.point_draws import draw_proportional, draw_uniform
 
 _REFUSED = "whole bags that do not fit one chunk are refused"

@@ -24,7 +24,7 @@ from midam.settings.method import MethodSettings
 from midam.settings.model import AUTO
 from midam.targets import Binary, Target, target_of
 from midam.train.build import build_method, build_part
-from midam.train.gradients import Estimator
+from midam.train.estimators import Estimator
 from midam.train.memory import check_draw
 from midam.train.objectives import Objective
 from midam.train.sites import sites_to_balance

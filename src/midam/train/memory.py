@@ -13,7 +13,7 @@ from midam.errors import ConfigError
 from midam.evaluate.predict import bag_groups, evaluation
 from midam.evaluate.stream import stream_instances
 from midam.nn.scorer import BagScorer
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 from midam.settings import ResolvedSettings
 from midam.train.build import MethodParts
 

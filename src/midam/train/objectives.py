@@ -1,6 +1,7 @@
 """Objectives as modules: parameters, state and the loss of a batch of bags."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeGuard, get_args
 
@@ -360,3 +361,52 @@ def checked_margin(margin: float) -> float:
     if not margin > 0:
         raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
     return margin
+
+
+class CrossEntropy(Objective):
+    """Cross-entropy of the softmax of the bag logits, for bags of several classes.
+
+    Parameters
+    ----------
+    columns, pairs
+        As of the base.
+    """
+
+    name = "cross-entropy"
+    squash = False
+    serves = frozenset({"classes"})
+
+    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
+        super().__init__(columns=columns, pairs=pairs)
+
+    def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+        """Loss [] of logits h [K, C]; nothing is proposed."""
+        return per_column.cross_entropy(h, labels), {}
+
+
+class Cox(Objective):
+    """Partial likelihood of Cox's model on the bags of a batch; the bag logit is the log risk.
+
+    See `midam.functional.objectives.cox`. Batches of few bags have few at risk, and one bag alone teaches nothing.
+
+    Parameters
+    ----------
+    pairs
+        As of the base.
+    """
+
+    name = "cox"
+    squash = False
+    serves = frozenset({"survival"})
+
+    def __init__(self, *, pairs: Pairs = "binary") -> None:
+        super().__init__(pairs=pairs)
+        self._warned = False
+
+    def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+        """Loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""
+        if len(h) == 1 and not self._warned:
+            self._warned = True
+            message = "the loss of 'cox' on a batch of one bag is 0: give a step at least two bags"
+            warnings.warn(message, UserWarning, stacklevel=3)
+        return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

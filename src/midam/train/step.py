@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import require, require_choice
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
-from midam.ranks import Ranks
-from midam.train.gradients import Estimator
+from midam.process_group import Ranks
+from midam.train.estimators import Estimator
 from midam.train.objectives import Objective
 
 OptimizerName = Literal["sgd", "adam"]

@@ -19,8 +19,8 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedErr
 from midam.evaluate.covariates import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
+from midam.process_group import Ranks
 from midam.processes import Processes
-from midam.ranks import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.average import WeightAverage

@@ -19,7 +19,7 @@ from midam.nn.branches import fold
 from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagOutput
 from midam.nn.stack import StackedScorer
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.build import build_estimator, build_optimizer

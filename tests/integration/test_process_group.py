@@ -19,8 +19,8 @@ from tests.ranked import launch
 
 from midam.cli import main
 from midam.errors import ConfigError, RankLostError
+from midam.process_group import Ranks
 from midam.processes import Others, report_to_leader
-from midam.ranks import Ranks
 
 POOLINGS = ("attention", "embedding-attention", "smoothed-max", "mean", "max")
 CASES = [

@@ -23,7 +23,7 @@ from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linear
 from midam.functional.tracking import Rate, rate_of, track
 from midam.nn.branches import each, fold_slots, rows_of
 from midam.nn.scorer import BagOutput, BagScorer
-from midam.ranks import Ranks
+from midam.process_group import Ranks
 from midam.train.objectives import known_finite
 
 Schedule = Literal["constant", "warmup"]

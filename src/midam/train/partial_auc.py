@@ -1,13 +1,13 @@
 """Objectives of the top of a ranking, for screening: they remember of each positive bag which negative ones come near.
 
-The equations and their sources are in `midam.functional.screening`.
+The equations and their sources are in `midam.functional.partial_auc`.
 """
 
 import torch
 from torch import Tensor
 
 from midam.errors import ConfigError, require, require_counts
-from midam.functional import screening
+from midam.functional import partial_auc
 from midam.functional.objectives import ClassWeights
 from midam.train.objectives import Objective, Proposal, checked_margin
 
@@ -81,12 +81,12 @@ class PartialAUC(Objective):
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
         """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
-        losses = screening.pair_losses(h, margin=self.margin)
+        losses = partial_auc.pair_losses(h, margin=self.margin)
         own = _rows(self.tail, index, count=len(h), new=self._new)
         if self.max_fpr is not None:
-            of_bags = screening.partial_auc(losses, weights, s=own, rate=self.pair_rate, max_fpr=self.max_fpr)
+            of_bags = partial_auc.partial_auc(losses, weights, s=own, rate=self.pair_rate, max_fpr=self.max_fpr)
             return of_bags.loss, _written(self.tail, index, of_bags.rows, name="tail")
-        found = screening.soft_partial_auc(
+        found = partial_auc.soft_partial_auc(
             losses,
             weights,
             log_u=own,
@@ -133,8 +133,8 @@ class AveragePrecision(Objective):
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
         """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
-        found = screening.average_precision(
-            screening.pair_losses(h, margin=self.margin),
+        found = partial_auc.average_precision(
+            partial_auc.pair_losses(h, margin=self.margin),
             weights,
             u=_rows(self.ranks, index, count=len(h), new=0.0),
             rate=self.pair_rate,

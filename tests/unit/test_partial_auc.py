@@ -11,7 +11,7 @@ from tests.reference import naive, naive_screening
 from torch import Tensor
 
 from midam.errors import ConfigError
-from midam.functional import screening
+from midam.functional import partial_auc
 from midam.functional.objectives import class_weights
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
@@ -73,7 +73,7 @@ def test_value_and_gradient_agree_with_the_loop_of_the_algorithm_at_each_step(se
 def problem(seed: int = 5) -> tuple[Tensor, Tensor, list[int]]:
     labels = [1] * 4 + [0] * 12
     h = scores(16, seed)
-    return h, screening.pair_losses(h), labels
+    return h, partial_auc.pair_losses(h), labels
 
 
 def new(count: int) -> Tensor:
@@ -83,7 +83,7 @@ def new(count: int) -> Tensor:
 def soft(losses: Tensor, labels: list[int], **temperatures: float) -> float:
     weights = class_weights(torch.tensor(labels), dtype=torch.float64)
     unseen = new(len(labels))
-    return screening.soft_partial_auc(
+    return partial_auc.soft_partial_auc(
         losses, weights, log_u=unseen, log_v=unseen[0], rate=0.5, **temperatures
     ).loss.item()
 
@@ -112,7 +112,7 @@ def test_the_thresholds_settle_at_the_mean_of_the_highest_losses(max_fpr: float)
     weights = class_weights(torch.tensor(labels), dtype=torch.float64)
     s, rate = torch.zeros(16, dtype=torch.float64), 0.1
     for _ in range(4000):
-        found = screening.partial_auc(losses, weights, s=s, rate=rate, max_fpr=max_fpr)
+        found = partial_auc.partial_auc(losses, weights, s=s, rate=rate, max_fpr=max_fpr)
         s, rate = found.rows, rate * 0.998
     own = losses.detach().numpy()[:4, 4:]
 
@@ -148,8 +148,8 @@ def test_low_temperatures_and_stale_memory_stay_finite_in_float32() -> None:
     h = torch.tensor([0.0, 0.9, 1.0, 0.2], requires_grad=True)
     weights = class_weights(torch.tensor([1, 1, 0, 0]))
     for old in (-1.0, 0.0, 4000.0):
-        losses = screening.pair_losses(h)
-        found = screening.soft_partial_auc(
+        losses = partial_auc.pair_losses(h)
+        found = partial_auc.soft_partial_auc(
             losses,
             weights,
             log_u=torch.full((4,), old),
@@ -166,7 +166,7 @@ def test_of_steps_the_average_precision_is_that_of_scikit_learn(seed: int) -> No
     h, _, labels = problem(seed)
     steps = (h.unsqueeze(0) >= h.unsqueeze(1)).double()
     weights = class_weights(torch.tensor(labels), dtype=torch.float64)
-    found = screening.average_precision(
+    found = partial_auc.average_precision(
         steps, weights, u=torch.zeros(16, 2, dtype=torch.float64), rate=1.0, prevalence=torch.tensor(0.25).double()
     )
     assert 1 - found.loss.item() == pytest.approx(average_precision_score(labels, h.tolist()), rel=1e-9)
@@ -174,12 +174,12 @@ def test_of_steps_the_average_precision_is_that_of_scikit_learn(seed: int) -> No
 
 def test_the_precision_is_that_among_all_bags_however_few_negative_ones_a_batch_holds() -> None:
     h, _, labels = problem()
-    rare = screening.pair_losses(h)[:, :7][:7]
+    rare = partial_auc.pair_losses(h)[:, :7][:7]
     weights = class_weights(torch.tensor(labels[:7]), dtype=torch.float64)
     u = torch.zeros(7, 2, dtype=torch.float64)
 
     def loss(share: float) -> float:
-        return screening.average_precision(
+        return partial_auc.average_precision(
             rare, weights, u=u, rate=1.0, prevalence=torch.tensor(share).double()
         ).loss.item()
 
