@@ -6,9 +6,8 @@ import pytest
 
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
-from midam.report import describe
+from midam.report import describe, plot_sizes
 from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
-from midam.report.figures import plot_sizes
 
 
 def make(*, bags=80, seed=0, sizes=None, **columns):

@@ -11,10 +11,9 @@ from sklearn.metrics import roc_auc_score
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.sets import catalog
-from midam.report import figures
+from midam.report import plot_sizes
 from midam.report.describe import bag_facts, describe_bags
-from midam.report.figures import plot_sizes
-from midam.report.outcome_facts import kinds, outcome_counts, outcome_words, size_warnings
+from midam.report.label_facts import kinds, label_counts, label_words, size_warnings
 from midam.report.terminal import print_catalog, print_description
 
 N = 120
@@ -212,18 +211,16 @@ def test_the_catalog_says_what_each_set_is_ranked_by():
 
 
 def test_the_words_of_each_target():
-    assert outcome_words("multilabel", ["a", "b"], []) == "2 labels"
-    assert outcome_words("ordinal", ["a", "b"], []) == "2 grades"
-    assert outcome_counts(outcomes()["continuous"]).shape == (0,)
+    assert label_words("multilabel", ["a", "b"], []) == "2 labels"
+    assert label_words("ordinal", ["a", "b"], []) == "2 grades"
+    assert label_counts(outcomes()["continuous"]).shape == (0,)
 
 
 @pytest.mark.parametrize("target", list(outcomes()))
-def test_the_picture_shows_the_label_by_the_size(target, tmp_path, monkeypatch):
-    drawn, save = [], figures.save_figure
-    monkeypatch.setattr(figures, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path)))
+def test_the_picture_shows_the_label_by_the_size(target, tmp_path):
     outcome, sizes = outcomes()[target], np.geomspace(1, 400, N).astype(int)
-    plot_sizes(tmp_path / "s.png", sizes=sizes, labels=None, outcome=outcome, title="Bags")
-    above, below = drawn[0].axes
+    figure = plot_sizes(tmp_path / "s.png", sizes=sizes, labels=None, outcome=outcome, title="Bags")
+    above, below = figure.axes
     assert sum(bar.get_height() for bar in above.patches) == N
     if target in ("continuous", "survival"):
         points = np.concatenate([line.get_xydata() for line in below.lines])
@@ -233,12 +230,10 @@ def test_the_picture_shows_the_label_by_the_size(target, tmp_path, monkeypatch):
     assert matplotlib.image.imread(tmp_path / "s.png").shape[0] > 900
 
 
-def test_many_classes_have_no_panel_of_boxes(tmp_path, monkeypatch):
-    drawn, save = [], figures.save_figure
-    monkeypatch.setattr(figures, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path)))
+def test_many_classes_have_no_panel_of_boxes(tmp_path):
     outcome = Outcome.of("multiclass", np.arange(N) % 40, names=[f"c{i}" for i in range(40)])
-    plot_sizes(tmp_path / "s.png", sizes=np.arange(N) + 1, labels=None, outcome=outcome, title="Bags")
-    assert len(drawn[0].axes) == 1
+    figure = plot_sizes(tmp_path / "s.png", sizes=np.arange(N) + 1, labels=None, outcome=outcome, title="Bags")
+    assert len(figure.axes) == 1
     assert "and 10 more" in bag_facts("x", bags_of(outcome))["classes"]
 
 

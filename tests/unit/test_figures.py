@@ -8,8 +8,7 @@ import pytest
 
 from midam.errors import BagDataError
 from midam.evaluate.metrics import operating_point, summarize
-from midam.report import plot_curves, plot_roc
-from midam.report import plot_runs as figures
+from midam.report import plot_curves, plot_roc, plot_sizes
 
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
 GREEN = np.array([0x00, 0x9E, 0x73])
@@ -136,11 +135,9 @@ def test_pyplot_is_not_used(tmp_path, sample):
 
 
 @pytest.mark.parametrize(("sizes", "ticks"), [([672] * 20, [672]), ([22] * 4 + [23], [22, 23]), ([1], [1])])
-def test_sizes_are_whole_numbers_also_of_equal_bags(sizes, ticks, tmp_path, monkeypatch):
-    drawn, save = [], figures.save_figure
-    monkeypatch.setattr(figures, "save_figure", lambda figure, path: (drawn.append(figure), save(figure, path)))
-    figures.plot_sizes(tmp_path / "p.png", sizes=np.array(sizes), labels=None, title="sizes")
-    (axes,) = drawn[0].axes
+def test_sizes_are_whole_numbers_also_of_equal_bags(sizes, ticks, tmp_path):
+    figure = plot_sizes(tmp_path / "p.png", sizes=np.array(sizes), labels=None, title="sizes")
+    (axes,) = figure.axes
     for axis in (axes.xaxis, axes.yaxis):
         found = axis.get_major_locator()()
         assert (found == np.round(found)).all()

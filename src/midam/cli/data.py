@@ -94,7 +94,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
-    from midam.report.outcome_facts import kinds
+    from midam.report.label_facts import kinds
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
     keep_folder(options, "out", data="name")

@@ -19,16 +19,16 @@ from midam.errors import LeakageError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import auroc
-from midam.report.leaks import feature_warnings
-from midam.report.outcome_facts import (
+from midam.report.label_facts import (
     label_codes,
-    outcome_counts,
-    outcome_facts,
-    outcome_warnings,
-    outcome_words,
+    label_counts,
+    label_facts,
+    label_warnings,
+    label_words,
     size_warnings,
     split_words,
 )
+from midam.report.leaks import feature_warnings
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
@@ -115,7 +115,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if labels is not None and 0 < labels.sum() < len(labels):
         facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
     if bags.outcome is not None:
-        facts |= outcome_facts(bags.outcome, sizes)
+        facts |= label_facts(bags.outcome, sizes)
     if bags.splits is not None:
         facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
@@ -178,7 +178,7 @@ def _labeled(bags: Bags) -> str:
     """What the bags are ranked by, and how many are positive or have the event."""
     if bags.outcome is None:
         return _positives(bags.labels)
-    return outcome_words(bags.outcome.target, bags.outcome.names, outcome_counts(bags.outcome).tolist())
+    return label_words(bags.outcome.target, bags.outcome.names, label_counts(bags.outcome).tolist())
 
 
 def _split(bags: Bags, part: str) -> str:
@@ -191,7 +191,7 @@ def _split(bags: Bags, part: str) -> str:
 
 def _class_warnings(bags: Bags) -> Iterator[str]:
     if bags.outcome is not None:
-        yield from outcome_warnings(bags.outcome)
+        yield from label_warnings(bags.outcome)
     if bags.labels is None:
         return
     for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):

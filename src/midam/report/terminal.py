@@ -23,11 +23,11 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from midam.evaluate.metrics import NEAR_CHANCE
+from midam.evaluate.outcomes.decide import RISKS
 from midam.report.baseline import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
-from midam.report.outcome_facts import outcome_words
-from midam.report.outcome_terminal import format_merit, print_outcomes
-from midam.report.words import MERITS, mean_words, merit_of
+from midam.report.label_facts import label_words
+from midam.report.words import MERITS, mean_words, merit_of, merit_of_part
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
@@ -35,6 +35,23 @@ _TELLING_SECONDS = 1.0  # from which on a pace is told
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
+_MOST_CLASSES = 30  # that are listed
+# Figures of a part of a summary, of whatever target.
+_FIGURES = {
+    "auprc": "AUPRC",
+    **{f"at_threshold.{key}": name for key, name in (("sensitivity", "sens."), ("specificity", "spec."))},
+    **{f"at_threshold.{key}": name for key, name in (("balanced_accuracy", "bal. acc."), ("f1", "F1"))},
+    "brier": "Brier",
+    "accuracy": "accuracy",
+    "balanced_accuracy": "bal. acc.",
+    "quadratic_kappa": "kappa",
+    "kendall_tau": "tau",
+    "spearman": "Spearman",
+    "mae": "mean error",
+    "mae_constant": "of a constant",
+    "events": "events",
+    "c_ipcw": "C (IPCW)",
+}
 
 
 class LiveProgress:
@@ -192,18 +209,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     """Result of a run: a row a split, then the headline and the folder."""
     parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
     headline = next(iter(parts))
-    if "target" in summary:
-        print_outcomes(console, parts, headline=headline)
-        several = mean_words(summary)
-        if several is not None:
-            console.print(f"scores are {several}")
-        console.print(f"{headline} {format_merit(summary[headline])}")
-        _print_baseline(console, summary)
-        _print_covariates(console, summary)
-        console.print(f"run folder: {escape(run)}")
-        return
-    _print_parts(console, parts)
-    _print_notes(console, headline, parts[headline])
+    _print_parts(console, parts, headline)
     trained = summary.get("train", {}).get("auroc")
     if trained is not None and trained < NEAR_CHANCE:
         after, way_out = f" after {summary.get('epochs')} epochs", "raise --epochs or --lr"
@@ -211,15 +217,16 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
             after, way_out = "", "take another --method"
         console.print(
             f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has "
-            f"not learned yet, and its other figures say little; {way_out}"
+            f"not learned yet, and its other figures mean little; {way_out}"
         )
     several = mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
-    console.print(f"{headline} AUROC {format_auroc(summary[headline])}")
+    console.print(f"{headline} {format_merit(summary[headline])}")
     _print_tried(console, summary)
     _print_baseline(console, summary)
-    _print_covariates(console, summary)
+    for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
+        console.print(escape(line), soft_wrap=True)
     console.print(f"run folder: {escape(run)}")
 
 
@@ -228,30 +235,23 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
     headline = result["headline"]
     seen = " (no test: the model has seen them)" if headline == "train" else ""
-    if "target" in result:
-        print_outcomes(console, parts, headline=headline)
-        _print_metrics(console, parts, headline)
-        console.print(f"{headline} bags{seen}: {format_merit(result[headline])}")
-        return
-    _print_parts(console, parts)
-    _print_metrics(console, parts, headline)
-    _print_notes(console, headline, parts[headline])
-    console.print(f"{headline} bags{seen}: AUROC {format_auroc(result[headline])}")
-
-
-def _print_metrics(console: Console, parts: Mapping[str, Any], headline: str) -> None:
-    """Metrics that were asked for by name, a line each."""
-    for metric in parts[headline].get("metrics", ()):
+    _print_parts(console, parts, headline)
+    for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
+    console.print(f"{headline} bags{seen}: {format_merit(result[headline])}")
 
 
-def format_auroc(part: Mapping[str, Any]) -> str:
-    """AUROC with its interval, for people."""
-    if part["auroc"] is None:
-        return "not defined (one class only)"
-    low, high = part["auroc_ci95"]
-    return f"{part['auroc']:.3f} (95% CI {low:.3f} to {high:.3f}, {part['auroc_method']})"
+def format_merit(part: Mapping[str, Any]) -> str:
+    """Figure of merit with its interval, for people."""
+    merit = merit_of_part(part)
+    if part[merit] is None:
+        why = "one class only" if merit == "auroc" else "no two bags that the labels order"
+        return f"{MERITS[merit]} not defined ({why})"
+    interval, method = part.get(f"{merit}_ci95"), part.get(f"{merit}_method")
+    shown = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
+    shown = f" ({', '.join(filter(None, (shown, method)))})" if shown else ""
+    return f"{MERITS[merit]} {part[merit]:.3f}{shown}"
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -261,7 +261,7 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
         here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
         said = f"{entry['positives']} +"
         if entry["target"] != "binary":
-            said = outcome_words(entry["target"], entry["names"], entry["counts"])
+            said = label_words(entry["target"], entry["names"], entry["counts"])
         counts = (f"{entry['bags']} ({said})", str(entry["instances"]), str(entry["features"]))
         table.add_row(entry["name"], *counts, here, entry["description"])
     console.print(table)
@@ -308,11 +308,6 @@ def print_warnings(console: Console, description: BagDescription) -> None:
         console.print(f"note: {escape(message)}")
 
 
-def _print_notes(console: Console, name: str, part: Mapping[str, Any]) -> None:
-    for message in part.get("warnings", []):
-        console.print(f"[yellow]note:[/] {name}: {escape(message)}")
-
-
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
     """What `auto` tried, and why this was taken."""
     found = summary.get("auto")
@@ -343,23 +338,42 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"[yellow]warning:[/] {escape(better)}")
 
 
-def _print_covariates(console: Console, summary: Mapping[str, Any]) -> None:
-    """What the covariates of the run are, and what they are worth alone."""
-    for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
-        console.print(escape(line), soft_wrap=True)
-
-
-def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]]) -> None:
-    table = Table("bags", "n (+)", "AUROC", "95% CI", "AUPRC", "sens.", "spec.", "bal. acc.", "F1", "Brier", box=None)
+def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
+    """A row a part; of the headline's part a row a class or label, its risk groups, and notes."""
+    merit = merit_of_part(next(iter(parts.values())))
+    known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
+    table = Table("bags", "n", MERITS[merit], "95% CI", *(_FIGURES[key] for key in known), box=None)
     for name, part in parts.items():
-        at = part.get("at_threshold") or {}
-        interval = "-" if part["auroc"] is None else "{:.3f}-{:.3f}".format(*part["auroc_ci95"])
-        cells = [part["auroc"], interval, part["auprc"]]
-        cells += [at.get(key) for key in ("sensitivity", "specificity", "balanced_accuracy", "f1")]
-        cells.append(part.get("brier"))
-        table.add_row(name, f"{part['bags']} ({part['positives']})", *(_cell(c) for c in cells))
+        positives = f" ({part['positives']} +)" if "positives" in part else ""
+        figures = (_cell(_figure(part, key)) for key in known)
+        table.add_row(name, f"{part['bags']}{positives}", _cell(part[merit]), _range(part, merit), *figures)
     console.print(table)
+    part = parts[headline]
+    if part.get("per_class"):
+        table = Table(f"{headline} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
+        for name, one in list(part["per_class"].items())[:_MOST_CLASSES]:
+            counts = f"{one['positives'] + one['negatives']} ({one['positives']})"
+            table.add_row(escape(name), counts, _cell(one["auroc"]), _range(one, "auroc"), _cell(one.get("ap")))
+        console.print(table)
+    if part.get("risk_groups"):
+        risks = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in part["risk_groups"])
+        p = part["log_rank_p"]
+        test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
+        console.print(f"{headline} bags with the event, by risk: {risks}{test}")
+    for message in part.get("warnings", []):
+        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
+
+
+def _figure(part: Mapping[str, Any], key: str) -> Any:
+    """A figure of a part; a dot leads into a mapping."""
+    place, _, name = key.rpartition(".")
+    return ((part.get(place) or {}) if place else part).get(name)
+
+
+def _range(part: Mapping[str, Any], name: str) -> str:
+    interval = part.get(f"{name}_ci95")
+    return "-" if interval is None else "{:.3f}-{:.3f}".format(*interval)
 
 
 def _cell(value: float | str | None) -> str:
-    return "-" if value is None else value if isinstance(value, str) else f"{value:.3f}"
+    return f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -18,12 +18,12 @@ _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
 _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
 
 
-def outcome_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
+def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
     """What bags are ranked by, in two words; `counts` begins with the events where there are any.
 
     Examples
     --------
-    >>> outcome_words("multiclass", ["a", "b", "c"], []), outcome_words("survival", ["time", "event"], [47])
+    >>> label_words("multiclass", ["a", "b", "c"], []), label_words("survival", ["time", "event"], [47])
     ('3 classes', '47 events')
     """
     if target in _UNITS:
@@ -31,12 +31,12 @@ def outcome_words(target: str, names: Sequence[str], counts: Sequence[int]) -> s
     return f"{counts[0]} events" if target == "survival" else "numbers"
 
 
-def outcome_counts(outcome: Outcome) -> NDArray[np.int64]:
+def label_counts(outcome: Outcome) -> NDArray[np.int64]:
     """Bags of each class or grade, with each label [C], with the event [1]; of numbers none [0].
 
     Examples
     --------
-    >>> outcome_counts(Outcome.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
+    >>> label_counts(Outcome.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
     [1, 0, 2]
     """
     if outcome.target == "survival":
@@ -49,11 +49,11 @@ def outcome_counts(outcome: Outcome) -> NDArray[np.int64]:
     return found
 
 
-def outcome_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
+def label_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
     """Facts about an outcome, name and value, of bags of these sizes [N]."""
     facts, count = {"target": outcome.target}, len(outcome)
     if outcome.target == "survival":
-        (events,), time = outcome_counts(outcome).tolist(), outcome.values[:, 0]
+        (events,), time = label_counts(outcome).tolist(), outcome.values[:, 0]
         facts["events"] = f"{events} ({events / count:.1%}), {count - events} without until they were last seen"
         facts["times"] = _spread(time)
         median = median_follow_up(*outcome.values.T)
@@ -61,7 +61,7 @@ def outcome_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
         return facts
     if outcome.target not in _UNITS:
         return facts | {outcome.names[0]: _spread(outcome.values[:, 0])}
-    columns, counts = _columns(outcome), outcome_counts(outcome)
+    columns, counts = _columns(outcome), label_counts(outcome)
     shares = [f"{name} {own}" for name, own in zip(outcome.names, counts.tolist())]
     facts[_PLURALS[_UNITS[outcome.target]]] = _listed(shares)
     if outcome.target == "multilabel":
@@ -81,18 +81,18 @@ def split_words(outcome: Outcome) -> str:
     if not len(outcome):
         return "none"
     if outcome.target not in _UNITS:
-        counts = outcome_counts(outcome).tolist()
+        counts = label_counts(outcome).tolist()
         return f"{counts[0]} events" if counts else f"median {np.median(outcome.values):g}"
     unit = _UNITS[outcome.target]
-    return f"at least {outcome_counts(outcome).min()} {'with' if unit == 'label' else 'of'} each {unit}"
+    return f"at least {label_counts(outcome).min()} {'with' if unit == 'label' else 'of'} each {unit}"
 
 
-def outcome_warnings(outcome: Outcome) -> Iterator[str]:
+def label_warnings(outcome: Outcome) -> Iterator[str]:
     """Classes, labels or events that are missing or rare."""
     if outcome.target in _UNITS:
         yield from _rare(outcome)
     elif outcome.target == "survival":
-        (events,) = outcome_counts(outcome).tolist()
+        (events,) = label_counts(outcome).tolist()
         if events < FEW_BAGS:
             few = f"few events: {events}; intervals will be wide"
             yield few if events else "no events: nothing can be trained or tested"
@@ -158,7 +158,7 @@ def _columns(outcome: Outcome) -> NDArray[np.float64]:
 def _rare(outcome: Outcome) -> Iterator[str]:
     columns, unit = _columns(outcome), _UNITS[outcome.target]
     without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
-    for counts, how in ((outcome_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
+    for counts, how in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
         none = [outcome.names[at] for at in np.flatnonzero(counts == 0).tolist()]
         few = [
             f"{outcome.names[at]} ({counts[at]})" for at in np.flatnonzero((counts > 0) & (counts < FEW_BAGS)).tolist()
