@@ -83,7 +83,7 @@ def test_notes_keep_their_brackets_and_unknown_numbers_are_dashes():
     assert "note: test: bags [1, 2] of [red] kind" in shown(console)
     assert "test AUROC not defined (one class only)" in shown(console)
     row = next(line for line in shown(console).splitlines() if line.strip().startswith("test "))
-    assert row.split() == ["test", "20", "(8", "+)", *["-"] * 3]
+    assert row.split() == ["test", "20", "(8)", *["-"] * 3]
 
 
 @pytest.mark.parametrize(

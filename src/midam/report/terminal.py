@@ -342,9 +342,10 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
     """A row a part; of the headline's part a row a class or label, its risk groups, and notes."""
     merit = merit_of_part(next(iter(parts.values())))
     known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
-    table = Table("bags", "n", MERITS[merit], "95% CI", *(_FIGURES[key] for key in known), box=None)
+    counted = "n (+)" if "positives" in parts[headline] else "n"
+    table = Table("bags", counted, MERITS[merit], "95% CI", *(_FIGURES[key] for key in known), box=None)
     for name, part in parts.items():
-        positives = f" ({part['positives']} +)" if "positives" in part else ""
+        positives = f" ({part['positives']})" if "positives" in part else ""
         figures = (_cell(_figure(part, key)) for key in known)
         table.add_row(name, f"{part['bags']}{positives}", _cell(part[merit]), _range(part, merit), *figures)
     console.print(table)
