@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from tests import judging
 
-from midam.compare import outcome_baselines
-from midam.compare.outcome_baselines import CoxRidge, _inner_folds, choose_cox, score_outcome
+from midam.compare import statistics_methods
+from midam.compare.statistics_methods import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.outcomes import concordance_index_censored
+from midam.train.cox import CoxRidge, _inner_folds, choose_cox
 
 
 def sample(target, bags=120, seed=0):
@@ -40,28 +41,27 @@ def times(seed, bags, features, *, ties):
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(outcome_baselines, "_TREES", 40)
+    monkeypatch.setattr(statistics_methods, "_TREES", 40)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel", "ordinal", "continuous", "survival"])
 def test_a_baseline_of_each_target_ranks(target):
     x, values, columns = sample(target)
     train, test = np.arange(80), np.arange(80, 120)
-    found = score_outcome(target, x, values, train, test, columns=columns)
+    kind = judging.target(target, range(columns))
+    found = tree_scores(kind, x[train], values[train], x[test], seed=0)
     assert found.shape == ((40, columns) if columns > 1 else (40,))
     assert judging.merit(target, values[test], found) > 0.85
-    # Labels of the test bags are not looked at, and the same seed gives the same scores.
-    values[test] = values[test[::-1]]
-    np.testing.assert_array_equal(score_outcome(target, x, values, train, test, columns=columns), found)
+    np.testing.assert_array_equal(tree_scores(kind, x[train], values[train], x[test], seed=0), found)
 
 
 def test_a_class_without_training_bags_scores_zero():
     x, values, _ = sample("multiclass")
-    found = score_outcome("multiclass", x, 2 * (values > 0), np.arange(80), np.arange(80, 120), columns=4)
+    found = tree_scores(judging.target("multiclass", "abcd"), x[:80], 2 * (values[:80] > 0), x[80:], seed=0)
     assert (found[:, [1, 3]] == 0).all()
     assert found[:, 2].std() > 0.1
     labels = np.stack([values[:, 0] > 0, np.ones(120), np.full(120, np.nan)], axis=1)
-    found = score_outcome("multilabel", x, labels, np.arange(80), np.arange(80, 120), columns=3)
+    found = tree_scores(judging.target("multilabel", "abc"), x[:80], labels[:80], x[80:], seed=0)
     assert (found[:, 1] == 1).all()
     assert (found[:, 2] == 0).all()
 
@@ -124,11 +124,6 @@ def test_inner_folds_keep_groups_and_spread_events():
 
 def test_what_cannot_be_used():
     x, values, _ = sample("survival", bags=10)
-    everything = np.arange(10)
-    with pytest.raises(ConfigError, match="Expected one of multiclass"):
-        score_outcome("binary", x, values, everything, everything, columns=1)
-    with pytest.raises(BagDataError, match="finite statistics"):
-        score_outcome("survival", x * np.nan, values, everything, everything, columns=1)
     with pytest.raises(BagDataError, match="a bag with an event"):
         CoxRidge(1.0).fit(x, values[:, 0], np.zeros(10))
     with pytest.raises(ConfigError, match="a ridge above 0"):

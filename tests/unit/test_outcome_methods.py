@@ -7,15 +7,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.trainings import bags_with, outcome_bags
 
-from midam.compare import outcome_baselines
+from midam.compare import statistics_methods
 from midam.compare.folds import inner_folds
-from midam.compare.outcome_baselines import choose_cox, score_outcome
-from midam.compare.outcome_methods import _residuals
+from midam.compare.statistics_methods import _residuals, tree_scores
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.statistics import bag_statistics
 from midam.registry import BASELINES
 from midam.targets import target_of
+from midam.train.cox import choose_cox
 from midam.train.lockstep import Trial
 
 TREES = "bag-statistics-extratrees"
@@ -30,7 +30,7 @@ LINEAR = {
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(outcome_baselines, "_TREES", 25)
+    monkeypatch.setattr(statistics_methods, "_TREES", 25)
 
 
 @pytest.mark.parametrize("target", LINEAR)
@@ -52,7 +52,7 @@ def test_the_trees_and_cox_are_those_of_the_statistics():
     bags, train, test = outcome_bags("multiclass"), np.arange(40), np.arange(40, 60)
     x, values = bag_statistics(bags, np.arange(60)), bags.outcome.values
     found = BASELINES.find(TREES)().score(bags, Trial(train, test, 3))
-    np.testing.assert_array_equal(found, score_outcome("multiclass", x, values, train, test, columns=3, seed=3))
+    np.testing.assert_array_equal(found, tree_scores(target_of(bags), x[train], values[train], x[test], seed=3))
     bags = outcome_bags("survival", groups=[f"g{i // 2}" for i in range(60)])
     x, (time, event) = bag_statistics(bags, np.arange(60)), bags.outcome.values.T
     found = BASELINES.find("bag-statistics-cox")().score(bags, Trial(train, test, 3))

@@ -31,8 +31,8 @@ from midam.compare.fitted import (
     unscaled,
 )
 from midam.compare.folds import Positions, inner_folds
-from midam.compare.outcome_methods import outcome_cox, outcome_logistic, outcome_ridge, outcome_trees
 from midam.compare.setkernel import median_gamma, set_kernels
+from midam.compare.statistics_methods import cox_scores, logistic_scores, ridge_scores, tree_scores
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
@@ -41,6 +41,7 @@ from midam.nn.fitted import Linear, Widened
 from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, PatchSummary, SummaryPooling, VoxelSummary
 from midam.nn.scorer import BagScorer
+from midam.targets import target_of
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
@@ -131,26 +132,20 @@ class BagStatisticsTrees(ModelBaseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the trees."""
-        if bags.outcome is not None:
-            return outcome_trees(self.statistics, bags, trial)
-        forest, offset = self._forest(bags, trial.train, seed=trial.seed)
-        rows = self.statistics(bags, trial.score)
-        return np.asarray(forest.predict_proba(rows if offset is None else rows - offset)[:, 1])
+        target, rows = target_of(bags), self.statistics(bags, trial.train)
+        values = target.values(bags)[trial.train]
+        return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
         """The trees as a model."""
-        forest, offset = self._forest(bags, np.arange(len(bags)), seed=seed)
+        rows, forest = self.statistics(bags, np.arange(len(bags))), ExtraTreesClassifier(_TREES, random_state=seed)
+        offset = tree_offset(rows)
+        forest.fit(rows if offset is None else rows - offset, bags.require_labels())
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """A model to be filled, with as many trees and nodes as the weights have."""
         return empty_forest_scorer(self.summary, instance_shape, weights)
-
-    def _forest(self, bags: Bags, train: Positions, *, seed: int) -> tuple[ExtraTreesClassifier, Scores | None]:
-        """The trees, and what is subtracted from rows before them."""
-        rows, forest = self.statistics(bags, train), ExtraTreesClassifier(_TREES, random_state=seed)
-        offset = tree_offset(rows)
-        return forest.fit(rows if offset is None else rows - offset, bags.require_labels()[train]), offset
 
 
 class BagStatisticsLogistic(ModelBaseline):
@@ -162,8 +157,8 @@ class BagStatisticsLogistic(ModelBaseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
-        if bags.outcome is not None:
-            return outcome_logistic(self.statistics, bags, trial, _LOGISTIC_C)
+        if target_of(bags).pairs != "binary":
+            return logistic_scores(self.statistics, bags, trial, _LOGISTIC_C)
         fitted = self._fitted(bags, trial.train, seed=trial.seed)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
 
@@ -193,7 +188,7 @@ class BagStatisticsRidge(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Predicted grades or numbers."""
-        return outcome_ridge(bag_statistics, bags, trial)
+        return ridge_scores(bag_statistics, bags, trial)
 
 
 class BagStatisticsCox(Baseline):
@@ -203,7 +198,7 @@ class BagStatisticsCox(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Log hazards."""
-        return outcome_cox(bag_statistics, bags, trial)
+        return cox_scores(bag_statistics, bags, trial)
 
 
 class ColorLogistic(BagStatisticsLogistic):

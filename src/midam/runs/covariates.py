@@ -17,6 +17,7 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.runs.baseline import COMPARED, compared_auroc
 from midam.runs.data import SplitBags
 from midam.targets import Target, target_of
+from midam.train.cox import PartialLikelihood
 
 Scores = NDArray[np.float64]
 
@@ -96,23 +97,8 @@ def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0)
     ----------
     Cox, D. R. (1972). Regression models and life-tables. JRSS B 34(2), 187-202.
     """
-    order = np.argsort(-time, kind="stable")
-    rows, had = torch.from_numpy(x[order]), torch.from_numpy(event[order])
-    # At risk at a time are all bags down to the last of that time.
-    last = torch.from_numpy(np.searchsorted(-time[order], -time[order], side="right") - 1)
-    w = torch.zeros(x.shape[1], dtype=torch.float64, requires_grad=True)
-    until: dict[str, Any] = {"max_iter": _MOST_ITERATIONS, "tolerance_grad": 1e-9, "tolerance_change": 1e-12}
-    solver = torch.optim.LBFGS([w], line_search_fn="strong_wolfe", **until)
-
-    def loss() -> torch.Tensor:
-        solver.zero_grad()
-        risk = rows @ w
-        found = (had * (risk.logcumsumexp(dim=0)[last] - risk)).sum() + penalty / 2 * (w @ w)
-        torch.autograd.backward(found)
-        return found
-
-    solver.step(loss)  # type: ignore[no-untyped-call]
-    return w.detach().numpy()
+    likelihood = PartialLikelihood(x, time, event > 0)
+    return likelihood.minimize(penalty / event.sum(), np.zeros(x.shape[1]))
 
 
 def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:

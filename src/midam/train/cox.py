@@ -1,92 +1,21 @@
-"""Baselines on bag statistics for labels that are more than 0 and 1: extremely randomized trees, and Cox with a ridge.
+"""Cox regression with a ridge on a table of numbers a bag, whose ridge inner folds can choose."""
 
-They are functions of a table of statistics [N, D] (`midam.data.statistics.bag_statistics`) and the labels [N, L] of an
-outcome; nothing of the bags that are scored but their statistics is used.
-"""
-
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.preprocessing import StandardScaler
 
-from midam.compare.fitted import tree_offset
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.outcomes.pairs import Pairs, check_times
 from midam.evaluate.ranking import Scores, group_numbers
 
-Positions = NDArray[np.int64]
-
-_TREES = 500
 _RIDGES = 10.0 ** np.arange(2, -4, -1)
 """Ridges to choose from, the strongest first; the first of equals is taken."""
 _USUAL_RIDGE = 1.0
 _FOLDS = 5
 _TOLERANCE = 1e-7  # of the gradient, per event
-
-
-def score_outcome(
-    target: str,
-    statistics: ArrayLike,
-    values: ArrayLike,
-    train: Positions,
-    test: Positions,
-    *,
-    columns: int,
-    groups: ArrayLike | None = None,
-    seed: int = 0,
-) -> Scores:
-    """Train the baseline of a target on the bags at `train`, and score those at `test`: [n, C], or [n] of one column.
-
-    - Classes and labels: the probabilities of 500 extremely randomized trees (Geurts et al. 2006), of labels a forest
-      each, of the bags whose entry is known. A class without training bags scores 0, a label of one kind its share.
-    - Grades and numbers: what 500 such trees predict.
-    - Times: the log hazard of Cox regression with a ridge that is chosen (`choose_cox`).
-
-    Parameters
-    ----------
-    target : {"multiclass", "multilabel", "ordinal", "continuous", "survival"}
-        What bags are ranked by.
-    statistics : array_like, shape [N, D]
-        Finite numbers of each bag.
-    values : array_like, shape [N, L]
-        Labels, as of `midam.targets.Target.values`; only those of the training bags are used.
-    train, test : array of int
-        Positions of bags.
-    columns : int
-        C, the columns of the scores.
-    groups : array_like of str, shape [N], optional
-        The unit (patient) of each bag: inner folds are disjoint by it.
-    seed : int, default 0
-        Of trees and inner folds.
-
-    Raises
-    ------
-    MidamError
-        Another target; statistics or labels that cannot be used.
-
-    Examples
-    --------
-    >>> x = [[float(bag)] for bag in range(8)]
-    >>> scores = score_outcome("ordinal", x, x, np.arange(6), np.arange(6, 8), columns=1)
-    >>> scores.tolist()
-    [5.0, 5.0]
-    """
-    if target not in _BASELINES:
-        raise ConfigError(f"Expected one of {', '.join(_BASELINES)}, got {target!r}; name the target.")
-    x, y = np.asarray(statistics, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
-        raise BagDataError(
-            f"Expected finite statistics [N, D] and labels [N, L], got {x.shape} and {y.shape}; pass both."
-        )
-    units = group_numbers(groups, len(x))
-    own, offset = None if units is None else units[train], tree_offset(x[train])
-    x = x if offset is None else x - offset
-    found = _BASELINES[target](x[train], y[train], x[test], columns=columns, units=own, seed=seed)
-    return found[:, 0] if columns == 1 else found
 
 
 class CoxRidge:
@@ -129,7 +58,7 @@ class CoxRidge:
         """Fit the coefficients to statistics [N, D], times [N] and events [N]; a `BagDataError` without an event."""
         scaler = StandardScaler().fit(x)
         self.mean_, self.scale_ = scaler.mean_, scaler.scale_
-        likelihood = _PartialLikelihood(scaler.transform(x), *check_times(time, event))
+        likelihood = PartialLikelihood(scaler.transform(x), *check_times(time, event))
         self.coef_ = likelihood.minimize(self.l2, np.zeros(self.mean_.size))
         return self
 
@@ -164,7 +93,7 @@ def choose_cox(
         if not pairs.total:
             continue
         scaler = StandardScaler().fit(statistics[~inside])
-        likelihood = _PartialLikelihood(scaler.transform(statistics[~inside]), t[~inside], e[~inside])
+        likelihood = PartialLikelihood(scaler.transform(statistics[~inside]), t[~inside], e[~inside])
         beta = np.zeros(statistics.shape[1])
         for found, l2 in zip(areas, _RIDGES):
             beta = likelihood.minimize(float(l2), beta)
@@ -173,7 +102,7 @@ def choose_cox(
     return CoxRidge(best).fit(statistics, t, e)
 
 
-def _inner_folds(event: NDArray[np.bool_], units: NDArray[np.intp], *, seed: int) -> Positions:
+def _inner_folds(event: NDArray[np.bool_], units: NDArray[np.intp], *, seed: int) -> NDArray[np.int64]:
     """Fold of each bag; whole units, those with an event spread first. All in one where fewer than two have any."""
     has = np.bincount(units, weights=event) > 0
     count = min(_FOLDS, int(has.sum()))
@@ -184,7 +113,7 @@ def _inner_folds(event: NDArray[np.bool_], units: NDArray[np.intp], *, seed: int
     return of[units]
 
 
-class _PartialLikelihood:
+class PartialLikelihood:
     """The loss of `CoxRidge` on standardized rows z [N, D], with its gradient and the products with its Hessian."""
 
     def __init__(self, z: Scores, time: Scores, event: NDArray[np.bool_]) -> None:
@@ -230,40 +159,3 @@ class _PartialLikelihood:
         """Sum of a value of each event over those at which a bag is at risk, over their number."""
         sums = np.bincount(self._last, weights=values, minlength=len(self._z))
         return np.cumsum(sums[::-1])[::-1] / len(self._last)
-
-
-def _classes(x: Scores, y: Scores, test: Scores, *, columns: int, units: Any, seed: int) -> Scores:  # noqa: ARG001
-    forest = ExtraTreesClassifier(_TREES, random_state=seed).fit(x, y[:, 0].astype(np.int64))
-    found = np.zeros((len(test), columns))
-    found[:, forest.classes_] = forest.predict_proba(test)
-    return found
-
-
-def _labels(x: Scores, y: Scores, test: Scores, *, columns: int, units: Any, seed: int) -> Scores:
-    found = np.zeros((len(test), columns))
-    for column, of in enumerate(y.T):
-        known = np.isfinite(of)
-        if np.unique(of[known]).size == 2:
-            own = {"columns": 2, "units": units, "seed": seed}
-            found[:, column] = _classes(x[known], of[known, None], test, **own)[:, 1]
-        elif known.any():
-            found[:, column] = of[known][0]
-    return found
-
-
-def _numbers(x: Scores, y: Scores, test: Scores, *, columns: int, units: Any, seed: int) -> Scores:  # noqa: ARG001
-    forest = ExtraTreesRegressor(_TREES, random_state=seed).fit(x, y[:, 0])
-    return np.asarray(forest.predict(test), dtype=np.float64)[:, None]
-
-
-def _times(x: Scores, y: Scores, test: Scores, *, columns: int, units: Any, seed: int) -> Scores:  # noqa: ARG001
-    return choose_cox(x, y[:, 0], y[:, 1], groups=units, seed=seed).predict(test)[:, None]
-
-
-_BASELINES: dict[str, Callable[..., Scores]] = {
-    "multiclass": _classes,
-    "multilabel": _labels,
-    "ordinal": _numbers,
-    "continuous": _numbers,
-    "survival": _times,
-}

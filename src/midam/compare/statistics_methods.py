@@ -1,7 +1,7 @@
-"""Baselines on bag statistics for bags that are ranked by more than 0 and 1, by the names of a comparison.
+"""Plain methods on statistics of bags, for the labels of any target.
 
-They score as `midam.compare.baselines.Baseline.score` does. What they choose, they choose by the mean merit of the
-target over inner folds of the training bags, which are disjoint by group; the first of equals is taken.
+What they choose, they choose by the mean merit of the target over inner folds of the training bags, which are disjoint
+by group; the first of equals is taken.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from midam.compare.fitted import tree_offset
 from midam.compare.folds import Positions, inner_folds
-from midam.compare.outcome_baselines import choose_cox, score_outcome
 from midam.data.bags import Bags
 from midam.evaluate.outcomes import kaplan_meier
-from midam.targets import target_of
+from midam.targets import Target, target_of
+from midam.train.cox import choose_cox
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
@@ -25,31 +27,59 @@ Statistics = Callable[[Bags, Positions], Scores]
 # Of a strength, rows and labels of training bags, and rows of others: their scores, [n] or [n, C].
 Fit = Callable[[float, Scores, Scores, Scores], Scores]
 
+_TREES = 500
 _RIDGES = 10.0 ** np.arange(4, -4, -1)
 _MAX_ITERATIONS = 5000
 
 
-def outcome_trees(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Scores [n] or [n, C] of extremely randomized trees, see `score_outcome`.
+def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores, *, seed: int) -> Scores:
+    """Scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006), fitted to statistics of bags.
 
-    Of survival they are regression trees on the martingale residuals of the training bags: events less the cumulative
+    Of classes and labels they are probabilities, of labels by a forest each, of the bags whose entry is known; a class
+    without training bags scores 0, a label of one kind its share. Of grades and numbers they are what the trees
+    predict. Of survival the trees predict the martingale residuals of the training bags: events less the cumulative
     hazard at a bag's time, so that who has the event early is above 0 (Therneau, Grambsch and Fleming 1990, Biometrika
     77:147).
+
+    Parameters
+    ----------
+    target : Target
+        What the bags are ranked by.
+    x, values : array, shape [N, D] and [N] or [N, L]
+        Statistics of the training bags, and their labels as `Target.values` has them.
+    scored : array, shape [n, D]
+        Statistics of the bags to score.
+    seed : int
+        Of the trees.
     """
-    target = target_of(bags)
-    values = target.values(bags)[trial.train]
-    name = target.name
-    if name == "survival":
-        name, values = "continuous", _residuals(values)[:, None]
-    rows = np.concatenate([statistics(bags, part) for part in (trial.train, trial.score)])
-    # The labels of the bags that are scored stay unseen.
-    seen = np.concatenate([values, np.full((len(trial.score), values.shape[1]), np.nan)])
-    train = np.arange(len(values))
-    test = np.arange(len(values), len(rows))
-    return score_outcome(name, rows, seen, train, test, columns=target.count, seed=trial.seed)
+    offset = tree_offset(x)
+    if offset is not None:
+        x, scored = x - offset, scored - offset
+    if target.pairs == "binary":
+        return _shares(x, values, scored, count=2, seed=seed)[:, 1]
+    if target.pairs == "classes":
+        return _shares(x, values[:, 0].astype(np.int64), scored, count=target.count, seed=seed)
+    if target.pairs == "labels":
+        return np.stack([_of_label(x, column, scored, seed=seed) for column in values.T], axis=1)
+    numbers = _residuals(values) if target.pairs == "survival" else values[:, 0]
+    return np.asarray(ExtraTreesRegressor(_TREES, random_state=seed).fit(x, numbers).predict(scored), dtype=np.float64)
 
 
-def outcome_logistic(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
+def _shares(x: Scores, codes: NDArray[np.int64], scored: Scores, *, count: int, seed: int) -> Scores:
+    forest = ExtraTreesClassifier(_TREES, random_state=seed).fit(x, codes)
+    shares = np.zeros((len(scored), count))
+    shares[:, forest.classes_] = forest.predict_proba(scored)
+    return shares
+
+
+def _of_label(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
+    known = np.isfinite(label)
+    if np.unique(label[known]).size == 2:
+        return _shares(x[known], label[known].astype(np.int64), scored, count=2, seed=seed)[:, 1]
+    return np.full(len(scored), label[known][0] if known.any() else 0.0)
+
+
+def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
     """Scores [n, C] of logistic regression, of several classes at once, or of each label; C of `strengths` is chosen.
 
     A class without training bags scores 0, and so does a label of one kind.
@@ -72,7 +102,7 @@ def outcome_logistic(statistics: Statistics, bags: Bags, trial: Trial, strengths
     return _chosen(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
 
 
-def outcome_ridge(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
     """Grades or numbers [n] by ridge regression."""
 
     def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
@@ -82,7 +112,7 @@ def outcome_ridge(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
     return _chosen(fit, _RIDGES, statistics, bags, trial)
 
 
-def outcome_cox(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+def cox_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
     """Log hazards [n] of Cox regression, see `choose_cox`."""
     time, event = target_of(bags).values(bags)[trial.train].T
     groups = None if bags.groups is None else bags.groups[trial.train]
