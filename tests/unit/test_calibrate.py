@@ -71,6 +71,12 @@ def test_useless_scores_give_the_prevalence_and_a_warning(scores):
     np.testing.assert_allclose(calibrator.predict([-100.0, 0.0, 1e6]), 0.25, rtol=1e-9)
 
 
+def test_scores_that_are_all_one_give_one_warning():
+    with pytest.warns(UserWarning, match="share of positive validation bags") as caught:
+        PlattCalibrator().fit(np.full(20, 0.5), np.repeat([0, 1], 10))
+    assert len(caught) == 1
+
+
 def test_dict_round_trip_is_exact_and_plain(sample):
     labels, scores = sample
     calibrator = PlattCalibrator().fit(scores.astype(np.float32), labels)

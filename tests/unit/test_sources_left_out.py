@@ -86,6 +86,18 @@ def test_a_file_without_instances_is_left_out_with_a_count(folder, kind):
     assert (lost.bag, lost.file, lost.kept) == ("d", str(folder / f"d.{kind}"), 0)
 
 
+def test_files_that_are_left_out_for_several_reasons_are_a_list(folder):
+    for seed, name in enumerate("abc"):
+        write_h5(folder / f"{name}.h5", rows(seed=seed))
+    write_h5(folder / "d.h5", rows(0))
+    (folder / "e.h5").write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="left out") as caught:
+        read_bags(folder, require_labels=False, missing="skip")
+    head, *lines = str(caught[0].message).split("\n")
+    assert head == f"2 of 5 files are left out; 2 bags have no other file: d, e (in {folder}):"
+    assert [line[:17] for line in lines] == ["- d.h5: Expected ", "- e.h5: Expected "]
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 0), (1, 0, D), (0, D)])
 def test_no_instances_are_none_in_any_shape(folder, shape):
     write_h5(folder / "a.h5", rows())

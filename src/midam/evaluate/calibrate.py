@@ -114,7 +114,7 @@ class PlattCalibrator(OnLogit):
         targets = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
         x = self._choose_scale(s, raw=raw)
         self.center_, self.scale_ = _location(x)
-        self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets)
+        self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # Exact zero slopes come out as rounding.
         if self.slope_ <= 1e-8:
             what = "every probability is the share of positive validation bags."

@@ -21,9 +21,7 @@ from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.reader import OnFile
 from midam.data.validate import ClassName
-from midam.errors import BagDataError
-
-_SHOWN = 10  # reasons that are warned of
+from midam.errors import BagDataError, fault_list
 
 
 def assemble(
@@ -125,11 +123,13 @@ def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
 
 def _tell(lost: Sequence[LeftOut], count: int, source: str) -> None:
     """Say how many files are left out, why, and which bags with them."""
-    told = [f"{len(names)} of {count} files are left out: {first_names(names)}: {why}" for why, names in _reasons(lost)]
     bags = lost_bags(lost)
     have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
-    told += [f"{have} no other file: {first_names(bags)}"] if bags else []
-    warnings.warn(f"{'; '.join(told)} (in {source})", stacklevel=4)
+    rest = f"; {have} no other file: {first_names(bags)}" if bags else ""
+    told = [f"{first_names(names)}: {why}" for why, names in _reasons(lost)]
+    head = f"{len(lost)} of {count} files are left out"
+    only = f"{head}: {told[0]}{rest} (in {source})"
+    warnings.warn(only if len(told) == 1 else fault_list(f"{head}{rest} (in {source}):", told), stacklevel=4)
 
 
 def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
@@ -137,7 +137,7 @@ def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
     found: dict[str, list[str]] = {}
     for row in lost:
         found.setdefault(row.reason.replace(f" (in {row.file})", "").removesuffix("."), []).append(Path(row.file).name)
-    return list(found.items())[:_SHOWN]
+    return list(found.items())
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:

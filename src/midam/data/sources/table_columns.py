@@ -14,7 +14,7 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_values import named_words
 from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.reader import Request
-from midam.errors import BagDataError, ConfigError, nearest_columns
+from midam.errors import BagDataError, ConfigError, listed, nearest_columns
 from midam.names import is_missing, name_of
 
 if TYPE_CHECKING:
@@ -181,5 +181,6 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
     """Splits under their canonical names."""
     unknown = sorted({value for value in values.tolist() if value.lower() not in SPLIT_NAMES})
     if unknown:
-        raise BagDataError(f"Expected a split of train, val, test, got {unknown[0]!r} (in {where}); rename the split.")
+        got = listed([*map(repr, unknown)], most=3)
+        raise BagDataError(f"Expected a split of train, val, test, got {got} (in {where}); rename the split.")
     return np.array([SPLIT_NAMES[value.lower()] for value in values.tolist()], dtype=np.str_)
