@@ -266,6 +266,14 @@ def test_a_scan_whose_stream_is_damaged_is_refused(tmp_path):
     refused(path, "CRC check failed")
 
 
+def test_a_scan_that_goes_on_and_on_behind_its_numbers_is_refused(tmp_path):
+    path = save_nifti(tmp_path / "a.nii.gz", body())
+    with gzip.open(path, "ab", compresslevel=9) as file:
+        for _ in range(65):
+            file.write(bytes(2**20))
+    refused(path, "more than 64 MiB behind them")
+
+
 def test_a_scan_that_says_less_than_it_holds_is_warned_of(tmp_path):
     path = save_nifti(tmp_path / "a.nii", body())
     content = bytearray(path.read_bytes())

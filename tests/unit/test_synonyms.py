@@ -174,6 +174,14 @@ def test_no_known_word_suggests_an_option_by_its_letters(way):
             assert set(re.findall(r"'([\w-]+)'", text)) <= set(same_meaning(word, known)), (way, word, text)
 
 
+def test_memory_that_is_full_is_said_in_a_sentence(monkeypatch, capsys):
+    def full(*_):
+        raise MemoryError("malloc of size 1000 failed")
+
+    monkeypatch.setattr("midam.cli.app.parse", full)
+    assert "Expected enough memory, got less: MemoryError: malloc of size 1000 failed" in said(capsys, "fit", "t.csv")
+
+
 def test_forty_thousand_unknown_settings_are_refused_at_once():
     with pytest.raises(ConfigError, match=r"got 40000 that are unknown(.|\n)*'k0'(.|\n)*and 39990 more"):
         Settings(**{f"k{i}": 1 for i in range(40_000)})

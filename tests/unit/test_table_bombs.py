@@ -66,7 +66,16 @@ def npz_zeros(path):
     np.savez_compressed(path, X=np.zeros((2**22, 1)), bag=np.zeros(2**22, np.int8), y=[0])
 
 
+def long_text(path):
+    """A text of two megabytes, said to stand in each of 40 rows."""
+    note = pa.DictionaryArray.from_arrays(pa.array(np.zeros(40, np.int8)), ["A" * 2 * 10**6])
+    columns = {"bag": pa.array(list("ab") * 20), "label": pa.array([0, 1] * 20), "note": note}
+    pq.write_table(pa.table(columns | {"a": pa.array(np.zeros(40))}), path, compression="zstd")
+
+
 BOMBS = {
+    "text.parquet": long_text,
+    "corner.xlsx": lambda path: excel(path, b'<row r="9999"><c r="XFD9999"><v>1</v></c></row>'),
     "rows.parquet": parquet,
     "lines.csv.gz": text,
     "rows.xlsx": lambda path: excel(path, b'<row r="200000000"><c r="A200000000"><v>1</v></c></row>'),
@@ -91,11 +100,25 @@ def test_a_bomb_is_refused_before_it_is_expanded(tmp_path, name, little, capsys)
     assert (tmp_path / name).stat().st_size < 2 * 10**5
     what = "as many bytes as the header says" if name == "header.npz" else "fits into the 19.1 MiB of free memory"
     with pytest.raises(BagDataError, match=what):
-        read_bags(tmp_path / name, ignore_columns=["path"] if name.endswith("parquet") else [])
+        read_bags(tmp_path / name, ignore_columns=["path"] if name == "rows.parquet" else [])
     assert main(["data", "describe", str(tmp_path / name)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert what in said
     assert "Traceback" not in said
+
+
+def test_long_texts_of_parquet_that_fit_are_read(tmp_path):
+    long_text(tmp_path / "t.parquet")
+    assert len(read_bags(tmp_path / "t.parquet", ignore_columns=["note"])) == 2
+
+
+def test_styles_that_grow_beyond_all_measure_are_refused(tmp_path):
+    excel(tmp_path / "t.xlsx", b"")
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "a", zipfile.ZIP_DEFLATED) as book, book.open("xl/a.xml", "w") as file:
+        for _ in range(65):
+            file.write(bytes(2**20))
+    with pytest.raises(BagDataError, match=r"grow at most 200 times when they are read, got 65\.0 MiB"):
+        read_bags(tmp_path / "t.xlsx")
 
 
 @pytest.mark.parametrize("name", ["lines.csv.gz", "rows.xlsx", "texts.xlsx"])

@@ -24,6 +24,7 @@ from midam.errors import (
     RunStoppedError,
     TrialsLostError,
     UntrustedError,
+    first_line,
     nearest,
 )
 from midam.report.program import program
@@ -62,8 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (RankLostError, TrialsLostError) as error:
             console.print(f"[red]midam: error:[/] {escape(said(error))}")
             return 3
-        except MidamError as error:
-            console.print(f"[red]midam: error:[/] {escape(said(error))}")
+        except (MidamError, MemoryError) as error:
+            full = (
+                f"Expected enough memory, got less: {first_line(error)}; end other programs, or use a larger machine."
+            )
+            console.print(f"[red]midam: error:[/] {escape(said(error if isinstance(error, MidamError) else full))}")
             return 2
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""

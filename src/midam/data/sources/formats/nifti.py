@@ -5,6 +5,7 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from midam.data.sources.formats.volumes import Volume, along, open_volume, refus
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
 from midam.data.sources.reader import FileReader, file_suffix
 from midam.errors import BagDataError
+
+_TAIL = 64  # MiB behind the numbers of a packed file that are read
 
 
 class NiftiReader(FileReader):
@@ -76,7 +79,13 @@ def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
     with gzip.open(path) as stream:
         image = type(image).from_file_map(type(image).make_file_map({"image": stream}))
         data = np.asanyarray(image.dataobj)
-        return image, data, sum(map(len, iter(partial(stream.read, 1 << 20), b"")))
+        rest = sum(map(len, islice(iter(partial(stream.read, 1 << 20), b""), _TAIL)))
+        if stream.read(1):
+            raise BagDataError(
+                f"Expected a file that ends behind its numbers, got more than {_TAIL} MiB behind them (in {path}); "
+                "copy or convert the file again."
+            )
+        return image, data, rest
 
 
 def _whole(path: Path) -> AbstractContextManager[None]:
