@@ -55,6 +55,16 @@ def test_several_extractors_or_scales_are_named(tmp_path):
         ids(tmp_path / "b")
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_pictures_of_a_job_without_features_are_no_bags(tmp_path, made):
+    trident(tmp_path / "job")
+    if made:  # as a job that was stopped leaves it
+        (tmp_path / "job" / "20x_256px_0px_overlap" / "features_uni_v1").mkdir()
+    with pytest.raises(BagDataError, match=r"files of features in 20x_\S+, got none, and .* files elsewhere"):
+        ids(tmp_path / "job")
+    assert ids(tmp_path / "job" / "contours") == ["s1"]
+
+
 def test_sites_with_a_job_folder_each_are_one_set(tmp_path):
     for site in ("mainz", "bonn"):
         trident(tmp_path / "data" / site, "uni_v1", names=(f"{site}1", f"{site}2"))

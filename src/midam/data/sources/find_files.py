@@ -38,6 +38,13 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         here = _by_family(near, tables, readers)
         if not usual and (not here or _of_features(here[0][0])):
             here = _by_family(below, tables, [found for found in readers if _of_features(found)])
+        empty = [path for path in below if is_feature_folder(path) or scale_folder(path / "features")]
+        # Of a job of TRIDENT without features, thumbnails and contours are left.
+        if reader is None and empty and not usual and here and not _of_features(here[0][0]):
+            raise BagDataError(
+                f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {here[0][0].title} "
+                f"files elsewhere (in {folder}); write the features first, or name the folder of those files."
+            )
     if not here:
         raise _nothing(folder)
     first = here[0][0]
