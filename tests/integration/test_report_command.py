@@ -72,6 +72,22 @@ def test_evaluate_leaves_a_page(made, tmp_path, capsys):
     assert f"report: {tmp_path / 'report-other.html'}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_link_in_a_run_is_replaced_by_the_page_not_followed(made, tmp_path, command, there):
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(made / "run", run)
+    page = run / "report-other.html"
+    page.unlink(missing_ok=True)
+    page.symlink_to(outside)
+    if there:
+        outside.write_text("kept")
+    assert main([command, str(run), str(made / "other.csv")]) == 0
+    assert not page.is_symlink()
+    assert outside.exists() == there
+    assert not there or outside.read_text() == "kept"
+
+
 def test_a_page_that_cannot_be_written_costs_no_figures(made, tmp_path, capsys):
     (tmp_path / "report-other.html").mkdir()
     assert main(["evaluate", str(made / "run"), str(made / "other.csv"), "--out", str(tmp_path / "e.json")]) == 0

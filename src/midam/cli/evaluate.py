@@ -43,7 +43,8 @@ def run(options: Namespace, console: Console) -> int:
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
         tell_left_out(bags, page, out)
-        write_evaluation_report(root, bags, found, data=options.data, out=page, notes=notes)
+        typed = None if options.out is None else page  # a link in the run, at the place by default, is not followed
+        write_evaluation_report(root, bags, found, data=options.data, out=typed, notes=notes)
     except OSError as error:
         # A run may lie where nobody can write; the figures stand.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
