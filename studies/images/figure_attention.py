@@ -124,9 +124,7 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
     tested = bags.subset(split.test)
     labels = tested.require_labels()
     with cpu_threads(1):
-        trainer = make_trainer(config, bags, split)
-        while not trainer.finished:
-            trainer.train_epoch()
+        trainer = make_trainer(config, bags, split).fit()
         scores = predict(trainer.model, tested)
         found = []
         for value, name in ((1, "Positive"), (0, "Negative")):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,17 +96,14 @@ def train_scored(
     reader = trainer.reader(scored) if len(score) else None
     per_epoch = -(-len(split.train) // sum(config.training.batch[:2]))
     reached, scores = [], []
-    try:
-        while not trainer.finished:
-            trainer.train_epoch()
-            if trainer.epoch in epochs:
-                reached.append(trainer.epoch)
-                if reader is None:
-                    scores.append(np.zeros(0))
-                else:
-                    scores.append(trainer.scores(scored, reader))
-    except DivergedError:
-        pass
+
+    def score_bags(trainer: Trainer, _: object) -> None:
+        if trainer.epoch in epochs:
+            reached.append(trainer.epoch)
+            scores.append(np.zeros(0) if reader is None else trainer.scores(scored, reader))
+
+    with suppress(DivergedError):
+        trainer.fit(callbacks=[score_bags])
     train = np.array([row["train_auroc"] for row in trainer.history])
     return Scored(tuple(reached), np.array(scores).reshape(len(reached), len(score)), train, trainer.epoch * per_epoch)
 

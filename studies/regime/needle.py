@@ -146,9 +146,8 @@ def _train(task: tuple[Design, Cell, Rule, int]) -> list[Row]:
         ]
     config, tried = design.config(cell, rule, repeat), []
     for number in range(rule.tries):
-        trainer = Trainer(config.replace(seed=repeat + number * _NEXT_SEED), train, val)
-        while not trainer.finished:
-            row = trainer.train_epoch()
+        trainer = Trainer(config.replace(seed=repeat + number * _NEXT_SEED), train, val).fit()
+        row = trainer.history[-1]
         scores = trainer.scores(test, trainer.reader(test))
         test_auroc = auroc(test.require_labels(), scores)
         own = {"val": row["val_auroc"], "test": test_auroc, "drawn_weight": row.get("drawn_weight")}

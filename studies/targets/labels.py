@@ -111,9 +111,7 @@ def _train(task: tuple[Design, str, int]) -> list[Row]:
 
 def _fitted(config: Settings, train: Bags, test: Bags) -> tuple[NDArray[np.float64], float]:
     """Test scores, and the seconds that the training took."""
-    trainer = Trainer(config, train)
-    while not trainer.finished:
-        trainer.train_epoch()
+    trainer = Trainer(config, train).fit()
     return trainer.scores(test, trainer.reader(test)), trainer.trained_s
 
 

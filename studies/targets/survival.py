@@ -101,9 +101,8 @@ def _train(task: Task) -> list[Row]:
     bags, hazard = survival_bags(design.bag, design.counts, repeat=repeat)
     train, val, test = (bags.subset(bags.where_split(name)) for name in ("train", "val", "test"))
     started = time.perf_counter()
-    trainer = Trainer(design.config(way, option, repeat), train, val)
-    while not trainer.finished:
-        row = trainer.train_epoch()
+    trainer = Trainer(design.config(way, option, repeat), train, val).fit()
+    row = trainer.history[-1]
     times, events = test.outcome.values.T if test.outcome is not None else ((), ())
     best = concordance_index_censored(times, events, hazard[bags.where_split("test")])
     own = concordance_index_censored(times, events, trainer.scores(test, trainer.reader(test)))

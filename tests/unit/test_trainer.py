@@ -108,6 +108,29 @@ def test_patience_counts_from_the_best_epoch(monkeypatch):
     assert (trainer.epoch, trainer.best_epoch) == (4, 3)
 
 
+def test_callbacks_see_each_epoch_and_may_stop_the_training():
+    config, seen = make_config(epochs=5), []
+
+    def stop_at_three(trainer, row):
+        if row["epoch"] == 3:
+            trainer.stop()
+
+    def note(trainer, row):
+        seen.append((trainer.epoch, row["loss"]))
+
+    trainer = Trainer(config, witness_bags()).fit(epochs=1, callbacks=[note])
+    assert trainer.epoch == 1
+    assert not trainer.finished
+    trainer.fit(callbacks=[stop_at_three, note])
+    assert trainer.finished, "three epochs of five"
+    assert seen == [(row["epoch"], row["loss"]) for row in trainer.history]
+    assert [epoch for epoch, _ in seen] == [1, 2, 3]
+    by_hand = Trainer(config, witness_bags())
+    for _ in range(3):
+        by_hand.train_epoch()
+    assert by_hand.history == trainer.history
+
+
 @pytest.mark.parametrize("settings", [{"select": "best"}, {"patience": 3}])
 def test_what_needs_validation_bags_warns_without_them(settings):
     with pytest.warns(UserWarning, match=next(iter(settings))):

@@ -185,12 +185,8 @@ def _train(
     if isinstance(method.baseline, ModelBaseline):
         model = BagEnsemble([method.baseline.fit(bags, seed=config.run.seed)])
         return Fitted(method.name, config, model)
-    trainer = Trainer(config, bags)
-    for _ in range(epochs):
-        row = trainer.train_epoch()
-        if on_epoch is not None:
-            on_epoch(row)
-    return trainer
+    callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
+    return Trainer(config, bags).fit(epochs=epochs, callbacks=callbacks)
 
 
 def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]:

@@ -90,8 +90,7 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
         config: ResolvedSettings = task.config.resolve(bags.instance_shape)
         trainer = Trainer(config.replace(seed=task.fold.repeat, select="last", patience=None), bags.subset(train))
         try:
-            for _ in range(task.epoch):
-                trainer.train_epoch()
+            trainer.fit(epochs=task.epoch)
         except DivergedError:
             return None
         decided = target_of(bags).saved(None)

@@ -345,21 +345,24 @@ class _Training:
 
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
         spent, slow = before, False
+
+        def keep(trainer: "Trainer", row: dict[str, Any]) -> None:
+            nonlocal spent, slow
+            slow = slow or (self.leads and tell_waiting(trainer.waited_s, trainer.trained_s))
+            tracking.log(row, step=row["epoch"])
+            # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
+            if trainer.best_epoch == trainer.epoch and self.leads:
+                save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
+            spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
+            self.save(spent)
+            self.write_metrics()
+            if on_epoch is not None and self.leads:
+                on_epoch(row, trainer)
+
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
-            while not trainer.finished:
-                row = trainer.train_epoch()
-                slow = slow or (self.leads and tell_waiting(trainer.waited_s, trainer.trained_s))
-                tracking.log(row, step=row["epoch"])
-                # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
-                if trainer.best_epoch == trainer.epoch and self.leads:
-                    save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
-                spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
-                self.save(spent)
-                self.write_metrics()
-                if on_epoch is not None and self.leads:
-                    on_epoch(row, trainer)
+            trainer.fit(callbacks=[keep])
             took = {"reading": begun - opened, "training": spent.seconds}
             return self.finish(took, waited=spent.waited, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
         except KeyboardInterrupt:

@@ -31,7 +31,7 @@ from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.sklearn.parameters import chosen_settings, setting_defaults
 from midam.targets import Target, target_named, target_of
 from midam.train.members import with_objective
-from midam.train.trainer import Trainer, make_fabric
+from midam.train.trainer import Callback, Trainer, make_fabric
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
@@ -251,17 +251,19 @@ class TrainedEstimator(BagEstimator):
     def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Train to the end, and report the weights that are selected; rows of the epochs, after those `before`."""
         best: dict[str, Any] | None = None
+
+        def keep_best(trainer: Trainer, _: dict[str, Any]) -> None:
+            nonlocal best
+            if trainer.config.training.select == "best" and trainer.best_epoch == trainer.epoch:
+                best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+
+        callbacks: list[Callback] = [keep_best]
         with ExitStack() as stack:
-            progress = None
             if self.show_progress:
-                console = Console(stderr=True)
-                progress = stack.enter_context(FitProgress(trainer.config.training.epochs, console=console))
-            while not trainer.finished:
-                row = trainer.train_epoch()
-                if progress is not None:
-                    progress.update(row)
-                if trainer.config.training.select == "best" and trainer.best_epoch == trainer.epoch:
-                    best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+                bar = FitProgress(trainer.config.training.epochs, console=Console(stderr=True))
+                progress = stack.enter_context(bar)
+                callbacks.insert(0, lambda _, row: progress.update(row))
+            trainer.fit(callbacks=callbacks)
         if best is not None:
             trainer.reported.load_state_dict(best)
         return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]

@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -267,13 +268,13 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     scores: list[NDArray[np.float64]] = []
     columns, merit = trainer.target.count, f"train_{trainer.target.metric}"
     failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
-    while not trainer.finished:
-        try:
-            trainer.train_epoch()
-        except DivergedError:
-            break
+
+    def score(trainer: Trainer, _: object) -> None:
         if every_epoch or trainer.finished:
             scores.append(trainer.scores(scored, reader))
+
+    with suppress(DivergedError):
+        trainer.fit(callbacks=[score])
     wanted = config.training.epochs if every_epoch else 1
     rows = trainer.history
     lost = [float("nan")] * (config.training.epochs - len(rows))

@@ -3,9 +3,9 @@
 import logging
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+Callback = Callable[["Trainer", dict[str, Any]], None]
 
 
 class Trainer:
@@ -68,6 +71,8 @@ class Trainer:
         What the labels are; its `metric` is the figure of merit, "auroc" of two classes.
     epoch : int
         Epochs done.
+    stopped : bool
+        Whether `stop` was called.
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
         while training), means over the members; val_auroc of the mean score; what the draw rule tells of its draws.
@@ -134,7 +139,7 @@ class Trainer:
         self._val_covariates = None if val is None else covariates_of(self.model, val)
         how: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
         self.members = [Training([member], self._reader, labels, **how) for member in members]
-        self.epoch = 0
+        self.epoch, self.stopped = 0, False
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
         self._agree()
@@ -175,9 +180,38 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """All epochs done, or patience exhausted."""
+        """All epochs done, patience exhausted, or stopped."""
         patience, epochs = self.config.training.patience, self.config.training.epochs
-        return self.epoch >= epochs or (patience is not None and self._epochs_without_gain() >= patience)
+        return (
+            self.stopped or self.epoch >= epochs or (patience is not None and self._epochs_without_gain() >= patience)
+        )
+
+    def fit(self, *, epochs: int | None = None, callbacks: Sequence[Callback] = ()) -> Self:
+        """Train until `finished`, or for so many `epochs` more; this is the loop of every training in midam.
+
+        After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`: they log,
+        write checkpoints, show progress, or `stop` the training.
+
+        Examples
+        --------
+        >>> from midam.data.sets import catalog
+        >>> def stop_early(trainer, row):
+        ...     if row["loss"] < 0.5:
+        ...         trainer.stop()
+        >>> trainer = Trainer(Settings(epochs=3, members=1), catalog.load("digits"))
+        >>> trainer.fit(callbacks=[stop_early]).epoch <= 3
+        True
+        """
+        last = None if epochs is None else self.epoch + epochs
+        while not (self.finished if last is None else self.stopped or self.epoch >= last):
+            row = self.train_epoch()
+            for callback in callbacks:
+                callback(self, row)
+        return self
+
+    def stop(self) -> None:
+        """End `fit` after this epoch; for callbacks."""
+        self.stopped = True
 
     def train_epoch(self) -> dict[str, Any]:
         """Train one epoch and score the validation bags; returns the new row of `history`.

@@ -56,10 +56,7 @@ class Candidate:
         """Train on all these bags: scorers of which the mean is the candidate's score."""
         if self.baseline is not None:
             return [self.baseline.fit(bags, seed=seed)]
-        trainer = Trainer(self._settings.replace(seed=seed), bags)
-        while not trainer.finished:
-            trainer.train_epoch()
-        return scorers_of(trainer.reported)
+        return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit().reported)
 
     def refit(self, folds: int) -> float:
         """What `fit` takes, of what `held_out` takes for so many folds."""
