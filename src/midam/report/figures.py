@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.files import write_bytes
@@ -37,7 +38,7 @@ _VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "
 _VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
 _DPI = 150
 _TIPS = "tips-"
-_LETTER, _LINE = 0.066, 0.165  # width of a letter of a legend, height of its line, in inches
+_LETTER, _LINE = 0.074, 0.18  # width of a letter of a legend, height of its line, in inches
 _WIDTH = 3.6  # of the axes of a chart
 
 
@@ -52,8 +53,8 @@ def new_chart(
     *,
     width: float = _WIDTH,
     height: float = 2.9,
-    left: float = 0.66,
-    bottom: float = 0.46,
+    left: float = 0.7,
+    bottom: float = 0.5,
     title: str = "",
     note: str = "",
 ) -> tuple[Figure, Axes]:
@@ -63,6 +64,8 @@ def new_chart(
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
     if title:
         style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
         axes.annotate(shortened(title, int(size[0] / 0.095)), (0, 1), xytext=(0, 20), fontweight="bold", **style)
@@ -87,9 +90,9 @@ def style_axes(axes: Axes, *, grid: str = "both") -> None:
     if grid:
         axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8.5, color=GRAY)
+    axes.tick_params(labelsize=9.5, color=GRAY)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_fontsize(9)
+        axis.label.set_fontsize(10)
 
 
 def add_legend(figure: Figure, *, columns: int) -> None:
@@ -169,13 +172,13 @@ def _add_legend_below(figure: Figure) -> None:
     entries, (width, height) = _entries(figure), figure.get_size_inches()
     if not entries:
         return
-    columns = max(1, int((width - 0.1) / (0.46 + _LETTER * max(map(len, entries)))))
+    columns = max(1, int((width - 0.1) / (0.5 + _LETTER * max(map(len, entries)))))
     more = _LINE * math.ceil(len(entries) / columns) + 0.06
     for axes in figure.axes:
         x, y, across, up = axes.get_position().bounds
         axes.set_position((x, (y * height + more) / (height + more), across, up * height / (height + more)))
     figure.set_size_inches(width, height + more)
-    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 8.5, "borderpad": 0, "labelspacing": 0.3}
+    style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9.5, "borderpad": 0, "labelspacing": 0.3}
     style |= {"handlelength": 1.9, "columnspacing": 1.2, "borderaxespad": 0.3}
     figure.legend(list(entries.values()), list(entries), loc="lower center", **style)
 

@@ -70,7 +70,7 @@ def plot_grade_scores(
     y = check_numbers(grades)
     s = check_scores(scores, y.size)
     wide = float(np.clip(0.8 * len(names), 3.6, 9))
-    figure, axes = new_chart(width=wide, height=3.3, bottom=0.62, title=title, note=_c_index(summary))
+    figure, axes = new_chart(width=wide, height=3.3, bottom=0.68, title=title, note=_c_index(summary))
     rng = np.random.default_rng(0)
     line = {"color": BLUE}
     style: dict[str, Any] = {
@@ -226,10 +226,10 @@ def plot_survival(
     if own.shape != t.shape or own.min() < 0 or own.max() >= len(names):
         raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
     present = [group for group in range(len(names)) if (own == group).any()]
-    note, left = f"{t.size} bags, {int(e.sum())} events", 0.3 + 0.075 * max(map(len, names))
-    low = 0.66 + 0.17 * len(present)
-    figure, axes = new_chart(width=4.4, height=3.3, left=max(left, 0.66), bottom=low, title=title, note=note)
-    colors = (BLUE, GREEN, ORANGE) if len(names) == 3 else COLORS
+    note, left = f"{t.size} bags, {int(e.sum())} events", 0.3 + 0.08 * max(map(len, names))
+    low = 0.7 + 0.17 * len(present)
+    figure, axes = new_chart(height=3.2, left=max(left, 0.7), bottom=low, title=title, note=note)
+    colors = (GREEN, BLUE, ORANGE) if len(names) == 3 else COLORS
     for group in present:
         inside = own == group
         style: dict[str, Any] = {"color": colors[group % len(colors)], "linestyle": DASHES[group % len(DASHES)]}
@@ -248,10 +248,10 @@ def plot_survival(
 
 def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, NDArray[np.float64]]) -> None:
     """Write, below the axis, how many bags of each group are still followed at each tick."""
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8.5, "va": "center", "annotation_clip": False}
-    axes.annotate("Bags at risk", (0, 0), (-6, -37), xycoords="axes fraction", color=GRAY, **style, ha="right")
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "center", "annotation_clip": False}
+    axes.annotate("Bags at risk", (0, 0), (-6, -40), xycoords="axes fraction", color=GRAY, **style, ha="right")
     for row, (name, time) in enumerate(times.items()):
-        down = -49 - 12 * row
+        down = -52 - 12 * row
         axes.annotate(name, (0, 0), (-14, down), xycoords="axes fraction", ha="right", **style)
         for tick, count in zip(ticks, bags_at_risk(time, ticks)):
             axes.annotate(str(count), (tick, 0), (0, down), xycoords=("data", "axes fraction"), ha="center", **style)

@@ -43,7 +43,7 @@ _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
 _DECADES = 1000
 _MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
-_WIDEST, _LETTER = 2.1, 0.074  # inches that names of rows take at most, and a letter of them
+_WIDEST, _LETTER = 2.1, 0.08  # inches that names of rows take at most, and a letter of them
 
 History = Sequence[Mapping[str, float | None]]
 
@@ -222,7 +222,7 @@ def plot_mean_curves(
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Axes of rows, so many inches each, the first on top; long names lose their middle."""
     left = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))
-    width = max(2.6, 4.4 - left)
+    width = max(2.4, 4.4 - left)
     figure, axes = new_chart(width=width, height=height * (len(names) + 0.3), left=left)
     short = [shortened(name, int((left - 0.12) / _LETTER)) for name in names]
     axes.set_yticks(range(len(names)), short)

@@ -314,7 +314,7 @@ def plot_confusion(
     side = float(np.clip(0.38 * count, 2.6, 7))
     note = f"{int(table.sum())} bags, {int(np.trace(table))} called correctly"
     turned = longest * count * 0.08 > side * 1.15
-    size = {"width": side * 1.15, "height": side, "left": 0.5 + 0.07 * longest}
+    size = {"width": side * 1.15, "height": side * 0.8, "left": 0.5 + 0.075 * longest}
     figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46, title=title, note=note)
     font = float(np.clip(100 / count, 5, 11))
     for right, color in ((True, BLUE), (False, ORANGE)):
