@@ -7,6 +7,7 @@ from tests import judging
 
 from midam import report as figures
 from midam.errors import BagDataError
+from midam.report.figures import svg_text
 
 BLUE, ORANGE, GREEN = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
 
@@ -34,6 +35,22 @@ def test_each_class_has_a_curve(tmp_path, count, colors):
     path, labels = tmp_path / "roc.png", np.eye(count)[codes]
     figures.plot_class_rocs(path, names=names, labels=labels, scores=scores, summary=summary, title="Test")
     assert [pixels(path, color) > 200 for color in (BLUE, ORANGE, GREEN)].count(True) == colors
+
+
+def test_names_are_no_formulas_and_no_markup(tmp_path):
+    names = ["$\\frac{", "a$b$c", '<b> & "c"']
+    codes, scores = classes(3)
+    summary = judging.summarize("multiclass", names, codes[:, None], scores)
+    figures.plot_confusion(tmp_path / "c.png", names=names, confusion=np.eye(3), title="own$1$.csv")
+    shown = figures.plot_class_rocs(names=names, labels=np.eye(3)[codes], scores=scores, summary=summary)
+    drawn = svg_text(shown, 'the "ROC" <curves>')
+    assert ">a$b$c: " in drawn
+    assert ">&lt;b&gt; &amp; " in drawn
+    assert 'aria-label="the &quot;ROC&quot; &lt;curves&gt;"' in drawn
+    assert drawn == svg_text(
+        figures.plot_class_rocs(names=names, labels=np.eye(3)[codes], scores=scores, summary=summary),
+        'the "ROC" <curves>',
+    )
 
 
 def test_labels_without_bags_have_no_curve(tmp_path):

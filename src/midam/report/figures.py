@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -38,6 +39,7 @@ _VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "
 _VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
 _DPI = 150
 _TIPS = "tips-"
+_NO_MATH: dict[Any, Any] = {"text.parse_math": False}  # names of bags and classes may hold any $
 _LETTER, _LINE = 0.074, 0.18  # width of a letter of a legend, height of its line, in inches
 _WIDTH = 3.6  # of the axes of a chart
 
@@ -78,8 +80,11 @@ def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both"
     for axes in figure.axes:
         style_axes(axes, grid=grid)
     _add_legend_below(figure)
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     if path is not None:
-        write_figure(figure, Path(path))
+        with mpl.rc_context(_NO_MATH):
+            write_figure(figure, Path(path))
     return figure
 
 
@@ -128,7 +133,7 @@ def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
 def svg_text(figure: Figure, description: str) -> str:
     """Return the figure as SVG for a page; `description` is read to those who cannot see it."""
     content = StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "midam"}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "midam", **_NO_MATH}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(content, format="svg", transparent=True, metadata=nothing)
     text = content.getvalue()

@@ -256,7 +256,7 @@ def plot_sizes(
     else:
         axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes[-1].set_xlabel("Instances in a bag")
-    axes[0].set_title(title, loc="left", fontweight="bold")
+    axes[0].set_title(title, loc="left", fontweight="bold", parse_math=False)
     add_legend(figure, columns=2)
     save_figure(figure, Path(path))
     return figure
