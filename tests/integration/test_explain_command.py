@@ -15,10 +15,10 @@ from PIL import Image
 from tests.integration.commands import finish, fitted, start
 
 from midam.cli import main
+from midam.cli.explain import check_packages
 from midam.cli.outputs import keep_sources
 from midam.data.bags import Bags
 from midam.errors import ConfigError, MidamError, install
-from midam.explain.needs import check_packages
 
 h5py = pytest.importorskip("h5py")
 

@@ -1,5 +1,7 @@
 """`midam explain`: which instances decided the score of a bag."""
 
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,11 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Parser
 from midam.cli.predict import add_inputs, read_inputs
+from midam.data.sources.formats.images import ImageReader
+from midam.data.sources.formats.open_file import need
+from midam.data.sources.formats.slides import SlideReader
 from midam.errors import ConfigError
+from midam.runs.instance_files import need_h5py
 
 
 def parser() -> ArgumentParser:
@@ -36,7 +42,6 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.data.bag_files import source_paths
-    from midam.explain.needs import check_packages
     from midam.explain.run import (
         PAGE,
         ExplainOptions,
@@ -116,3 +121,27 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
             chance = "{:.3f} ({:.3f} to {:.3f})".format(part["random_area"], *part["random_area_range"])
             console.print(f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {chance}")
         console.print(f"  removing the top instances first {verdict_text(tested)}")
+
+
+_IMAGES = {"module": "PIL.Image", "what": "images", "extra": "images", "package": "pillow"}
+_SLIDES = {"module": "openslide", "what": "slides", "extra": "wsi"}
+
+
+def check_packages(files: Iterable[Path]) -> None:
+    """Refuse to begin where h5py is missing, or what draws those of the files that are there.
+
+    Raises
+    ------
+    MidamError
+        Names the package, and what to install.
+    """
+    need_h5py()
+    for suffix, paths in groupby(sorted(set(files), key=_suffix), key=_suffix):
+        how = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
+        there = None if how is None else next((path for path in paths if path.exists()), None)
+        if how is not None and there is not None:
+            need(path=there, **how)
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.lower()

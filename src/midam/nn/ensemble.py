@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from midam.errors import ConfigError, require
 from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.column import ColumnPooling
-from midam.nn.pooling.shifted import ShiftedPooling
+from midam.nn.pooling.rescaled import ShiftedPooling
 from midam.nn.scorer import BagScorer
 
 _SUM_ERROR = 1e-9
