@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from midam.settings.describe import Description, describe_settings, rooms
+from midam.settings.describe import Description, describe_settings, groups
 
 PAGE = Path(__file__).with_name("cli.md")
 BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
@@ -26,13 +26,13 @@ def values_of(setting: Description) -> str:
 
 
 def tables() -> str:
-    """Options as Markdown, a table a room."""
+    """Options as Markdown, a table a group."""
     lines: list[str] = []
-    for room, (title, _) in rooms().items():
-        lines += [f"#### {room.capitalize()}", "", title, "", "| option | values | default | meaning |"]
+    for group, (title, _) in groups().items():
+        lines += [f"#### {group.capitalize()}", "", title, "", "| option | values | default | meaning |"]
         lines.append("|---|---|---|---|")
         for setting in describe_settings():
-            if setting.room == room:
+            if setting.group == group:
                 option = "--" + setting.name.replace("_", "-")
                 default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
                 text = setting.text.replace("|", "\\|")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from midam.settings.describe import rooms
+from midam.settings.describe import groups
 from midam.sklearn.parameters import setting_defaults
 
 FOLDER = Path(__file__).parents[1] / "src/midam/sklearn"
@@ -36,7 +36,7 @@ class Stub(NamedTuple):
 
     def rendered(self) -> str:
         """The stub."""
-        fields = {name: field for _, room in rooms().values() for name, field in room.model_fields.items()}
+        fields = {name: field for _, group in groups().values() for name, field in group.model_fields.items()}
         lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
         head = HEAD.format(name=self.name, base=self.base, module=self.module)
         return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import griffe
 from mkdocs.structure.pages import Page
 
-from midam.settings.describe import describe_settings, rooms
+from midam.settings.describe import describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
 # Words of code that have the color of text anyway.
@@ -81,13 +81,13 @@ def documented(package: str, *, whole: bool = True) -> str:
 
 
 def settings() -> str:
-    """Markdown of all settings, a table a room."""
+    """Markdown of all settings, a table a group."""
     lines = []
-    for room, (title, kind) in rooms().items():
+    for group, (title, kind) in groups().items():
         head = f"## {kind.__name__} {{#{kind.__module__}.{kind.__name__}}}"
-        lines += [head, "", f"`settings.{room}`. {title}", "", "| setting | default | meaning |", "|---|---|---|"]
+        lines += [head, "", f"`settings.{group}`. {title}", "", "| setting | default | meaning |", "|---|---|---|"]
         for one in describe_settings():
-            if one.room == room:
+            if one.group == group:
                 lines.append(f"| `{one.name}` | `{json.dumps(one.default)}` | {_cell(one.text)} |")
         lines.append("")
     return "\n".join(lines)

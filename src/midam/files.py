@@ -21,7 +21,7 @@ from midam.plain_files import is_partial, make_own, open_own, open_plain, replac
 from midam.reading import parse_json
 
 LOCK = ".lock"
-_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no room
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no space
 
 
 def advice_on(path: Path) -> str:
@@ -116,7 +116,7 @@ def free_room(path: Path) -> int | None:
     return None
 
 
-def require_room(
+def require_space(
     needed: Mapping[Path, int],
     what: str,
     *,
@@ -138,7 +138,8 @@ def require_room(
         total, free = sum(needed[path] for path in paths), free_room(paths[0])
         if free is not None and total > free:
             raise error(
-                f"Expected room for {size_text(total)} of {what}, got {size_text(free)} free (in {paths[0]}); {advice}."
+                f"Expected free space for {size_text(total)} of {what}, got {size_text(free)} free "
+                f"(in {paths[0]}); {advice}."
             )
 
 
@@ -163,7 +164,7 @@ def _existing(path: Path) -> Path:
 
 
 def allocate(file: FileIO, size: int) -> None:
-    """Give a new file its size, with its room where the system can reserve it: a full disk is found before the work."""
+    """Give a new file its size, with its space reserved where the system can: a full disk is found before the work."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)

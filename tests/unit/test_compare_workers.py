@@ -21,7 +21,7 @@ class Mortal(Farm):
         self.deaths, self.running, self.most, self.tried = dict(deaths), [], 0, []
         self.gone = ["e"]
 
-    def room(self):
+    def free_slots(self):
         return 2 - len(self.running)
 
     def begin(self, number, function, task):

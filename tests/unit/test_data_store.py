@@ -289,7 +289,7 @@ def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "add", full_disk)
     monkeypatch.setattr(store_rows, "_COMMIT_SECONDS", -1)
     monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
-    with pytest.raises(StoreError, match="Expected room for the store"):
+    with pytest.raises(StoreError, match="Expected free space for the store"):
         write_store(full(), tmp_path / "out")
     assert len(tries) == 1
     monkeypatch.undo()

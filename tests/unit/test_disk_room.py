@@ -13,7 +13,7 @@ from midam.cli import main
 from midam.data import Bags
 from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
-from midam.files import free_room, require_room
+from midam.files import free_room, require_space
 from midam.runs import free_space
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
@@ -46,7 +46,7 @@ def files(folder):
 def test_a_store_that_does_not_fit_is_refused_before_it_is_written(tmp_path, disk):
     bags = Bags.from_list([np.ones((5, 4), np.float32), np.zeros((3, 4), np.float32)], labels=[0, 1])
     disk.free = 127
-    with pytest.raises(StoreError, match=r"room for 128 bytes .*, got 127 bytes free"):
+    with pytest.raises(StoreError, match=r"space for 128 bytes .*, got 127 bytes free"):
         write_store(bags, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
     disk.free = 128
@@ -56,9 +56,9 @@ def test_a_store_that_does_not_fit_is_refused_before_it_is_written(tmp_path, dis
 def test_what_goes_to_one_disk_is_added_up(tmp_path, disk):
     disk.free = 10
     needed = {tmp_path / "none" / "a": 6, tmp_path / "b": 4, Path("/dev/null"): 1000}
-    require_room(needed, "scores")
-    with pytest.raises(MidamError, match=r"room for 11 bytes of scores, got 10 bytes free \(in .*none/a\)"):
-        require_room({**needed, tmp_path / "b": 5}, "scores")
+    require_space(needed, "scores")
+    with pytest.raises(MidamError, match=r"space for 11 bytes of scores, got 10 bytes free \(in .*none/a\)"):
+        require_space({**needed, tmp_path / "b": 5}, "scores")
 
 
 def test_a_system_that_does_not_say_what_is_free_refuses_nothing(tmp_path, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_system_that_does_not_say_what_is_free_refuses_nothing(tmp_path, monke
     assert free_room(tmp_path) is None
     monkeypatch.delattr(shutil, "disk_usage")
     assert free_room(tmp_path) is None
-    require_room({tmp_path: 1 << 60}, "scores")
+    require_space({tmp_path: 1 << 60}, "scores")
 
 
 def test_scores_that_do_not_fit_are_refused(made, tmp_path, disk, capsys):
@@ -136,7 +136,7 @@ def test_a_run_that_does_not_fit_is_refused(method, tmp_path, disk):
 
 def test_the_room_for_a_run_is_about_what_it_takes(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(free_space, "require_room", lambda needed, what: asked.append(sum(needed.values())))
+    monkeypatch.setattr(free_space, "require_space", lambda needed, what: asked.append(sum(needed.values())))
     # Weights that outweigh the report.
     fit_run("digits", SMALL.replace(hidden=(1000, 500)), RunFolder(tmp_path / "run"))
     last = (tmp_path / "run" / "checkpoints" / "last.pt").stat().st_size

@@ -21,7 +21,7 @@ from midam.settings import (
     usual_chunk,
     yaml_text,
 )
-from midam.settings.describe import describe_settings, rooms
+from midam.settings.describe import describe_settings, groups
 
 
 def test_settings_survive_yaml(tmp_path):
@@ -41,10 +41,10 @@ def test_settings_survive_yaml(tmp_path):
     assert Settings.from_flat(read_yaml(path)).resolve((5,)) == resolved
 
 
-def test_flat_names_are_unique_and_lead_to_their_room():
+def test_flat_names_are_unique_and_lead_to_their_group():
     flat = Settings().flat()
-    assert list(flat) == Settings.names() == [name for _, room in rooms().values() for name in room.model_fields]
-    assert not set(flat) & set(rooms())
+    assert list(flat) == Settings.names() == [name for _, group in groups().values() for name in group.model_fields]
+    assert not set(flat) & set(groups())
     assert Settings(epochs=3).training.epochs == 3
     assert Settings(training=TrainingSettings(epochs=3, members=1), lr=0.5) == Settings(epochs=3, members=1, lr=0.5)
     assert Settings.names("data", "cut")[0] == "bag_column"

@@ -18,7 +18,7 @@ from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError, nearest
 from midam.settings import Settings, refuse_unknown
-from midam.settings.describe import describe_settings, rooms
+from midam.settings.describe import describe_settings, groups
 
 DATA = (
     "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
@@ -175,18 +175,18 @@ class Parser(ArgumentParser):
 
 
 def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
-    """Add settings to the options, those of a room as a group; the help shows the usual ones."""
+    """Add settings to the options, those of a group as a group; the help shows the usual ones."""
     described = [setting for setting in describe_settings() if setting.name in names]
-    for room, (title, _) in rooms().items():
-        found = [setting for setting in described if setting.room == room]
+    for group, (title, _) in groups().items():
+        found = [setting for setting in described if setting.group == group]
         if not found:
             continue
-        group = parser.add_argument_group(f"{room} settings", title)
+        options = parser.add_argument_group(f"{group} settings", title)
         for setting in found:
             path = "; or a class path" if setting.paths else ""
             known = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
             how: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
-            option = group.add_argument(f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **how)
+            option = options.add_argument(f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **how)
             if setting.name not in USUAL:
                 parser.add_hidden(option)
 

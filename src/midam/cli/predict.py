@@ -88,7 +88,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
     from midam.runs.apply import read_for
-    from midam.runs.free_space import require_score_room
+    from midam.runs.free_space import require_score_space
     from midam.runs.loaded import load_run
     from midam.runs.scoring import read_together
     from midam.runs.shards import Shard
@@ -108,7 +108,7 @@ def run(options: Namespace, console: Console) -> int:
     with ExitStack() as stack:
         scorings = [_scoring(stack, options, *one, shard=shard) for one in zip(runs, bags, outs)]
         folder = None if options.instances is None else Path(options.instances)
-        require_score_room(scorings, outs, instances=folder)
+        require_score_space(scorings, outs, instances=folder)
         if shard is not None:
             part = scorings[0].part
             said = f"bags {part.start + 1} to {part.stop} of {len(bags[0])}" if part else "no bags: the others have all"
@@ -130,7 +130,7 @@ def run(options: Namespace, console: Console) -> int:
 
 def _merge(options: Namespace) -> int:
     """Join the files of shards."""
-    from midam.files import require_room
+    from midam.files import require_space
     from midam.report.terminal import stdout_console
     from midam.runs.shards import merge_shards, shard_files
 
@@ -138,7 +138,7 @@ def _merge(options: Namespace) -> int:
     if out.resolve() in {path.resolve() for path in tables}:
         raise ConfigError(f"Expected another file than those of the shards for --out, got {out}; choose a new name.")
     keep_other(out)
-    require_room({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
+    require_space({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
     facts = merge_shards(tables, out)
     stdout_console().print(f"{facts.of_bags} bags of {facts.count} shards: {escape(options.out)}")
     return 0

@@ -58,7 +58,7 @@ class Cluster(Farm):
             BACKENDS[workers.backend] or "", f"for the backend {workers.backend!r}", extra=workers.backend
         )
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Workers that can take a task now."""
         most, busy, until = self._workers.jobs, self._busy(), time.monotonic() + self._workers.patience
         while not (free := self._free()) and not busy:

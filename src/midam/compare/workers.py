@@ -90,7 +90,7 @@ class Farm(ABC):
     """Seats for tasks."""
 
     @abstractmethod
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many tasks can begin now; waits for a first worker, a `ConfigError` after a while without."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ def run_tasks(
     """
     waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
     while waiting or running:
-        for _ in range(min(len(waiting), farm.room())):
+        for _ in range(min(len(waiting), farm.free_slots())):
             if not farm.begin(waiting[0], function, tasks[waiting[0]]):
                 break
             waiting.popleft()
@@ -156,7 +156,7 @@ class Here(Farm):
     def __init__(self) -> None:
         self._task: tuple[int, Callable[[Any], Any], Any] | None = None
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """One."""
         return int(self._task is None)
 
@@ -230,7 +230,7 @@ class Local(Farm):
         self._free = list(seats)
         self._running: dict[Future[Any], tuple[int, Thread]] = {}
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Seats without a task."""
         return len(self._free)
 

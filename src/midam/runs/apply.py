@@ -47,7 +47,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     labeled : bool, default False
         Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
     **reading
-        Settings of the rooms `data` and `cut` that hold instead; None leaves one as it is.
+        Settings of the groups `data` and `cut` that hold instead; None leaves one as it is.
 
     Raises
     ------

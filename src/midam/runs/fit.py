@@ -235,7 +235,7 @@ def resume_run(
                 )
             with fitting(folder.last):
                 training.trainer.load_state_dict(checkpoint["trainer"])
-            training.require_room()
+            training.require_space()
             before = Spent(checkpoint["seconds"], checkpoint.get("waited", 0.0))
             return training.run(started, **calls, before=before)
 
@@ -296,18 +296,18 @@ class _Training:
         """Write the settings, and what a resume before the first epoch needs."""
         if not self.leads:
             return
-        self.require_room()
+        self.require_space()
         write_left_out(self.parts.bags, self.folder.left_out)
         text = yaml_text({"data": self.data, **self.trainer.config.flat()})
         write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
         self.save(NOTHING)
 
-    def require_room(self) -> None:
+    def require_space(self) -> None:
         """Refuse a disk that cannot hold what is still to be written."""
         if self.leads:
-            from midam.runs.free_space import require_run_room
+            from midam.runs.free_space import require_run_space
 
-            require_run_room(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
+            require_run_space(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
     def run(
         self,
@@ -381,8 +381,8 @@ class _Training:
             if isinstance(error, MidamError) or trainer.epoch == 0:
                 raise
             raise MidamError(
-                f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; make room or "
-                f"grant access, then continue with {command}."
+                f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; free some "
+                f"space or grant access, then continue with {command}."
             ) from error
 
     def save(self, spent: Spent) -> None:

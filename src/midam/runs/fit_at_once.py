@@ -21,7 +21,7 @@ from midam.runs.data import (
 )
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
-from midam.runs.free_space import require_run_room
+from midam.runs.free_space import require_run_space
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
@@ -58,7 +58,7 @@ def fit_at_once(
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
         warn_of_leaks(parts)
-    require_run_room(folder, parts.bags, origin)
+    require_run_space(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
     notes += left_out_notes(parts.bags, folder.left_out.name)

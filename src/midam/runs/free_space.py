@@ -1,4 +1,4 @@
-"""Room on the disk for what a run or a prediction is about to write: estimated, and refused where it is missing."""
+"""Free disk space for what a run or a prediction is about to write: estimated, and refused where it is missing."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.files import require_room
+from midam.files import require_space
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import bytes_of_files
 from midam.runs.scoring import Scoring, row_text
@@ -20,7 +20,7 @@ _REPORT = 1 << 20  # figures and page of a run
 _TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint, beside its letters
 
 
-def require_score_room(scorings: Sequence[Scoring], outs: Sequence[Path], *, instances: Path | None = None) -> None:
+def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, instances: Path | None = None) -> None:
     """Refuse a disk that cannot hold the tables of scores, what is kept of them meanwhile, and the instance files.
 
     The sizes are estimates: of a table, that of its first row for each bag.
@@ -30,7 +30,7 @@ def require_score_room(scorings: Sequence[Scoring], outs: Sequence[Path], *, ins
         one = scorings[0]
         left = np.arange(one.part.start, one.part.stop)[0 if one.journal is None else len(one.journal) :]
         needed[instances] = bytes_of_files(one.run.model, one.bags.sizes[left], coords=one.bags.coords)
-    require_room(needed, "scores")
+    require_space(needed, "scores")
 
 
 def _bytes_of_scores(scoring: Scoring) -> int:
@@ -41,7 +41,7 @@ def _bytes_of_scores(scoring: Scoring) -> int:
     return count * len(row_text(scoring).encode()) + of_bag * max(0, count - known) + _GROUP_LINE * groups
 
 
-def require_run_room(
+def require_run_space(
     folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
 ) -> None:
     """Refuse a disk that cannot hold the rest of a run: its checkpoints, model, predictions and report.
@@ -60,7 +60,7 @@ def require_run_room(
             settings = trainer.config.training
             needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
     held = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
-    require_room({folder.root: max(0, needed - held)}, "checkpoints, predictions and report of the run")
+    require_space({folder.root: max(0, needed - held)}, "checkpoints, predictions and report of the run")
 
 
 def stored_bytes(content: Any) -> int:

@@ -144,7 +144,7 @@ def write_bag(
     known = _encoded(instance_columns(bags, index))
     width = _width(bags.coords, members=members, columns=columns) + 4 * (beside is not None)
     width += sum(column.itemsize for column in known.values())
-    with _new_file(h5py, path, room=_HEAD + width * size) as file:
+    with _new_file(h5py, path, space=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
         for name, column in known.items():
@@ -252,19 +252,21 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 
 
 @contextmanager
-def _new_file(h5py: Any, path: Path, *, room: int) -> Iterator[Any]:
-    """A file that takes its name once it is whole and on the disk; `room` is more than its size in bytes."""
+def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
+    """A file that takes its name once it is whole and on the disk; `space` is more than its size in bytes."""
     try:
         with replacing(path) as empty:
             # HDF5 fails on a full disk, again when the file is closed, and when the process ends.
-            allocate(empty, room)
+            allocate(empty, space)
             with _opened(h5py, empty.path) as file:
                 yield file
     except OSError as error:
         if isinstance(error, MidamError):
             raise
         reason = error.strerror or error
-        raise MidamError(f"Expected to write {path}, got: {reason}; make room or grant access, and repeat.") from error
+        raise MidamError(
+            f"Expected to write {path}, got: {reason}; free some space or grant access, and repeat."
+        ) from error
 
 
 @contextmanager

@@ -6,14 +6,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from midam.errors import ConfigError
-from midam.settings.group import Room
+from midam.settings.group import SettingsGroup
 
 PATCHES = ("patch_size", "stride", "tissue")
 VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")
 
 Pixels = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
-
 
 _PLANES = ("sagittal", "coronal", "axial")
 
@@ -36,7 +35,7 @@ def _ascending(window: tuple[float, float]) -> tuple[float, float]:
     return window
 
 
-class CutSettings(Room):
+class CutSettings(SettingsGroup):
     """How images, slides and volumes are cut into instances.
 
     Attributes

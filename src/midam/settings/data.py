@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
-from midam.settings.group import Named, Room
+from midam.settings.group import Named, SettingsGroup
 from midam.settings.model import AUTO
 
 _NAMES = (
@@ -14,7 +14,7 @@ _NAMES = (
 )
 
 
-class DataSettings(Room):
+class DataSettings(SettingsGroup):
     """How data is read.
 
     Attributes

@@ -4,7 +4,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from midam.settings.group import Named, Room, marks_of, plain_type
+from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.settings import Settings
 
 
@@ -13,36 +13,36 @@ class Description:
     """One setting; type and default as they are written in YAML."""
 
     name: str  # flat
-    room: str
+    group: str
     kind: Any
     default: Any
-    text: str  # from the docstring of its room
+    text: str  # from the docstring of its group
     known: tuple[str, ...]  # names of a registry
     paths: bool = False  # whether class paths are taken as well
 
 
 def describe_settings() -> list[Description]:
-    """All settings, in the order of the rooms."""
+    """All settings, in the order of the groups."""
     defaults, found = Settings().flat(), []
-    for room, (_, kind) in rooms().items():
+    for group, (_, kind) in groups().items():
         texts = _texts(kind)
         for name, field in kind.model_fields.items():
             marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
             known, paths = tuple(name for mark in marks for name in mark.names()), any(mark.paths for mark in marks)
             kind_of = plain_type(field.annotation)
-            found.append(Description(name, room, kind_of, defaults[name], texts[name], known, paths))
+            found.append(Description(name, group, kind_of, defaults[name], texts[name], known, paths))
     return found
 
 
-def rooms() -> dict[str, tuple[str, type[Room]]]:
-    """First line of the docstring and class of each room."""
-    classes = {name: type(room) for name, room in Settings()}
-    return {name: ((inspect.getdoc(room) or "").splitlines()[0], room) for name, room in classes.items()}
+def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
+    """First line of the docstring and class of each group."""
+    classes = {name: type(group) for name, group in Settings()}
+    return {name: ((inspect.getdoc(group) or "").splitlines()[0], group) for name, group in classes.items()}
 
 
-def _texts(room: type[Room]) -> dict[str, str]:
-    """Text of each setting in the docstring of its room."""
-    lines = (inspect.getdoc(room) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
+def _texts(group: type[SettingsGroup]) -> dict[str, str]:
+    """Text of each setting in the docstring of its group."""
+    lines = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
     found: dict[str, list[str]] = {}
     for line in lines:
         if line.startswith(" "):

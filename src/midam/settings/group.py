@@ -1,4 +1,4 @@
-"""What all rooms of settings share: strict types, values that cannot change, and errors of one form."""
+"""What all groups of settings share: strict types, values that cannot change, and errors of one form."""
 
 import sys
 from dataclasses import astuple
@@ -29,7 +29,7 @@ _SIGNS = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
 _RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 
-class Room(BaseModel):
+class SettingsGroup(BaseModel):
     """Settings of one theme.
 
     Whole numbers pass for floats, numpy's numbers for Python's and lists for tuples; a text is no number, and a truth
@@ -124,16 +124,16 @@ def _plain(value: Any) -> Any:
     return sys.intern(value) if type(value) is str else value
 
 
-def _faults(room: type[BaseModel], found: ErrorDetails) -> list[str]:
+def _faults(group: type[BaseModel], found: ErrorDetails) -> list[str]:
     cause = found.get("ctx", {}).get("error")
-    return cause.faults if isinstance(cause, ConfigError) else [_fault(room, found)]
+    return cause.faults if isinstance(cause, ConfigError) else [_fault(group, found)]
 
 
-def _fault(room: type[BaseModel], found: ErrorDetails) -> str:
+def _fault(group: type[BaseModel], found: ErrorDetails) -> str:
     name, *place = found["loc"]
     if found["type"] == "extra_forbidden":
-        return f"Expected a known setting, got {name!r}; {option_advice(name, room.model_fields)}"
-    field, value = room.model_fields[str(name)], found["input"]
+        return f"Expected a known setting, got {name!r}; {option_advice(name, group.model_fields)}"
+    field, value = group.model_fields[str(name)], found["input"]
     entry = place[0] + 1 if place and isinstance(place[0], int) else 0
     what = "" if found["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"
     got = str(list(value)) if isinstance(value, tuple) else repr(value)

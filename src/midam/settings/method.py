@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from midam.registry import DRAWS, ESTIMATORS, OBJECTIVES, POOLINGS
-from midam.settings.group import Named, Room
+from midam.settings.group import Named, SettingsGroup
 from midam.settings.model import AUTO
 
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
@@ -15,7 +15,7 @@ Center = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 
 
-class MethodSettings(Room):
+class MethodSettings(SettingsGroup):
     """The method: pooling x estimator x objective, and how instances are drawn.
 
     Attributes

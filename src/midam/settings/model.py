@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from midam.registry import ENCODERS
-from midam.settings.group import Named, Room
+from midam.settings.group import Named, SettingsGroup
 
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
@@ -16,7 +16,7 @@ _LEAST_WIDTH = 128  # of the mlp: of few numbers an instance, a layer as wide as
 Clip = Annotated[float, Field(gt=0)]
 
 
-class ModelSettings(Room):
+class ModelSettings(SettingsGroup):
     """The encoder, and how features are standardized before it.
 
     Attributes

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.group import Named, Room
+from midam.settings.group import Named, SettingsGroup
 
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19
@@ -20,7 +20,7 @@ Threads = Annotated[int, Field(ge=0)]
 Budget = Annotated[float, Field(gt=0)]
 
 
-class RunSettings(Room):
+class RunSettings(SettingsGroup):
     """Splits, seed, device and precision of a run, how it reads, the baseline beside it, what it logs.
 
     Attributes

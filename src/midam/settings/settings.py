@@ -1,4 +1,4 @@
-"""All settings of a run: the rooms under one roof, by flat names for the user, raw and resolved."""
+"""All settings of a run: the groups under one roof, by flat names for the user, raw and resolved."""
 
 import copy
 import inspect
@@ -12,7 +12,7 @@ from midam.errors import ConfigError, fault_list, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
 from midam.settings.cut import CutSettings
 from midam.settings.data import DataSettings
-from midam.settings.group import Named, Room, marks_of
+from midam.settings.group import Named, SettingsGroup, marks_of
 from midam.settings.method import MethodSettings, ResolvedMethod
 from midam.settings.model import ModelSettings, ResolvedModel
 from midam.settings.run import ResolvedRun, RunSettings
@@ -24,10 +24,10 @@ _SHOWN = 100  # unknown settings that are looked up
 _REMOVED = ("time_budget",)  # settings that runs of earlier versions may hold, unused
 
 
-class Settings(Room):
-    """Settings of a run, in six rooms.
+class Settings(SettingsGroup):
+    """Settings of a run, in six groups.
 
-    Made with rooms, with single settings by their flat names, which are unique across the rooms, or with both.
+    Made with groups, with single settings by their flat names, which are unique across the groups, or with both.
 
     A `ConfigError` names all values that cannot be.
 
@@ -71,9 +71,9 @@ class Settings(Room):
         return self
 
     @classmethod
-    def names(cls, *rooms: str) -> list[str]:
-        """Flat names of all settings, or of those of some rooms."""
-        return [name for name, home in _homes(cls).items() if not rooms or home in rooms]
+    def names(cls, *groups: str) -> list[str]:
+        """Flat names of all settings, or of those of some groups."""
+        return [name for name, home in _homes(cls).items() if not groups or home in groups]
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
@@ -101,11 +101,11 @@ class Settings(Room):
 
     def flat(self) -> dict[str, Any]:
         """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
-        found = (pair for room in dict(self).values() for pair in room)
+        found = (pair for group in dict(self).values() for pair in group)
         return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found}
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some others, by their flat names or by room."""
+        """The same settings with some others, by their flat names or by group."""
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
@@ -178,28 +178,30 @@ def refuse_unknown(
 
 @cache
 def _homes(settings: type[Settings]) -> dict[str, str]:
-    """Room of each setting."""
-    rooms = {name: field.annotation for name, field in settings.model_fields.items()}
-    return {name: home for home, room in rooms.items() for name in room.model_fields}  # type: ignore[union-attr]
+    """SettingsGroup of each setting."""
+    groups = {name: field.annotation for name, field in settings.model_fields.items()}
+    return {name: home for home, group in groups.items() for name in group.model_fields}  # type: ignore[union-attr]
 
 
 @cache
 def _named(settings: type[Settings]) -> dict[str, Named]:
     """What each setting names that may be a class path."""
-    rooms = [field.annotation for field in settings.model_fields.values()]
-    fields = {name: field for room in rooms for name, field in room.model_fields.items()}  # type: ignore[union-attr]
+    groups = [field.annotation for field in settings.model_fields.values()]
+    fields = {name: field for group in groups for name, field in group.model_fields.items()}  # type: ignore[union-attr]
     marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}
     return {name: found[0] for name, found in marks.items() if found}
 
 
-def _refuse_untaken(registry: Registry, name: str, room: Room, setting: str, parameter: str | None = None) -> None:
+def _refuse_untaken(
+    registry: Registry, name: str, group: SettingsGroup, setting: str, parameter: str | None = None
+) -> None:
     """Refuse a setting that was given, and whose parameter the chosen class does not take; it is imported only then."""
 
     def takes(known: str) -> bool:  # as `midam.registry.build` gives it
         return (parameter or setting) in inspect.signature(registry.find(known)).parameters
 
-    value = getattr(room, setting)
-    if value != type(room).model_fields[setting].default and not takes(name):
+    value = getattr(group, setting)
+    if value != type(group).model_fields[setting].default and not takes(name):
         got = list(value) if isinstance(value, tuple) else value
         raise ConfigError(
             f"Expected no `{setting}` with the {registry.kind} {name!r}, got {got!r}; it belongs to "

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import AUGMENTATIONS
-from midam.settings.group import Named, Room
+from midam.settings.group import Named, SettingsGroup
 from midam.settings.model import AUTO
 
 # Learning rates of the mlp, and of deep encoders.
@@ -27,7 +27,7 @@ OpenCount = Annotated[
 ]
 
 
-class TrainingSettings(Room):
+class TrainingSettings(SettingsGroup):
     """How a method is trained: epochs, optimizer, batches, members, validation and selection.
 
     Attributes

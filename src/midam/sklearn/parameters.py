@@ -14,8 +14,8 @@ _OF_RUNS = ("baseline",)
 
 def setting_defaults() -> dict[str, Any]:
     """Settings that are parameters of a classifier, and their defaults; None for an empty dictionary."""
-    rooms = dict(Settings()).values()
-    values = {name: value for room in rooms for name, value in room if name not in (*_OF_FILES, *_OF_RUNS)}
+    groups = dict(Settings()).values()
+    values = {name: value for group in groups for name, value in group if name not in (*_OF_FILES, *_OF_RUNS)}
     # A default that can be changed in place would be shared by all classifiers.
     return {name: None if isinstance(value, dict) else value for name, value in values.items()}
 

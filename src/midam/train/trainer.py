@@ -48,7 +48,7 @@ class Trainer:
     Parameters
     ----------
     config : Settings
-        All of its rooms but `data` and `cut`.
+        All of its groups but `data` and `cut`.
     train : Bags
         Labelled, with pairs that the labels order: of both classes where there are two.
     val : Bags, optional

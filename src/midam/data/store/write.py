@@ -32,7 +32,7 @@ from midam.data.store.format import (
 from midam.data.store.plan import WrittenBag, plan_digest, written_bags
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
-from midam.files import Journal, require_room, write_bytes, write_text
+from midam.files import Journal, require_space, write_bytes, write_text
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -122,7 +122,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     if fresh:
         try:
             what = "instances and coordinates"
-            require_room({part: sum(fact.bytes for fact in facts)}, what, error=StoreError)
+            require_space({part: sum(fact.bytes for fact in facts)}, what, error=StoreError)
         except StoreError:
             shutil.rmtree(part, ignore_errors=True)
             journal.remove()
@@ -208,5 +208,5 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: Imp
         if left:
             rest = f"free some and repeat the command: it goes on with what is written in {' and '.join(left)}."
         raise StoreError(
-            f"Expected room for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
+            f"Expected free space for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
         ) from error
