@@ -78,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str], console: "Console") -> int:
     options = parse(argv)
-    code: int = _module(options.command).run(options[options.command], console)
-    return code
+    return _module(options.command).run(options[options.command], console)
 
 
 def _agreed(error: UntrustedError, console: "Console") -> bool:

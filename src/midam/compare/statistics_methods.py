@@ -141,5 +141,4 @@ def _residuals(values: Scores) -> Scores:
     time, event = values.T
     curve = kaplan_meier(time, event)
     hazard = np.cumsum(curve.events / curve.at_risk)
-    found: Scores = event - hazard[np.searchsorted(curve.time, time)]
-    return found
+    return event - hazard[np.searchsorted(curve.time, time)]

@@ -219,8 +219,7 @@ class Process(Thread):
         watch = {"initializer": end_with, "initargs": (os.getpid(),)}
         # One that has grown in memory is replaced between two tasks: nothing is lost by it.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
-        made: Executor = ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
-        return made
+        return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
 
 
 class Local(Farm):

@@ -75,8 +75,7 @@ def score_logits(scores: ArrayLike) -> Scores:
     from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 
     s = torch.from_numpy(np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0))
-    found: Scores = bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
-    return found
+    return bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
 
 
 class PlattCalibrator(OnLogit):
@@ -125,8 +124,7 @@ class PlattCalibrator(OnLogit):
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
-        probabilities: NDArray[np.float64] = scipy.special.expit(self.logits(scores))
-        return probabilities
+        return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Logits [N] of these probabilities, which tell those apart that round to 1."""

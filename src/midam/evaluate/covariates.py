@@ -35,8 +35,7 @@ def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
     A `ValueError` where it is none.
     """
     state = weights.get("members.0.covariates._extra_state")
-    found: CovariateCoder | None = None if state is None else coder_of(state, CovariateCoder)
-    return found
+    return None if state is None else coder_of(state, CovariateCoder)
 
 
 def covariate_names(model: BagScorer | BagEnsemble) -> tuple[str, ...]:

@@ -82,8 +82,7 @@ def _trace(module: nn.Module, example: Sequence[Tensor], inputs: list[str], outp
         for entry in part:
             del entry.metadata_props[:]  # traces of the stack, with paths of this machine
     del proto.metadata_props[:], proto.graph.metadata_props[:]
-    content: bytes = proto.SerializeToString()
-    return content
+    return proto.SerializeToString()
 
 
 def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:

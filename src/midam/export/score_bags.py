@@ -476,8 +476,7 @@ def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
     if line.get("version") == 2:
         share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
         x = math.log(share) - math.log(1 - share)
-    logit: float = line["slope"] * (x - line["center"]) / line["scale"] + intercept
-    return logit
+    return line["slope"] * (x - line["center"]) / line["scale"] + intercept
 
 
 def _sigmoid(logit: float) -> float:

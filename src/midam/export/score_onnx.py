@@ -105,8 +105,7 @@ class Model:
 
     def _merge(self, first: list[Any], second: list[Any]) -> list[Any]:
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
-        merged: list[Any] = self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
-        return merged
+        return self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -172,8 +171,7 @@ def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
     if line.get("version") == 2:
         share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
         x = math.log(share) - math.log(1 - share)
-    logit: float = line["slope"] * (x - line["center"]) / line["scale"] + intercept
-    return logit
+    return line["slope"] * (x - line["center"]) / line["scale"] + intercept
 
 
 def _sigmoid(logit: float) -> float:

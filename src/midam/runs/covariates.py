@@ -86,8 +86,7 @@ def scores_alone(target: Target, x: Scores, values: NDArray[Any], scored: Scores
         return scored @ cox_weights(x, *values.T)
     from sklearn.linear_model import Ridge
 
-    found: Scores = Ridge().fit(x, values[:, 0]).predict(scored)
-    return found
+    return Ridge().fit(x, values[:, 0]).predict(scored)
 
 
 def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0) -> Scores:
@@ -104,5 +103,4 @@ def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0)
 def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
     from sklearn.linear_model import LogisticRegression
 
-    found: Scores = LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)
-    return found
+    return LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)

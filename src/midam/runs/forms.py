@@ -374,8 +374,7 @@ def _summary_form(name: str, figure: str, names: tuple[str, ...]) -> type[Summar
     fields: dict[str, Any] = dict.fromkeys(SPLITS, (Annotated[kind | None, BeforeValidator(_given)], None))
     fields["baseline"] = (baseline | None, None)
     fields["covariates"] = (Annotated[covariates | None, BeforeValidator(_given)], None)
-    made: type[Summary] = create_model("Summary", __base__=Summary, **fields)
-    return made
+    return create_model("Summary", __base__=Summary, **fields)
 
 
 def _named(part: type[_Part], names: tuple[str, ...]) -> type[_Part]:

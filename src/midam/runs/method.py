@@ -93,8 +93,7 @@ def empty_model(
 
     baseline = make_baseline(name)
     if baseline.chooses:
-        found: BagEnsemble = baseline.model(instance_shape, weights, parts or [])
-        return found
+        return baseline.model(instance_shape, weights, parts or [])
     prefix = "members.0."
     own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     return BagEnsemble([baseline.scorer(instance_shape, own)])

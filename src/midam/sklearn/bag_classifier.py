@@ -88,8 +88,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         far = self.decision_function(X)
         if self.target_ == "multilabel":
             return (far > 0).astype(np.int64)
-        chosen: NDArray[Any] = self.classes_[far.argmax(axis=1) if far.ndim == 2 else (far > 0).astype(np.int64)]
-        return chosen
+        return self.classes_[far.argmax(axis=1) if far.ndim == 2 else (far > 0).astype(np.int64)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of `classes_`, calibrated on the held-out bags: [N, 2] or [N, C] with rows of sum 1, or [N, L].
@@ -100,11 +99,9 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if self.target_ == "multilabel":
-            found: NDArray[np.float64] = expit(self.decision_function(X))
-            return found
+            return expit(self.decision_function(X))
         if self.target_ == "multiclass":
-            shares: NDArray[np.float64] = softmax(self.decision_function(X), axis=1)
-            return shares
+            return softmax(self.decision_function(X), axis=1)
         scores = self.bag_scores(X)
         if self.calibrator_ is None:
             raise ConfigError(

@@ -122,8 +122,7 @@ class BagSurvival(OrderEstimator):
 
     def risk_groups(self, X: Any) -> NDArray[np.str_]:
         """Group of risk of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
-        groups: NDArray[np.str_] = np.array(RISKS)[self._decided("a group of risk").predict(self.bag_scores(X))]
-        return groups
+        return np.array(RISKS)[self._decided("a group of risk").predict(self.bag_scores(X))]
 
     def score(self, X: Any, y: Any) -> float:
         """Harrell's C-index: the share of the comparable pairs of bags in which the earlier event has the higher risk.

@@ -39,5 +39,4 @@ def _binary(classes: Sequence[Any] | None) -> Binary:
 
 
 def _named(name: str, names: tuple[str, ...]) -> Target:
-    found: Target = TARGETS.find(name)(names)
-    return found
+    return TARGETS.find(name)(names)

@@ -64,8 +64,7 @@ class CoxRidge:
 
     def predict(self, x: ArrayLike) -> Scores:
         """Log hazards [n] of statistics [n, D], up to a constant."""
-        hazards: Scores = (np.asarray(x, dtype=np.float64) - self.mean_) / self.scale_ @ self.coef_
-        return hazards
+        return (np.asarray(x, dtype=np.float64) - self.mean_) / self.scale_ @ self.coef_
 
 
 def choose_cox(
@@ -130,8 +129,7 @@ class PartialLikelihood:
     def minimize(self, l2: float, start: Scores) -> Scores:
         """Coefficients [D] of the least loss."""
         how: dict[str, Any] = {"method": "trust-ncg", "jac": True, "options": {"gtol": _TOLERANCE}}
-        found: Scores = minimize(self._loss, start, args=(l2,), hessp=self._product, **how).x
-        return found
+        return minimize(self._loss, start, args=(l2,), hessp=self._product, **how).x
 
     def _loss(self, beta: Scores, l2: float) -> tuple[float, Scores]:
         eta, weights, at_risk = self._at(beta)
@@ -144,8 +142,7 @@ class PartialLikelihood:
         moved = self._z @ vector
         means = np.cumsum(weights * moved)[self._last] / at_risk
         slope = weights * (self._over_events(1 / at_risk) * moved - self._over_events(means / at_risk))
-        product: Scores = slope @ self._z + l2 * vector
-        return product
+        return slope @ self._z + l2 * vector
 
     def _at(self, beta: Scores) -> tuple[Scores, Scores, Scores]:
         """Log hazards, hazards over the largest, and their sum over the bags at risk at each event."""

@@ -58,8 +58,7 @@ class Exact(Estimator):
             augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
             alike = model.repeatable and not augmented
             how = {"covariates": batch.covariates, "carriers": carried and alike}
-            out: BagOutput = model(x, batch.sizes.to(x.device), **how)
-            return out
+            return model(x, batch.sizes.to(x.device), **how)
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:
             passes = _Passes(model, batch, self.chunk_size)

@@ -84,5 +84,4 @@ def _draw_within(
     low = cumulative[first] - weight[first]
     target = low[:, None] + rng.random((len(arrived), count)) * (cumulative[last] - low)[:, None]
     drawn = np.searchsorted(cumulative, target, side="right")
-    clipped: NDArray[np.int64] = np.clip(drawn, first[:, None], last[:, None])
-    return clipped
+    return np.clip(drawn, first[:, None], last[:, None])

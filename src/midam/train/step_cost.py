@@ -92,8 +92,7 @@ def _unnoticed(device: torch.device) -> Iterator[None]:
 
 
 def _precision(fabric: Any) -> AbstractContextManager[Any]:
-    found: AbstractContextManager[Any] = nullcontext() if fabric is None else fabric.autocast()
-    return found
+    return nullcontext() if fabric is None else fabric.autocast()
 
 
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:

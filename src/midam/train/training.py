@@ -217,8 +217,7 @@ class Training:
     def _finite_weights(self) -> NDArray[np.bool_]:
         # The last step of an epoch can ruin the weights after the last loss was computed.
         if isinstance(self.model, StackedScorer):
-            found: NDArray[np.bool_] = self.model.stack.finite().cpu().numpy()
-            return found
+            return self.model.stack.finite().cpu().numpy()
         return np.array([all(bool(torch.isfinite(p).all()) for p in self.model.parameters())])
 
 

@@ -38,8 +38,7 @@ class Line:
 
     def probabilities(self, logits: Numbers) -> Numbers:
         """Probabilities [n] of logits [M, n] of M scorers."""
-        found: Numbers = expit(self.slope * logits + self.intercept).mean(axis=0)
-        return found
+        return expit(self.slope * logits + self.intercept).mean(axis=0)
 
 
 def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
@@ -60,8 +59,7 @@ class Mixture:
 
     def scores(self, logits: Sequence[Numbers]) -> Numbers:
         """Scores [n] in [0, 1] of the logits [M, n] of each candidate."""
-        found: Numbers = self.weights @ np.array([line.probabilities(x) for line, x in zip(self.lines, logits)])
-        return found
+        return self.weights @ np.array([line.probabilities(x) for line, x in zip(self.lines, logits)])
 
 
 def even_mixture(count: int) -> Mixture:

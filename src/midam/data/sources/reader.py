@@ -181,7 +181,7 @@ def bag_reader(request: Request) -> BagReader | None:
     """The reader that was named, else the first that takes the source."""
     named = None if request.reader is None else READERS.find(request.reader)
     if named is not None and issubclass(named, BagReader):
-        return named()  # type: ignore[no-any-return]
+        return named()
     return next((reader for reader in bag_readers() if reader.takes(request)), None)
 
 

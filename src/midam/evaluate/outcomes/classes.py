@@ -63,8 +63,7 @@ def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
     positives, negatives = (y == 1).sum(axis=0), (y == 0).sum(axis=0)
     wins = np.where(y == 1, ranks, 0.0).sum(axis=0) - positives * (positives + 1) / 2
     pairs = positives * negatives
-    areas: Scores = np.divide(wins, pairs, out=np.full(y.shape[1], np.nan), where=pairs > 0)
-    return areas
+    return np.divide(wins, pairs, out=np.full(y.shape[1], np.nan), where=pairs > 0)
 
 
 def macro_auroc(labels: ArrayLike, scores: ArrayLike) -> float | None:

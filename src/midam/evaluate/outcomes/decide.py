@@ -96,15 +96,13 @@ class TemperatureCalibrator(OnLogit):
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, C] of scores [N, C]; rows add up to 1, and a bag is called the class of the largest."""
-        found: Scores = scipy.special.softmax(self.logits(scores), axis=1)
-        return found
+        return scipy.special.softmax(self.logits(scores), axis=1)
 
     def logits(self, scores: ArrayLike) -> Scores:
         """What the softmax takes of scores [N, C]: each column rises with its score alone."""
         _check_fitted(self)
         x = (self._on_scale(scores) - self.center_) / self.scale_
-        found: Scores = self.slope_ * x + self.offsets_
-        return found
+        return self.slope_ * x + self.offsets_
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted numbers."""
@@ -160,8 +158,7 @@ class LabelCalibrator:
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Probabilities [N, L] of scores [N, L]; NaN of a label that has none."""
-        found: Scores = scipy.special.expit(self.logits(scores))
-        return found
+        return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Logits [N, L] of these probabilities."""
@@ -222,8 +219,7 @@ class NumberScale:
     def predict(self, scores: ArrayLike) -> Scores:
         """Numbers [N] of scores [N], non-decreasing in the score."""
         _check_fitted(self)
-        found: Scores = np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
-        return found
+        return np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
 
     def to_dict(self) -> dict[str, Any]:
         """The knots."""

@@ -94,8 +94,7 @@ class GradeCuts:
     def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
         """Grades [N] of scores [N]."""
         self._check_fitted()
-        found: NDArray[np.int64] = np.searchsorted(self.cuts_, np.asarray(scores, dtype=np.float64), side="right")
-        return found
+        return np.searchsorted(self.cuts_, np.asarray(scores, dtype=np.float64), side="right")
 
     def to_dict(self) -> dict[str, Any]:
         """The cuts, for JSON or a checkpoint."""

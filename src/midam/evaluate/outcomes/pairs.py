@@ -112,13 +112,11 @@ class Pairs:
 
     @cached_property
     def _upper_pairs(self) -> Scores:
-        pairs: Scores = self._weights * (self._order.size - self._stop)
-        return pairs
+        return self._weights * (self._order.size - self._stop)
 
     @cached_property
     def _lower_pairs(self) -> Scores:
-        pairs: Scores = _sums(self._weights)[self._start]
-        return pairs
+        return _sums(self._weights)[self._start]
 
     def _upper_wins(self, ranks: Positions) -> Scores:
         ones, end = np.ones(ranks.size), np.full_like(self._stop, ranks.size)

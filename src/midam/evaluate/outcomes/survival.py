@@ -182,8 +182,7 @@ def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
 
 def risk_group(risk: ArrayLike, cuts: ArrayLike) -> NDArray[np.int64]:
     """Group of each risk [N]: 0 below the first of the cuts, 1 from it on, and so forth."""
-    found: NDArray[np.int64] = np.searchsorted(np.asarray(cuts, dtype=np.float64), check_numbers(risk), side="right")
-    return found
+    return np.searchsorted(np.asarray(cuts, dtype=np.float64), check_numbers(risk), side="right")
 
 
 def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:

@@ -66,5 +66,4 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""
-        e: Tensor = self.layers(x.flatten(1))
-        return e
+        return self.layers(x.flatten(1))

@@ -93,8 +93,7 @@ class SummaryPooling(Pooling):
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Bag scores [K]."""
-        found: Tensor = self.head(self.rows(r))
-        return found
+        return self.head(self.rows(r))
 
 
 class FeatureSummary(SummaryPooling):
