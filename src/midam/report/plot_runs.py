@@ -43,7 +43,7 @@ _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
 _DECADES = 1000
 _MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
-_WIDEST, _LETTER = 2.1, 0.08  # inches that names of rows take at most, and a letter of them
+_WIDEST, _LETTER = 2.3, 0.08  # inches that names of rows take at most, and a letter of them
 
 History = Sequence[Mapping[str, float | None]]
 

@@ -1,31 +1,38 @@
 """The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.page`."""
 
+import hashlib
+import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.errors import CheckpointError
+from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.plain_files import open_plain
+from midam.reading import counts, known_numbers, read_columns, read_json
 from midam.report.baseline import advice, caution
 from midam.report.page.run_page import report_page
-from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, ScoredBags, Study
+from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
-from midam.runs.folder import SPLITS, RunFolder, read_run_config
-from midam.runs.forms import DECIDED, read_summary, read_target
-from midam.runs.reported import explanations, how_made
+from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
+from midam.runs.forms import DECIDED, Explanations, read_summary, read_target
+from midam.runs.method import method_title, taken_settings
 from midam.runs.scored import evaluated_bags, predicted_names, recorded_parts
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import Target
+from midam.train.members import with_objective
 
 _MOST_GROUPS = 12  # that are still subgroups
 
@@ -166,10 +173,10 @@ def _page(
     # What else `summary` warns of, the page itself says.
     decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
     decision += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
-    how |= how_made(folder, settings, data, about, method=method, target=target, tested_data=tested_data, key=key)
+    how |= _how_made(folder, settings, data, about, method=method, target=target, tested_data=tested_data, key=key)
     how |= {"tested": tested, "validation": parts.get("val"), "parts": parts, "summary": summary, "external": external}
     how |= {"cautions": [*decision, *cautions], "columns": _columns(tested, table)}
-    how |= {"explained": explanations(folder.root, path, external=external)}
+    how |= {"explained": _explanations(folder.root, path, external=external)}
     wanted = settings.run.baseline
     named = str(how["part"])
     how["baseline"] = None if external else _baseline(folder, about, tested, named, parts, wanted=wanted, target=target)
@@ -218,3 +225,116 @@ def _baseline(
     better = advice(found, about["data"]["name"], **how)
     told = {"caution": caution(found, about.get("selected", {})), "advice": better}
     return Baseline(found, model=about[own], scores=scores if own == part else None, **told)
+
+
+def _how_made(
+    folder: RunFolder,
+    settings: Settings,
+    data: str,
+    summary: Mapping[str, Any],
+    *,
+    method: str | None,
+    target: Target,
+    tested_data: str | None,
+    key: Pseudonyms | None = None,
+) -> dict[str, Any]:
+    """Fields of `midam.report.page.study.Study`; `summary` is the summary.json of the run, `key` hides its files."""
+    flat = settings.flat() if method is None else taken_settings(settings)
+    usual = _defaults(settings, summary, target)
+    if key is not None:
+        flat = {name: key.setting(name, value) for name, value in flat.items()}
+        data = key.of("file", data)
+        tested_data = None if tested_data is None else key.of("file", tested_data)
+    shown = {name: json.dumps(value) for name, value in flat.items()}
+    changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
+    return {
+        "data": Path(tested_data or data).name,
+        "trained_on": Path(data).name,
+        "method": method_title(method, settings),
+        "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
+        "history": _read_history(folder.metrics) if folder.metrics.exists() else [],
+        "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
+        "selected": summary.get("selected", {}),
+        "chosen": summary.get("auto"),
+        "changed": changed,
+        "settings": list(shown.items()),
+        "facts": [
+            *_facts(folder, settings, data, changed, summary, method=method),
+            *([("tested on", tested_data)] if tested_data else []),
+        ],
+    }
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.csv; None where a field is empty."""
+    found = read_columns(path, {"epoch": counts}, others=known_numbers)
+    by_row = zip(*(column.tolist() for column in found.values()), strict=True)
+    return [{key: None if value != value else value for key, value in zip(found, row)} for row in by_row]  # noqa: PLR0124
+
+
+def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
+    """Explanations in the run, of bags of its own data or, `external`, of others; later folders win."""
+    pictures: dict[str, str] = {}
+    index = None
+    for file in sorted(root.glob("explain*/explain.json")):
+        for entry in read_json(file, Explanations)["bags"]:
+            if (entry["split"] is None) == external:
+                index = _link(file.parent / "index.html", page)
+                pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)
+    return None if index is None else Explained(index, pictures)
+
+
+def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Defaults of the settings for the same encoder, instances and target."""
+    shape = summary.get("data", {}).get("instance_shape")
+    if shape is None:
+        return Settings().flat()
+    try:
+        return with_objective(Settings(encoder=settings.model.encoder), target).resolve(tuple(shape)).flat()
+    except MidamError:  # an encoder that is not installed here
+        return with_objective(Settings(), target).resolve(tuple(shape)).flat()
+
+
+def _link(file: Path, page: Path) -> str:
+    """Address of a file as the page links to it."""
+    try:
+        return quote(Path(os.path.relpath(file, page.parent)).as_posix())
+    except ValueError:  # another drive of Windows
+        return file.resolve().as_uri()
+
+
+def _facts(
+    folder: RunFolder,
+    settings: Settings,
+    data: str,
+    changed: list[tuple[str, str, str]],
+    summary: Mapping[str, Any],
+    *,
+    method: str | None,
+) -> list[tuple[str, str]]:
+    """Command, seed, hashes and versions."""
+    named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
+    named += "" if budget is None else f" --budget {budget:g}s"
+    found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
+    known = summary.get("data", {})
+    found.append(("seed", str(settings.run.seed)))
+    found.append(("data", data))
+    if "fingerprint" in known:
+        found.append(("SHA-256 of the data", known["fingerprint"]))
+    for file in (folder.model, folder.predictions):
+        if file.exists():
+            with open_plain(file) as content:
+                found.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
+    if "members" in summary:
+        found.append(("scorers averaged", str(summary["members"])))
+    versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
+    return [*found, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
+
+
+def _flag(changed: tuple[str, str, str]) -> str:
+    name, text, _ = changed
+    value = json.loads(text)
+    flag = f" --{name.replace('_', '-')}"
+    if value is True:
+        return flag
+    return f"{flag} {shlex.quote(value if isinstance(value, str) else text)}"

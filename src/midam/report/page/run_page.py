@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import unescape
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from midam.report.page.ordered import GradesPage, NumbersPage
 from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, listed, render
 from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.page.survival import SurvivalPage
-from midam.report.page.target_page import TargetPage
+from midam.report.page.target_page import MOST_NAMES, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.report.words import MERITS, PART_NAMES, merit_of, merit_of_part
@@ -38,7 +38,6 @@ _ROLES = {
     "train": "which the model was fitted to, so that this is no test",
 }
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
-_MANY_NAMES = 12  # classes up to which their bags in each part are shown without a click
 
 
 def report_page(study: Study) -> str:
@@ -100,21 +99,17 @@ def _naming(study: Study, html: str) -> str:
         )
     cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
     cells |= {cell.partition(": ")[0] for cell in cells}  # of a dot in a chart
+    cells = set(map(unescape, cells))
     known = (study.tested.ids, study.tested.groups)
-    bags, groups = (0 if names is None else len({*map(_escaped, names.tolist())} & cells) for names in known)
+    bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in known)
     return naming(bags, groups) if bags or groups else ""
 
 
-def _escaped(name: str) -> str:
-    return escape(name, quote=False)
-
-
 def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
-    own_test = _own_test(study, page)
     return {
         "tiles": page.tiles(),
         "counted": page.tiles_note(),
-        "own_test": own_test,
+        "own_test": _own_test(study, page),
         "baseline": _baseline(study),
         "covariates": _covariates(study),
         "limits": _limits(study, page),
@@ -236,7 +231,7 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
         "left_out": study.left_out,
         "table": Table("Bags of each part", heads, rows),
         "by_name": by_name,
-        "many": by_name and len(by_name.rows) > _MANY_NAMES and f"{by_name.caption}: all {len(by_name.rows)}",
+        "many": by_name and len(by_name.rows) > MOST_NAMES and f"{by_name.caption}: all {len(by_name.rows)}",
     }
 
 
