@@ -139,7 +139,7 @@ def test_without_bags_to_compare_on_there_is_none_and_a_line_says_why(tmp_path, 
     words = [*QUICK, "--test-fraction", "0", "--val-fraction", "0"]
     assert main(["fit", str(table(tmp_path / "t.csv")), *words, "--out", str(tmp_path / "run")]) == 0
     why = "there are no test or validation bags of both classes to compare on"
-    assert f"warning: no baseline beside the model: {why}" in capsys.readouterr().out
+    assert f"warning: no baseline to compare the model with: {why}" in capsys.readouterr().out
     summary = summary_of(tmp_path / "run")
     assert (summary["baseline"], summary["baseline_note"]) == (None, why)
     assert why in (tmp_path / "run" / "report.html").read_text()
@@ -167,7 +167,7 @@ def test_no_run_is_lost_for_its_baseline(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     assert main(["fit", str(table(tmp_path / "t.csv")), *QUICK, "--out", str(run)]) == 0
     said = f"{TREES} failed (ZeroDivisionError: 24 bags)"
-    assert f"warning: no baseline beside the model: {said}" in capsys.readouterr().out
+    assert f"warning: no baseline to compare the model with: {said}" in capsys.readouterr().out
     assert (summary_of(run)["baseline"], summary_of(run)["baseline_note"]) == (None, said)
 
 

@@ -23,7 +23,7 @@ _EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # what hardly add
 
 
 def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
-    """Draw what all instances add, by rank, and beside it the top ones with their weights and scores.
+    """Draw what all instances add, by rank, and next to them the top ones with their weights and scores.
 
     The colors are those of the map of what instances add.
     """

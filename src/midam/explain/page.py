@@ -17,7 +17,7 @@ from midam.report.words import form_apart
 _VERDICTS = {
     "lowers": "lowers the score faster than any random order",
     "raises": "keeps the score higher than any random order",
-    "neither": "is not told apart from random orders",
+    "neither": "cannot be distinguished from random orders",
 }
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
@@ -58,14 +58,14 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
     """
     deletion = tested["deletion"]
     area, mean, (low, high) = deletion["area"], deletion["random_area"], deletion["random_area_range"]
-    beside = f"{abs(area - mean):.3f} {'below' if area < mean else 'above'} their mean"
+    mean_words = f"{abs(area - mean):.3f} {'below' if area < mean else 'above'} their mean"
     nearest = {"lowers": f"{low - area:.3f} below", "raises": f"{area - high:.3f} above"}.get(tested["verdict"])
     what = _VERDICTS[tested["verdict"]]
-    return f"{what}: area {beside}" if nearest is None else f"{what}: area {nearest} the nearest one, {beside}"
+    return f"{what}: area {mean_words}" if nearest is None else f"{what}: area {nearest} the nearest one, {mean_words}"
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
-    """What is known of a bag beside its score, in a line."""
+    """Facts about a bag in addition to its score, in a line."""
     kind = "weighted mean" if entry.get("weighted") else "mean"
     several = f", {kind} of {entry['members']} scorers" if entry["members"] > 1 else ""
     texts = {
@@ -96,7 +96,7 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What the page shows of a bag."""
+    """Content of the page about a bag."""
     form, tested = _form(entry), entry["faithfulness"]
     alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     alt += "" if tested is None else "; the score as the top instances leave and enter"

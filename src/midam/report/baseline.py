@@ -1,4 +1,4 @@
-"""What is said of a run beside its baseline: the entry `baseline` of summary.json in words."""
+"""Comparison of a run with its baseline in words: the entry `baseline` of summary.json."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def result_words(found: Mapping[str, Any]) -> str:
 
 
 def covariate_words(found: Mapping[str, Any]) -> list[str]:
-    """What the covariates of a run are, and how they do alone: the entry `covariates` of summary.json in lines."""
+    """Lines on the covariates of a run, and on how they do alone: the entry `covariates` of summary.json."""
     said = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
     lines, alone = [f"covariates: {said}"], found["alone"]
     merit = next((name for name in MERITS if name in (alone or {})), None)
@@ -75,7 +75,7 @@ def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
 
 
 def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
-    """What to know of a comparison on validation bags; `selected` is that of summary.json."""
+    """A caution about a comparison on validation bags; `selected` is that of summary.json."""
     if found["part"] != "val":
         return None
     on = "the baseline is compared on validation bags"
@@ -104,7 +104,7 @@ def data_options(settings: DataSettings) -> list[str]:
 def advice(
     found: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
 ) -> str | None:
-    """What to do where the baseline is ahead of the model trained on `data`; `target` where it is not two classes.
+    """Advice where the baseline is ahead of the model trained on `data`; `target` where it is not two classes.
 
     `options` are `data_options`, of the command that trained it.
     """

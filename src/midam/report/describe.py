@@ -37,7 +37,7 @@ _MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 
 @dataclass(frozen=True)
 class BagDescription:
-    """What is known about bags.
+    """Facts about bags, and warnings.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
 
 
 def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:
-    """What gives the label away, by looks that cost next to nothing: at most three lines.
+    """Name what gives the label away, by quick checks: at most three lines.
 
     Single features and covariates, and the sizes of the bags, are looked at in the `training` bags [N] alone, bags of
     the same content in all; those whose content is not known are not read for it. `gaps` as in `feature_warnings`.
@@ -175,7 +175,7 @@ def _positives(labels: NDArray[np.int64] | None) -> str:
 
 
 def _labeled(bags: Bags) -> str:
-    """What the bags are ranked by, and how many are positive or have the event."""
+    """The kind of labels, and how many bags are positive or have the event."""
     if bags.outcome is None:
         return _positives(bags.labels)
     return label_words(bags.outcome.target, bags.outcome.names, label_counts(bags.outcome).tolist())

@@ -1,4 +1,4 @@
-"""What a description tells of bags that are ranked by more than 0 and 1, and what of that can spoil a result."""
+"""Facts about the labels of bags that are not two classes, and warnings of what can spoil a result."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
 
 
 def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
-    """What bags are ranked by, in two words; `counts` begins with the events where there are any.
+    """The kind of labels, in two words; `counts` begins with the events where there are any.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def label_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
 
 
 def split_words(outcome: Outcome) -> str:
-    """What the bags of a split hold: the least of any class or label, the events, the median."""
+    """Labels of the bags of a split: the least of any class or label, the events, the median."""
     if not len(outcome):
         return "none"
     if outcome.target not in _UNITS:
@@ -110,10 +110,10 @@ def size_warnings(bags: Bags, outcome: Outcome, *, groups: NDArray[np.str_] | No
         scores = np.repeat(bags.sizes[:, None].astype(np.float64), labels.shape[1], axis=1)
         found = class_intervals(labels, scores, groups=groups, level=1 - 0.05 / labels.shape[1])
         areas = class_aurocs(labels, scores)
-        told = [at for at, one in enumerate(found) if one is not None and not one.low <= 0.5 <= one.high]
-        told.sort(key=lambda at: -abs(areas[at] - 0.5))
-        if told:
-            unit, shown = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in told]
+        telling = [at for at, one in enumerate(found) if one is not None and not one.low <= 0.5 <= one.high]
+        telling.sort(key=lambda at: -abs(areas[at] - 0.5))
+        if telling:
+            unit, shown = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
             alone = f"its AUROC alone is {_listed(shown, _TOLD)} (intervals at 95% for all {len(found)} exclude 0.5)"
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return

@@ -36,7 +36,7 @@ class Single(NamedTuple):
 
     @property
     def of(self) -> str:
-        """What of the feature ranks the bags."""
+        """The part of the feature that ranks the bags."""
         return _MISSING if self.statistic == GAPS else f"its {self.statistic}"
 
 
@@ -159,7 +159,7 @@ def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
 
 
 def _labels(bags: Bags) -> list[_Label]:
-    """What orders the bags: two classes, each class or label of several, or the pairs that numbers or times order."""
+    """Labels that order the bags: two classes, each class or label, or the pairs that numbers or times order."""
     if bags.outcome is None:
         return [] if bags.labels is None else [_Label(bags.labels.astype(np.float64), None)]
     values, target = bags.outcome.values, bags.outcome.target

@@ -1,4 +1,4 @@
-"""What a program sets up around its command: a console, warnings shown there, and SIGTERM as Ctrl-C."""
+"""Set up a program around its command: a console, warnings shown there, and SIGTERM as Ctrl-C."""
 
 import signal
 import warnings

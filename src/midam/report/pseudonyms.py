@@ -52,7 +52,7 @@ class Pseudonyms:
         return re.sub(r" \(in .*?\)", "", text)
 
     def notes(self, notes: Any) -> list[str]:
-        """What stands instead of notes on the data, any of which may hold a name."""
+        """Replace notes on the data, any of which may hold a name, by their number."""
         return [_LEFT_OUT.format(len(notes))] if notes else []
 
     def hide(self, report: Study) -> Study:
@@ -94,7 +94,7 @@ class Pseudonyms:
 
 
 def naming(bags: int, groups: int = 0) -> str:
-    """What to know before a page that names so many bags and groups is shared."""
+    """A caution about a page that names so many bags and groups, for whoever shares it."""
     named = f"{bags} bags and {groups} groups" if groups else f"{bags} bags"
     return (
         f"This page names {named} as the data does. Before you share it, check whether these are names of patients: "

@@ -1,4 +1,4 @@
-"""What the command line shows: progress, results, data descriptions."""
+"""Output of the command line: progress, results, data descriptions."""
 
 import sys
 import time
@@ -31,7 +31,7 @@ from midam.report.words import MERITS, mean_words, merit_of, merit_of_part
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
-_TELLING_SECONDS = 1.0  # from which on a pace is told
+_PACE_SECONDS = 1.0  # from which on a pace is shown
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
@@ -55,7 +55,7 @@ _FIGURES = {
 
 
 class LiveProgress:
-    """A bar of `total` work, with `columns` and a state beside it, drawn on a terminal alone; a context manager.
+    """A bar of `total` work, with `columns` and a state next to it, shown on a terminal alone; a context manager.
 
     Elsewhere, plain lines are due after each tenth of the work, and after each minute. An error removes the bar.
     """
@@ -67,7 +67,7 @@ class LiveProgress:
         times = (TimeElapsedColumn(table_column=_whole()), TimeRemainingColumn(table_column=_whole()))
         self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
-        self._tenths, self._told = 0, time.monotonic()
+        self._tenths, self._shown_at = 0, time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -84,9 +84,9 @@ class LiveProgress:
         if self._console.is_terminal:
             return False
         tenths, now = int(_LINES * done // total), time.monotonic()
-        if tenths <= self._tenths and now - self._told < _EVERY_SECONDS:
+        if tenths <= self._tenths and now - self._shown_at < _EVERY_SECONDS:
             return False
-        self._tenths, self._told = tenths, now
+        self._tenths, self._shown_at = tenths, now
         return True
 
 
@@ -166,7 +166,7 @@ class BagProgress(LiveProgress):
         self._sizes = sizes
         self._total = int(sizes.sum())
         self._bags = self._rows = 0
-        self._lately = (0, time.monotonic())  # instances that were done when the last line was told, and when
+        self._lately = (0, time.monotonic())  # instances that were done when the last line was shown, and when
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -191,7 +191,7 @@ class BagProgress(LiveProgress):
         rows, then = self._lately
         now = time.monotonic()
         self._lately = (self._rows, now)
-        if self._rows in (rows, self._total) or now - then < _TELLING_SECONDS:
+        if self._rows in (rows, self._total) or now - then < _PACE_SECONDS:
             return ""
         left = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
         return f", {left} left"
@@ -301,7 +301,7 @@ def print_description(
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:
-    """What can spoil a result, and what was not looked for."""
+    """Print what can spoil a result, and what was not looked for."""
     for message in description.warnings:
         console.print(f"[yellow]warning:[/] {escape(message)}")
     for message in description.notes:
@@ -309,7 +309,7 @@ def print_warnings(console: Console, description: BagDescription) -> None:
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
-    """What `auto` tried, and why this was taken."""
+    """Print the methods that `auto` tried, and why it took what it took."""
     found = summary.get("auto")
     if found is None:
         return
@@ -322,10 +322,10 @@ def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
-    """How the model does beside the baseline, in a line; more where that is not the whole truth."""
+    """Compare the model with the baseline, in a line; add a caution where one is due."""
     found, note = summary.get("baseline"), summary.get("baseline_note")
     if note is not None:
-        console.print(f"[yellow]warning:[/] no baseline beside the model: {escape(note)}")
+        console.print(f"[yellow]warning:[/] no baseline to compare the model with: {escape(note)}")
     if found is None:
         return
     console.print(escape(result_words(found)))

@@ -79,7 +79,7 @@ def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) ->
 
 
 def mean_words(summary: Mapping[str, Any]) -> str | None:
-    """What the score of a run is the mean of, by its summary.json; None where it is that of one scorer.
+    """Say what the score of a run is the mean of, by its summary.json; None where it is that of one scorer.
 
     Examples
     --------

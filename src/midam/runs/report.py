@@ -223,8 +223,8 @@ def _baseline(
             return None
     how = {"target": about.get("target"), "options": about["data"].get("options", ())}
     better = advice(found, about["data"]["name"], **how)
-    told = {"caution": caution(found, about.get("selected", {})), "advice": better}
-    return Baseline(found, model=about[own], scores=scores if own == part else None, **told)
+    hidden = caution(found, about.get("selected", {}))
+    return Baseline(found, model=about[own], scores=scores if own == part else None, caution=hidden, advice=better)
 
 
 def _how_made(

@@ -96,7 +96,7 @@ def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:
 
 
 def _predicted(target: Target, table: Mapping[str, Sequence[Any]]) -> NDArray[np.float64] | None:
-    """What the scores mean, by the columns of `Target.told`: see `ScoredBags`; None where nothing was decided."""
+    """Meaning of the scores, by the columns of `Target.told`: see `ScoredBags`; None where nothing was decided."""
     if target.name in ("multiclass", "multilabel"):
         found = np.stack([_numbers(table[f"probability_{name}"]) for name in target.columns], axis=1)
     elif target.name == "continuous":

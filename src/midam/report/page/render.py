@@ -95,7 +95,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def cell(value: Any) -> Markup:
-    """What a table shows: a number with its exact value in it, with its interval where it has one; a dash for None."""
+    """HTML of a cell: a number with its exact value in it, with its interval where it has one; a dash for None."""
     if isinstance(value, Estimate):
         value = Number(value)
     if isinstance(value, list):

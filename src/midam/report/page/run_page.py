@@ -92,7 +92,7 @@ def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
 
 
 def _naming(study: Study, html: str) -> str:
-    """What to know of the names on the page before it is shared; nothing where there are none."""
+    """A caution about the names on the page, for whoever shares it; nothing where there are none."""
     if study.pseudonyms:
         return (
             "Names of bags, groups, levels and files are pseudonyms here; the key is a file of whoever wrote this page."
@@ -117,7 +117,7 @@ def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
-    """What the numbers of the page cannot show."""
+    """List what the numbers of the page cannot show."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
         points.append(f"These are {PART_NAMES[study.part]} bags: the figures are too good, and no test of anything.")
@@ -288,7 +288,7 @@ def _training(study: Study) -> Section:
 
 
 def _tried(found: Mapping[str, Any]) -> Section:
-    """What `auto` tried, as a chart and a table; `found` is its entry of summary.json."""
+    """The methods that `auto` tried, as a chart and a table; `found` is its entry of summary.json."""
     rows: list[list[Any]] = []
     lines, nan = list[Row](), float("nan")
     for at, row in enumerate(found["tried"]):

@@ -1,4 +1,4 @@
-"""What a page about a run or an evaluation is made of: scored bags, and how they came about."""
+"""Content of a page about a run or an evaluation: scored bags, and how they came about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a page asks of its target: sentences, key figures, sections. One class a target; this is their base."""
+"""Base of the parts of a page that depend on the target: sentences, key figures, sections. One class a target."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -97,11 +97,11 @@ class TargetPage:
         return None
 
     def few(self) -> list[str]:
-        """What rests on few bags."""
+        """Cautions about figures that rest on few bags."""
         return list(self.summary.get("warnings", []))
 
     def shift(self) -> list[str]:
-        """What changes with other shares of labels."""
+        """Cautions about data with other shares of labels."""
         return []
 
     def subgroup_table(
