@@ -237,7 +237,7 @@ def plot_survival(
     p = log_rank(t, e, own) if len(present) > 1 else None
     if p is not None:
         shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
-        axes.text(0.02, 0.05, shown, transform=axes.transAxes, fontsize=8.5)
+        axes.plot([], [], linestyle="None", label=shown)  # in the legend, where no curve can run behind it
     axes.set(ylim=(-0.02, 1.04), ylabel="Share without event", xlim=(0, float(t.max()) * 1.02))
     ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= t.max()]
     axes.set_xticks(ticks)
