@@ -16,7 +16,7 @@ from midam.evaluate.outcomes import concordance_index
 from midam.export import export_run
 from midam.report.baseline import covariate_verdict, covariate_words
 from midam.runs.apply import evaluate_run, read_for
-from midam.runs.covariates import cox_weights, scores_alone, summarize_covariates
+from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
@@ -47,13 +47,13 @@ def test_covariates_alone_rank_by_every_target(target, values, names):
     x = (kind + 0.01 * rng.normal(size=90))[:, None]
     found = target_named({"target": target, "names": list(names)})
     of = (kind > 0).astype(np.int64) if target == "binary" else np.array(values, dtype=float)[kind]
-    scores = scores_alone(found, x, of, x)
+    scores = found.linear_scores(x, of, x)
     assert scores.shape == ((90,) if found.count == 1 else (90, found.count))
     merit = auroc(of, scores) if target == "binary" else found.merit(of, scores)
     assert merit > 0.65 if target == "multiclass" else merit > 0.95  # a line cannot single out the class in the middle
 
 
-def test_cox_weights_are_those_of_the_penalized_likelihood():
+def test_the_weights_of_cox_regression_are_those_of_the_penalized_likelihood():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     time = rng.exponential(np.exp(-x @ [1.0, -0.5])).round(1) + 0.1  # with ties
@@ -66,7 +66,8 @@ def test_cox_weights_are_those_of_the_penalized_likelihood():
             total += np.log(np.exp(x[at_risk] @ w).sum()) - x[i] @ w
         return total
 
-    w = cox_weights(x, time, event)
+    survival = target_named({"target": "survival", "names": ["time", "event"]})
+    w = survival.linear_scores(x, np.stack([time, event], axis=1), np.eye(2))
     for step in (np.array([1e-4, 0]), np.array([0, 1e-4])):
         slope = (loss(w + step) - loss(w - step)) / 2e-4
         assert abs(slope) < 1e-5

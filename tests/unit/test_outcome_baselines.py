@@ -10,7 +10,7 @@ from midam.compare import statistics_methods
 from midam.compare.statistics_methods import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.outcomes import concordance_index_censored
-from midam.train.cox import CoxRidge, _inner_folds, choose_cox
+from midam.targets.cox import CoxRidge, _inner_folds, choose_cox
 
 
 def sample(target, bags=120, seed=0):

@@ -15,7 +15,7 @@ from midam.data.outcome import Outcome
 from midam.data.statistics import bag_statistics
 from midam.registry import BASELINES
 from midam.targets import target_of
-from midam.train.cox import choose_cox
+from midam.targets.cox import choose_cox
 from midam.train.lockstep import Trial
 
 TREES = "bag-statistics-extratrees"

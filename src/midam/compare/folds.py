@@ -16,14 +16,9 @@ from midam.data.splits import (
     check_disjoint,
     class_counts,
     most_parts,
-    split_labels,
-    split_strata,
-    strata_folds,
-    stratified_folds,
 )
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.outcomes import Pairs
-from midam.targets import Target, target_of
+from midam.targets import target_of
 
 Positions = NDArray[np.int64]
 Parts = tuple[Positions, Positions]  # to train and to validate on
@@ -106,7 +101,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     found = [f"{single} of {len(folds)} folds {what}"] if single else []
     lacking = dict.fromkeys(target.columns, 0)
     for fold in folds if target.count > 1 else []:
-        for name, (above, below) in zip(target.columns, _sides(target, target.values(bags)[fold.test]), strict=True):
+        for name, (above, below) in zip(target.columns, target.sides(target.values(bags)[fold.test]), strict=True):
             lacking[name] += not (above.any() and below.any())
     few = [f"{name} ({count})" for name, count in lacking.items() if count]
     if few:
@@ -173,10 +168,9 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
     None where the parts cannot both hold both classes; of other targets, where one teaches and the other ranks nothing.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    split = split_labels if target.name == "binary" else split_strata
-    strata = target.strata(target.values(bags)[train])
+    values = target.values(bags)[train]
     try:
-        parts = split(strata, groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed)
+        parts = target.split(values, groups=groups, fractions=(1 - fraction, fraction, 0.0), seed=seed)
     except BagDataError:
         return None
     inner, val = train[parts == "train"], train[parts == "val"]
@@ -190,15 +184,12 @@ def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
     Of other targets than two classes, only folds whose bags can be ranked, and whose others teach something.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    strata, units = target.strata(target.values(bags)[train]), _units(bags)[train]
-    if target.name == "binary":
-        count = min(5, most_parts(class_counts(strata, units)))
-        numbers = stratified_folds(strata, groups=groups, folds=count, seed=seed) if count >= 2 else None
-    else:
-        count = min(5, len(np.unique(units)))
-        numbers = strata_folds(strata, groups=groups, folds=count, seed=seed) if count >= 2 else None
-    if numbers is None:
+    values, units = target.values(bags)[train], _units(bags)[train]
+    most = most_parts(class_counts(values, units)) if target.name == "binary" else len(np.unique(units))
+    count = min(5, most)
+    if count < 2:
         return []
+    numbers = target.folds(values, groups=groups, folds=count, seed=seed)
     found = [np.flatnonzero(numbers == fold) for fold in range(count)]
     if target.name == "binary":
         return found
@@ -229,10 +220,9 @@ def _most_folds(bags: Bags, unit: str) -> int:
 
 def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     target = target_of(bags)
-    split = stratified_folds if target.name == "binary" else strata_folds
-    strata, made = target.strata(target.values(bags)), []
+    values, made = target.values(bags), []
     for repeat in range(repeats):
-        numbers = split(strata, groups=bags.groups, folds=folds, seed=repeat)
+        numbers = target.folds(values, groups=bags.groups, folds=folds, seed=repeat)
         made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
     return made
 
@@ -245,19 +235,7 @@ def _units(bags: Bags) -> NDArray[np.str_]:
 def _ranked_units(bags: Bags, fold: Fold) -> int:
     """Groups that the labels of the test bags rank above others; of several columns, of the one with most."""
     target, units = target_of(bags), _units(bags)[fold.test]
-    sides = _sides(target, target.values(bags)[fold.test])
+    sides = target.sides(target.values(bags)[fold.test])
     if target.name == "binary":
         return len(np.unique(units[sides[0][0]]))
     return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)
-
-
-def _sides(target: Target, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Bags [n] that some other is ranked below, and bags that are: of each score column."""
-    if target.name == "binary":
-        return [(values == 1, values == 0)]
-    if target.pairs == "labels":
-        return [(column == 1, column == 0) for column in values.T]
-    if target.pairs == "classes":
-        return [(values[:, 0] == code, values[:, 0] != code) for code in range(target.count)]
-    pairs = Pairs.of_times(*values.T) if target.pairs == "survival" else Pairs.of_numbers(values[:, 0])
-    return [pairs.sides]

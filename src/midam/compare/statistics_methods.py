@@ -19,7 +19,7 @@ from midam.compare.folds import Positions, inner_folds
 from midam.data.bags import Bags
 from midam.evaluate.outcomes import kaplan_meier
 from midam.targets import Target, target_of
-from midam.train.cox import choose_cox
+from midam.targets.cox import choose_cox
 from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]

@@ -67,8 +67,7 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
     values = target.values(bags)
     part = next((name for name in COMPARED if target.judged(values[splits == name])), None)
     if part is None:
-        what = "of both classes" if target.name == "binary" else "that their labels order"
-        return Beside(note=f"there are no test or validation bags {what} to compare on")
+        return Beside(note=f"there are no test or validation bags {target.ordered} to compare on")
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
     train, tested = (np.flatnonzero(splits == own) for own in ("train", part))
     try:

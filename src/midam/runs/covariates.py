@@ -16,20 +16,11 @@ from midam.data.covariate_codes import CovariateCoder
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.runs.baseline import COMPARED, compared_auroc
 from midam.runs.data import SplitBags
-from midam.targets import Target, target_of
-from midam.train.cox import PartialLikelihood
+from midam.targets import target_of
 
 Scores = NDArray[np.float64]
 
 _MOST_ITERATIONS = 1000
-_METHODS = {
-    "binary": "logistic regression",
-    "multiclass": "logistic regression",
-    "multilabel": "logistic regression",
-    "ordinal": "ridge regression",
-    "continuous": "ridge regression",
-    "survival": "Cox regression",
-}
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
@@ -63,44 +54,7 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
         warnings.simplefilter("ignore")  # what is unknown has been told, and little data may not converge
         x = coder.encode(bags)
         inside = parts.splits == "train"
-        found = scores_alone(target, x[inside], values[inside], x)
+        found = target.linear_scores(x[inside], values[inside], x)
     tested = np.flatnonzero(parts.splits == part)
-    told = {"method": _METHODS[target.name], "part": part, "bags": len(tested)}
+    told = {"method": target.linear, "part": part, "bags": len(tested)}
     return told | compared_auroc(bags.subset(tested), scores[tested], found[tested])
-
-
-def scores_alone(target: Target, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-    """Scores [N] or [N, C] of bags with the encoded covariates `scored` [N, P].
-
-    The model is fitted to training bags with the covariates `x` [n, P] and the target's values [n] or [n, L].
-    """
-    if target.name == "binary":
-        return _logistic(x, values, scored)[:, 1]
-    if target.name == "multiclass":
-        return _logistic(x, values[:, 0].astype(np.int64), scored)
-    if target.name == "multilabel":
-        known = [~np.isnan(column) for column in values.T]
-        of = [_logistic(x[own], column[own].astype(np.int64), scored)[:, 1] for own, column in zip(known, values.T)]
-        return np.stack(of, axis=1)
-    if target.name == "survival":
-        return scored @ cox_weights(x, *values.T)
-    from sklearn.linear_model import Ridge
-
-    return Ridge().fit(x, values[:, 0]).predict(scored)
-
-
-def cox_weights(x: Scores, time: Scores, event: Scores, *, penalty: float = 1.0) -> Scores:
-    """Weights [P] of Cox's proportional hazards, with ``penalty / 2`` times their squared length; ties as of Breslow.
-
-    References
-    ----------
-    Cox, D. R. (1972). Regression models and life-tables. JRSS B 34(2), 187-202.
-    """
-    likelihood = PartialLikelihood(x, time, event > 0)
-    return likelihood.minimize(penalty / event.sum(), np.zeros(x.shape[1]))
-
-
-def _logistic(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(max_iter=_MOST_ITERATIONS).fit(x, codes).predict_proba(scored)

@@ -15,7 +15,7 @@ from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
 from midam.data.sources import read_bags
-from midam.data.splits import check_disjoint, split_labels, split_strata
+from midam.data.splits import check_disjoint
 from midam.data.validate import both_classes
 from midam.errors import BagDataError
 from midam.files import write_text
@@ -73,10 +73,9 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     if target.name == "binary":
         both_classes(bags)
     run, values = settings.run, target.values(bags)
-    split, strata = split_labels if target.name == "binary" else split_strata, target.strata(values)
     if bags.splits is None:
         shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
-        splits = split(strata, groups=bags.groups, fractions=shares, seed=run.seed)
+        splits = target.split(values, groups=bags.groups, fractions=shares, seed=run.seed)
     else:
         splits = bags.splits.astype("<U5")
         if not (splits == "train").any():
@@ -85,7 +84,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             inside = np.flatnonzero(splits == "train")
             groups = None if bags.groups is None else bags.groups[inside]
             shares = (1 - run.val_fraction, run.val_fraction, 0.0)
-            splits[inside] = split(strata[inside], groups=groups, fractions=shares, seed=run.seed)
+            splits[inside] = target.split(values[inside], groups=groups, fractions=shares, seed=run.seed)
     if bags.groups is not None:
         check_disjoint(splits, bags.groups, allow_leakage=run.allow_leakage)
     parts = SplitBags(bags, splits)

@@ -13,7 +13,6 @@ from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
-from midam.data.splits import split_labels, split_strata
 from midam.data.validate import warn_of_alike_names
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate.outcomes import Decision
@@ -279,9 +278,8 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
     share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
     if share == 0:
         return SplitBags(bags, np.full(len(bags), "train"))
-    split = split_labels if target.name == "binary" else split_strata
-    strata = target.strata(target.values(bags))
-    return SplitBags(bags, split(strata, groups=bags.groups, fractions=shares, seed=settings.run.seed))
+    splits = target.split(target.values(bags), groups=bags.groups, fractions=shares, seed=settings.run.seed)
+    return SplitBags(bags, splits)
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
+from midam.data.splits import split_strata, strata_folds
 from midam.errors import BagDataError, ConfigError, OneClassError, nearest
 from midam.evaluate.metrics import measure_values
 from midam.evaluate.outcomes.decide import Decision
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
+
+_MAX_ITERATIONS = 1000
 
 Scores = NDArray[np.float64]
 Groups = NDArray[np.str_] | None
@@ -54,6 +57,10 @@ class Target:
     pairs: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]]
     metric: ClassVar[str]
+    linear: ClassVar[str] = "logistic regression"
+    """Name of the method of `linear_scores`."""
+    ordered: ClassVar[str] = "that their labels order"
+    """Which bags have a figure of merit, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
 
@@ -86,6 +93,32 @@ class Target:
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Strata of bags, int [N], that splits and folds hold in like shares."""
+        raise NotImplementedError
+
+    def split(
+        self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
+    ) -> NDArray[np.str_]:
+        """Split of each bag: "train", "val" or "test", in these shares of each stratum, and disjoint by group."""
+        return split_strata(self.strata(values), groups=groups, fractions=fractions, seed=seed)
+
+    def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
+        """Fold that tests each bag, stratified and disjoint by group."""
+        return strata_folds(self.strata(values), groups=groups, folds=folds, seed=seed)
+
+    @property
+    def stratum_names(self) -> tuple[Any, ...]:
+        """Names of the strata that take turns, where they have some."""
+        return self.names
+
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Bags [N] that some other is ranked below, and bags that are: of each score column."""
+        raise NotImplementedError
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Scores [n] or [n, C] of bags with the numbers `scored` [n, P] by the `linear` model of training bags.
+
+        These have the numbers `x` [N, P] and the values [N] or [N, L].
+        """
         raise NotImplementedError
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
@@ -206,3 +239,10 @@ def difference_method(name: str, groups: Groups) -> str:
 def clustered(groups: Groups) -> bool:
     """Whether some group holds several bags."""
     return groups is not None and len(np.unique(groups)) < len(groups)
+
+
+def logistic_shares(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
+    """Probabilities [n, C] of classes by logistic regression, a little shrunk."""
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=_MAX_ITERATIONS).fit(x, codes).predict_proba(scored)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.splits import split_labels, stratified_folds
 from midam.data.validate import both_classes
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
@@ -14,7 +15,7 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import operating_point, summarize
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
-from midam.targets.base import Decided, Difference, Groups, Target, clustered
+from midam.targets.base import Decided, Difference, Groups, Scores, Target, clustered, logistic_shares
 
 
 class Binary(Target):
@@ -24,6 +25,7 @@ class Binary(Target):
     pairs = "binary"
     objectives = ("minmax-auc", "pairwise", "bce")
     metric = "auroc"
+    ordered = "of both classes"
     given = ("threshold", "probabilities", "groups")
 
     def __init__(self, names: tuple[Any, ...] = ()) -> None:
@@ -41,6 +43,29 @@ class Binary(Target):
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The labels themselves."""
         return np.asarray(values, dtype=np.int64)
+
+    def split(
+        self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
+    ) -> NDArray[np.str_]:
+        """As of other targets, but both classes are in each split, or a `BagDataError` says why not."""
+        return split_labels(values, groups=groups, fractions=fractions, seed=seed)
+
+    def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
+        """As of other targets, but both classes are in each fold, or a `BagDataError` says why not."""
+        return stratified_folds(values, groups=groups, folds=folds, seed=seed)
+
+    @property
+    def stratum_names(self) -> tuple[Any, ...]:
+        """Names of the classes."""
+        return self.names or ("label 0", "label 1")
+
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Positive bags and negative ones."""
+        return [(values == 1, values == 0)]
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Probability of the positive class by logistic regression."""
+        return logistic_shares(x, values, scored)[:, 1]
 
     def check(self, bags: Bags) -> None:
         """Refuse bags of one class."""

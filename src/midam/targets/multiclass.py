@@ -10,7 +10,7 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.outcomes.classes import one_against_rest
 from midam.evaluate.outcomes.decide import TemperatureCalibrator
-from midam.targets.base import Decided, Groups, Scores
+from midam.targets.base import Decided, Groups, Scores, logistic_shares
 from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width, describe_calls
 
 
@@ -42,6 +42,14 @@ class Multiclass(ColumnTarget):
     def table(self, values: NDArray[Any]) -> Scores:
         """1 in the column of the bag's class, else 0."""
         return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
+
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Bags of each class, and the others."""
+        return [(values[:, 0] == code, values[:, 0] != code) for code in range(self.count)]
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Probabilities of the classes by logistic regression."""
+        return logistic_shares(x, values[:, 0].astype(np.int64), scored)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> TemperatureCalibrator:
         """Probabilities of the classes."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.outcomes.decide import LabelCalibrator
-from midam.targets.base import Scores
+from midam.targets.base import Scores, logistic_shares
 from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width
 
 
@@ -48,6 +48,22 @@ class Multilabel(ColumnTarget):
     def table(self, values: NDArray[Any]) -> Scores:
         """The labels as they are."""
         return check_width(values, len(self.names))
+
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Bags with each label, and bags without."""
+        return [(column == 1, column == 0) for column in values.T]
+
+    @property
+    def stratum_names(self) -> tuple[Any, ...]:
+        """No label, and the labels."""
+        return ("no label", *self.names)
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Probability of each label by logistic regression on the bags whose entry is known."""
+        known = [~np.isnan(column) for column in values.T]
+        columns = zip(known, values.T)
+        shares = [logistic_shares(x[own], column[own].astype(np.int64), scored)[:, 1] for own, column in columns]
+        return np.stack(shares, axis=1)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:
         """Probability of each label."""

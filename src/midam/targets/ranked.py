@@ -21,12 +21,23 @@ class RankedTarget(Target):
     """Base of the targets with one score, judged by the share of comparable pairs that it orders rightly."""
 
     metric = "c_index"
+    linear = "ridge regression"
     width = 1
     """Columns of the values."""
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Pairs of bags that the values [N, L] order."""
         return Pairs.of_numbers(check_width(values, self.width)[:, 0])
+
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Bags that some other is ranked below, and bags that are."""
+        return [self.comparable(values).sides]
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Grades or numbers by ridge regression."""
+        from sklearn.linear_model import Ridge
+
+        return Ridge().fit(x, values[:, 0]).predict(scored)
 
     def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
         """C-index; None where no pair is comparable."""

@@ -14,6 +14,7 @@ from midam.evaluate.outcomes.pairs import Pairs
 from midam.evaluate.outcomes.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.targets.base import Decided, Groups, Scores
 from midam.targets.columns import check_width
+from midam.targets.cox import PartialLikelihood
 from midam.targets.ranked import RankedTarget, describe_concordance, named
 
 _LEAST_EVENTS = 2
@@ -72,6 +73,19 @@ class Survival(RankedTarget):
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Pairs of which one bag has the event before the other's time."""
         return Pairs.of_times(*check_width(values, 2).T)
+
+    @property
+    def stratum_names(self) -> tuple[Any, ...]:
+        """No event, and event."""
+        return ("no event", "event")
+
+    linear = "Cox regression"
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Log hazards by Cox regression with half the squared length of the weights as penalty; ties as of Breslow."""
+        time, event = values.T
+        likelihood = PartialLikelihood(x, time, event > 0)
+        return scored @ likelihood.minimize(1 / event.sum(), np.zeros(x.shape[1]))
 
     def counted(self, values: NDArray[Any]) -> tuple[str, int]:
         """The events."""

@@ -58,22 +58,16 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
     if len(names) == 1:
         return f"all training bags come from {names[0]}, nothing is balanced"
     values = target.values(train)
-    strata = values if target.name == "binary" else target.turns(values)
+    strata = target.turns(values)
     lost = []
     for stratum in np.unique(strata):
         missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
         if missing:
-            lost.append(f"{_name(train, target, int(stratum))} at {shown(missing)}")
+            lost.append(f"{_name(target, int(stratum))} at {shown(missing)}")
     return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
 
 
-def _name(train: Bags, target: Target, stratum: int) -> str:
+def _name(target: Target, stratum: int) -> str:
     """What a stratum of the sampler is called."""
-    names: tuple[object, ...] = tuple(target.names)
-    if target.name == "binary":
-        names = train.classes or ("label 0", "label 1")
-    elif target.name == "multilabel":
-        names = ("no label", *target.names)
-    elif target.name == "survival":
-        names = ("no event", "event")
+    names = target.stratum_names
     return str(names[stratum]) if stratum < len(names) else f"stratum {stratum}"

@@ -327,7 +327,7 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
     target = None if val is None else target_of(val)
     if unused and (val is None or target is None or not target.judged(target.values(val))):
-        of = "of both classes" if target is None or target.name == "binary" else "that its labels order"
+        of = "of both classes" if target is None else target.ordered
         warnings.warn(
             f"{' and '.join(unused)} cannot be followed without validation bags {of}: all epochs are "
             "trained, and the last weights reported",
