@@ -18,6 +18,7 @@ NAMED = sorted(
             r"`(?:midam\.)?((?:functional|nn|data|evaluate|train|runs|report)\.\w+(?:\.\w+)*)[`(]",
             page.read_text("utf-8"),
         )
+        if not name.endswith(".html")
     }
 )
 
