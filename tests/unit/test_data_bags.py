@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midam.data.bags import Bags
-from midam.data.validate import both_classes
+from midam.data.bags import Bags, both_classes
 from midam.errors import BagDataError, OneClassError
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from midam import BagDataError, read_bags, write_store
 from midam.data import Bags
-from midam.data.sources.instance_table import bags_of_frame
 
 WORDS = ["None", "NA", "N/A", "nan", "NaN", "null"]
 
@@ -49,7 +48,7 @@ def read(request, tmp_path):
     def call(frame, **how):
         if request.param == "frame":
             known = {name: tuple(value) if isinstance(value, list) else value for name, value in how.items()}
-            return bags_of_frame(frame, "a frame", bag_column="bag", label_column="label", **known)
+            return Bags.from_dataframe(frame, source="a frame", **known)
         data, labels = write(frame, request.param, tmp_path)
         return read_bags(data, labels=labels, **how)
 
@@ -131,7 +130,7 @@ def read_columns(request, tmp_path):
     def call(frame, **how):
         if request.param == "frame":
             known = {name: tuple(value) if isinstance(value, list) else value for name, value in how.items()}
-            return bags_of_frame(frame, "a frame", **{"bag_column": "bag", "label_column": "label", **known})
+            return Bags.from_dataframe(frame, source="a frame", **known)
         if request.param == "npz":
             names = {"label_column", "group_column"}
             renamed = frame.rename(columns={how.get("group_column"): "group", "label": "y"})

@@ -15,10 +15,10 @@ import torch
 import midam
 from midam.cli import main
 from midam.data import Bags, open_store, write_store
+from midam.data.bags import warn_of_alike_names
 from midam.data.outcome import Outcome
 from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
-from midam.data.validate import warn_of_alike_names
 from midam.errors import BagDataError, Note
 from midam.export import score_bags
 from midam.names import alike, name_of, on_disk

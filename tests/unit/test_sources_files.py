@@ -14,9 +14,9 @@ import pytest
 import torch
 import zarr
 
+from midam.data.sources.file_reader import file_readers, known_suffixes
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.probe import probe, probe_files
-from midam.data.sources.reader import file_readers, known_suffixes
 from midam.errors import BagDataError, DataNotFoundError, MidamError
 
 N, D = 37, 6

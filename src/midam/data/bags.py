@@ -14,8 +14,8 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.outcome import Outcome
 from midam.data.validate import SPLITS, ClassName
-from midam.errors import BagDataError
-from midam.names import name_of
+from midam.errors import BagDataError, OneClassError
+from midam.names import name_of, warn_of_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,7 +212,7 @@ class Bags:
         others |= {"feature_names": feature_names, "outcome": outcome, "covariates": covariates}
         found = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
         if source == "memory":  # of files, their reader says it
-            validate.warn_of_alike_names(found)
+            warn_of_alike_names(found)
         return found
 
     @classmethod
@@ -256,7 +256,7 @@ class Bags:
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others |= {"outcome": outcome, "covariates": covariates}
         found = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked(missing=missing)
-        validate.warn_of_alike_names(found)
+        warn_of_alike_names(found)
         return found
 
     @classmethod
@@ -296,11 +296,13 @@ class Bags:
         asked = {**locals()}
         for name in ("cls", "frame", "source", "missing"):
             del asked[name]
-        from midam.data.sources.instance_table import bags_of_frame
+        from midam.data.sources.frames import frame_arrays
 
-        found = bags_of_frame(frame, source, **asked, impute=missing)
-        validate.warn_of_alike_names(found)
-        return found
+        arrays, sites = frame_arrays(frame, source, **asked, impute=missing)
+        bags = cls.from_arrays(**arrays)
+        bags = bags if sites is None else bags.replace(sites=sites)
+        warn_of_alike_names(bags)
+        return bags
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
@@ -411,7 +413,26 @@ class Bags:
 
         Values may be `missing`: then NaN is none of the faults.
         """
-        validate.check_bags(self, finite=finite, missing=missing)
+        ids, source = self.ids, self.source
+        validate.check_instances(self.instances, self.coords, source)
+        validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
+        if self.feature_names is not None:
+            validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
+        for name in ("groups", "sites", "sources", "attributes"):
+            if getattr(self, name) is not None:
+                validate.check_length(getattr(self, name), ids, name[:-1], source)
+        if self.digests is not None:
+            validate.check_length(self.digests[:, 0], ids, "digest", source)
+        if self.splits is not None:
+            validate.check_splits(self.splits, ids, source)
+        if self.outcome is not None:
+            if self.labels is not None:
+                raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
+            self.outcome.check(ids, source)
+        if self.covariates is not None:
+            self.covariates.check(ids, source)
+        if finite and (self.instances.dtype.kind == "f" or self.instances.dtype == np.uint64):
+            validate.check_finite(self.instances, self.starts, self.sizes, ids, source, missing=missing)
 
     def _checked(self, *, missing: bool = False) -> Self:
         self.check(missing=missing)
@@ -420,3 +441,22 @@ class Bags:
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
         return fingerprint(self)
+
+
+def warn_of_alike_names(bags: Bags) -> None:
+    """Warn once of ids, groups, sites and classes that are nearly the same."""
+    classes = [name for name in bags.classes or () if isinstance(name, str)]
+    kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
+    kinds |= {name: found.tolist() for name in ("groups", "sites") if (found := getattr(bags, name)) is not None}
+    warn_of_alike(kinds, source=bags.source)
+
+
+def both_classes(bags: Bags) -> None:
+    """Refuse labeled bags of one class only, with a `OneClassError`."""
+    labels = bags.require_labels()
+    positives = int(labels.sum())
+    if positives in (0, len(labels)):
+        raise OneClassError(
+            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
+            f"(in {bags.source}); add bags of the other class."
+        )

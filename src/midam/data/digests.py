@@ -2,22 +2,44 @@
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.covariates import Covariates
 from midam.data.on_disk import Rows, on_disk
 from midam.data.outcome import Outcome
 from midam.data.validate import row_chunks
 
-if TYPE_CHECKING:
-    from midam.data.bags import Bags
-
 _BAGS_AT_A_TIME = 1 << 16
 
 
-def bag_digests(bags: "Bags") -> list[str]:
+class Content(Protocol):
+    """The parts of `midam.data.bags.Bags` that digests are made of."""
+
+    instances: NDArray[Any] | Rows
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64] | None
+    outcome: Outcome | None
+    covariates: Covariates | None
+    sites: NDArray[np.str_] | None
+    digests: NDArray[np.uint8] | None
+
+    def __len__(self) -> int: ...
+
+    @property
+    def num_instances(self) -> int:
+        """Number of instances."""
+
+    @property
+    def instance_shape(self) -> tuple[int, ...]:
+        """Shape of one instance."""
+
+
+def bag_digests(bags: Content) -> list[str]:
     """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
 
     Digests that are not known yet take one read of all instances by chunks; the bags keep them.
@@ -37,7 +59,7 @@ def bag_digests(bags: "Bags") -> list[str]:
     return bag_digests(bags)
 
 
-def fingerprint(bags: "Bags") -> str:
+def fingerprint(bags: Content) -> str:
     """SHA-256 (hex) of bags, see `Bags.fingerprint`."""
     head = {
         "ids": bags.ids.tolist(),
@@ -56,7 +78,7 @@ def fingerprint(bags: "Bags") -> str:
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
-def contents_digest(bags: "Bags", *, read: bool = True) -> str:
+def contents_digest(bags: Content, *, read: bool = True) -> str:
     """SHA-256 (hex) of ids, sizes, covariates and instances of bags, as a whole; nothing is kept for each bag.
 
     Digests of the bags that are known stand for their instances. Others take one read of the instances by chunks;

@@ -9,39 +9,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
-from midam.errors import BagDataError, Note, nearest_columns
-from midam.names import name_of
-
-_SHOWN = 3
-
-
-def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: str) -> list[int]:
-    """Places among the features `own` of those called `names`, the features of what messages call `of`.
-
-    Features that are not wanted are left out with a note; a `BagDataError` names those that are missing.
-
-    Examples
-    --------
-    >>> feature_order(["a", "b"], ["b", "a"], of="the run", where="memory")
-    [1, 0]
-    """
-    own = [name_of(name) for name in own]
-    places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
-    missing = [name for name in names if name not in places]
-    if missing:
-        lost, count = _some(list(map(repr, missing))), f"{len(missing)} of {len(names)}"
-        near = nearest_columns(missing[:_SHOWN], [name for name in own if name not in set(names)])
-        raise BagDataError(
-            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns"
-            f"{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
-        )
-    wanted = set(names)
-    extra = [name for name in own if name not in wanted]
-    if extra:
-        count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-        message = f"{count} that {of} did not have, left out: {_some(extra)} (in {where})"
-        warnings.warn(message, Note, stacklevel=3)
-    return [places[name] for name in names]
+from midam.data.validate import feature_order, first_features
+from midam.errors import Note
 
 
 def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
@@ -67,7 +36,9 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
             if own is None
             else f"are taken in order: {of} has no names"
         )
-        warnings.warn(f"the features {order}: {_some(names or own or ())} (in {bags.source})", Note, stacklevel=3)
+        warnings.warn(
+            f"the features {order}: {first_features(names or own or ())} (in {bags.source})", Note, stacklevel=3
+        )
         return bags.replace(feature_names=names)
     places = np.array(feature_order(names, own, of=of, where=bags.source))
     x = bags.instances
@@ -94,8 +65,3 @@ class _PickedRows(Rows):
     def close(self) -> None:
         if isinstance(self._rows, Rows):
             self._rows.close()
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{rest}"

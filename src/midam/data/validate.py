@@ -1,24 +1,23 @@
 """Checks of the arrays that `midam.data.bags.Bags` is made of. Each error names the first bag at fault."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, OneClassError, first_line, given
-from midam.names import MISSING, is_missing, name_of, warn_of_alike
-
-if TYPE_CHECKING:
-    from midam.data.bags import Bags
+from midam.errors import BagDataError, Note, first_line, given, nearest_columns
+from midam.names import MISSING, is_missing, name_of
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
 LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
+_FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
@@ -189,14 +188,6 @@ def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, Cl
     return names[0], names[1]
 
 
-def warn_of_alike_names(bags: "Bags") -> None:
-    """Warn once of ids, groups, sites and classes that are nearly the same."""
-    classes = [name for name in bags.classes or () if isinstance(name, str)]
-    kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
-    kinds |= {name: found.tolist() for name in ("groups", "sites") if (found := getattr(bags, name)) is not None}
-    warn_of_alike(kinds, source=bags.source)
-
-
 def check_length(array: NDArray[Any], ids: NDArray[np.str_], name: str, source: str) -> None:
     """Refuse an array that is not [N]."""
     if array.shape != ids.shape:
@@ -245,30 +236,6 @@ def empty_bag_message(bag: object, source: str) -> str:
     return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
 
 
-def check_bags(bags: "Bags", *, finite: bool, missing: bool) -> None:
-    """Check all that bags are made of; the instances themselves where they shall be `finite`, see `check_finite`."""
-    ids, source = bags.ids, bags.source
-    check_instances(bags.instances, bags.coords, source)
-    check_layout(bags.starts, bags.sizes, ids, len(bags.instances), source)
-    if bags.feature_names is not None:
-        check_feature_names(bags.feature_names, bags.instances.shape[-1], source)
-    for name in ("groups", "sites", "sources", "attributes"):
-        if getattr(bags, name) is not None:
-            check_length(getattr(bags, name), ids, name[:-1], source)
-    if bags.digests is not None:
-        check_length(bags.digests[:, 0], ids, "digest", source)
-    if bags.splits is not None:
-        check_splits(bags.splits, ids, source)
-    if bags.outcome is not None:
-        if bags.labels is not None:
-            raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
-        bags.outcome.check(ids, source)
-    if bags.covariates is not None:
-        bags.covariates.check(ids, source)
-    if finite and (bags.instances.dtype.kind == "f" or bags.instances.dtype == np.uint64):
-        check_finite(bags.instances, bags.starts, bags.sizes, ids, source, missing=missing)
-
-
 def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[str, ...]:
     """Return names of features in their form; refused where they are not one for each, or are there twice."""
     if len(names) != width:
@@ -282,15 +249,39 @@ def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[
     return plain
 
 
-def both_classes(bags: "Bags") -> None:
-    """Refuse labeled bags of one class only, with a `OneClassError`."""
-    labels = bags.require_labels()
-    positives = int(labels.sum())
-    if positives in (0, len(labels)):
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
-            f"(in {bags.source}); add bags of the other class."
+def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: str) -> list[int]:
+    """Places among the features `own` of those called `names`, the features of what messages call `of`.
+
+    Features that are not wanted are left out with a note; a `BagDataError` names those that are missing.
+
+    Examples
+    --------
+    >>> feature_order(["a", "b"], ["b", "a"], of="the run", where="memory")
+    [1, 0]
+    """
+    own = [name_of(name) for name in own]
+    places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
+    missing = [name for name in names if name not in places]
+    if missing:
+        lost, count = first_features(list(map(repr, missing))), f"{len(missing)} of {len(names)}"
+        near = nearest_columns(missing[:_FEATURES_SHOWN], [name for name in own if name not in set(names)])
+        raise BagDataError(
+            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns"
+            f"{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
         )
+    wanted = set(names)
+    extra = [name for name in own if name not in wanted]
+    if extra:
+        count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
+        message = f"{count} that {of} did not have, left out: {first_features(extra)} (in {where})"
+        warnings.warn(message, Note, stacklevel=3)
+    return [places[name] for name in names]
+
+
+def first_features(names: Sequence[str]) -> str:
+    """Names of the first features, and the number of the others."""
+    rest = f" and {len(names) - _FEATURES_SHOWN} more" if len(names) > _FEATURES_SHOWN else ""
+    return f"{', '.join(names[:_FEATURES_SHOWN])}{rest}"
 
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, both_classes
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint
-from midam.data.validate import both_classes
 from midam.errors import BagDataError
 from midam.files import write_text
 from midam.report.describe import leaks

@@ -10,9 +10,9 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from midam.data.bags import Bags
-from midam.data.features import align_features, feature_order
+from midam.data.features import align_features
 from midam.data.sources.table_columns import plain_numbers
-from midam.data.validate import as_array
+from midam.data.validate import as_array, feature_order
 from midam.errors import BagDataError
 from midam.names import name_of
 

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
-from midam.data.bags import Bags
-from midam.data.validate import warn_of_alike_names
+from midam.data.bags import Bags, warn_of_alike_names
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate.outcomes import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict

@@ -6,9 +6,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, both_classes
 from midam.data.splits import split_labels, stratified_folds
-from midam.data.validate import both_classes
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong

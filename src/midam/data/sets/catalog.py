@@ -18,7 +18,7 @@ from midam.data.sets.download import Progress, download
 from midam.data.sets.images import ImageSet
 from midam.data.sets.tabular import TabularSet
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
-from midam.data.sources.reader import OnFile
+from midam.data.sources.request import OnFile
 from midam.errors import ConfigError, DataNotFoundError, nearest
 from midam.settings import read_yaml
 

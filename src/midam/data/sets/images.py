@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from midam.data.bags import Bags
 from midam.data.sets.layouts import LAYOUTS
 from midam.data.sources.imageoptions import PATCHES, VOLUMES, ImageOptions, refuse_unused
-from midam.data.sources.reader import OnFile
+from midam.data.sources.request import OnFile
 from midam.errors import BagDataError
 
 

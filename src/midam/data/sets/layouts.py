@@ -18,7 +18,7 @@ from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import ImageOptions, Places
 from midam.data.sources.manifest import ManifestReader
 from midam.data.sources.probe import FileFacts, facts_of
-from midam.data.sources.reader import OnFile, Request
+from midam.data.sources.request import OnFile, Request
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS

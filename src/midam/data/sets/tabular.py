@@ -15,7 +15,7 @@ from midam.data.outcome import Outcome
 from midam.data.sets.download import parse_archive
 from midam.data.sources.imageoptions import ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
-from midam.data.sources.reader import OnFile
+from midam.data.sources.request import OnFile
 from midam.errors import BagDataError
 
 

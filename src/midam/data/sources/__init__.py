@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.on_disk import ReadsName
-from midam.data.sources.covariate_columns import sites_apart
+from midam.data.sources.covariate_columns import split_sites
 from midam.data.sources.file_names import first_names
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
 from midam.data.sources.patient_rows import patients_together
-from midam.data.sources.reader import BadLabels, BagBy, BagReader, MissingName, OnFile, Request, bag_reader, bag_readers
+from midam.data.sources.reader import BagReader, bag_reader, bag_readers
+from midam.data.sources.request import BadLabels, BagBy, MissingName, OnFile, Request
 from midam.data.sources.split_table import read_splits
-from midam.data.validate import ClassName, warn_of_alike_names
+from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest, with_article
 from midam.registry import typed
 
@@ -165,7 +166,10 @@ def read_bags(
     if found is None:
         raise _unknown(request)
     _check_applies(found, request)
-    bags = patients_together(sites_apart(found.read(request.completed()), request), request)
+    bags = found.read(request.completed())
+    sites, of_bags = split_sites(bags.covariates, request, bags.source)
+    bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
+    bags = patients_together(bags, request)
     warn_of_alike_names(bags)
     bags = bags if split_file is None else _split(bags, split_file, request)
     return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of, shown
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.sources.table_columns import is_group_like, is_row_like, require_columns, words_for_none
 from midam.data.validate import site_array
 from midam.errors import Note
@@ -50,27 +49,6 @@ def require_covariates(known: Iterable[object], request: Request, *, where: str)
     require_columns(known, request.beside_named, where)
 
 
-def stored_covariates(bags: Bags, request: Request) -> Bags:
-    """Bags of a store with the covariates that a request names, and no others."""
-    if request.beside:
-        here = () if bags.covariates is None else bags.covariates.names
-        require_covariates(here, request, where=bags.source)
-    if bags.covariates is None:
-        return bags
-    if not request.beside:
-        if request.require_labels:
-            names = ", ".join(bags.covariates.names)
-            warnings.warn(
-                f"the covariates {names} are not used: name them with `covariates` (in {bags.source})",
-                Note,
-                stacklevel=4,
-            )
-        return bags.replace(covariates=None)
-    return bags.replace(
-        covariates=told(bags.covariates.select(request.beside, source=bags.source), request, bags.source)
-    )
-
-
 def told(covariates: Covariates, request: Request, where: str) -> Covariates:
     """The same covariates, with a note of what each is before a training; the site alone is none."""
     if request.require_labels and request.covariates:
@@ -86,18 +64,19 @@ def told(covariates: Covariates, request: Request, where: str) -> Covariates:
     return covariates
 
 
-def sites_apart(bags: Bags, request: Request) -> Bags:
-    """Bags with the site that a request names as their `sites`, and as a covariate only where it is named as one."""
-    if request.site_column is None or bags.covariates is None:
-        return bags
-    (column,) = bags.covariates.select([request.site_column], source=bags.source).columns
-    sites = site_array(column, bags.source)
-    covariates = bags.covariates.select(request.covariates, source=bags.source) if request.covariates else None
+def split_sites(
+    covariates: Covariates | None, request: Request, where: str
+) -> tuple[NDArray[np.str_] | None, Covariates | None]:
+    """Return the sites that a request names, which were read as a covariate, and the covariates that it names."""
+    if request.site_column is None or covariates is None:
+        return None, covariates
+    (column,) = covariates.select([request.site_column], source=where).columns
+    sites = site_array(column, where)
     if request.require_labels:
         names = np.unique(sites[sites != ""]).tolist()
-        told = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {bags.source})"
-        warnings.warn(told, Note, stacklevel=4)
-    return bags.replace(sites=sites, covariates=covariates)
+        message = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {where})"
+        warnings.warn(message, Note, stacklevel=4)
+    return sites, covariates.select(request.covariates, source=where) if request.covariates else None
 
 
 def _ids(name: str, column: NDArray[Any]) -> int:

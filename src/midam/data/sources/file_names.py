@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from midam.data.sources.reader import file_suffix, known_suffixes
+from midam.data.sources.file_reader import known_suffixes
+from midam.data.sources.request import file_suffix
 from midam.errors import BagDataError
 from midam.names import name_of
 

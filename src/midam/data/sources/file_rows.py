@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.features import feature_order
 from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, probe_files, refuse_not_finite
-from midam.data.sources.reader import OnFile
+from midam.data.sources.request import OnFile
+from midam.data.validate import feature_order
 from midam.errors import BagDataError, Note
 
 _HANDLES = 64  # files open at a time, far below what a process may hold

@@ -1,7 +1,7 @@
 """A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +11,24 @@ from numpy.typing import ArrayLike
 from midam.data.bags import Bags
 from midam.data.outcome import CODED
 from midam.data.sources.assemble import assemble
+from midam.data.sources.file_names import NameIndex, bag_names
+from midam.data.sources.file_reader import check_options, file_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
+from midam.data.sources.formats.dicom_series import (
+    dicom_folders,
+    files_alone,
+    holds_dicom,
+    is_dicom_folder,
+    is_one_scan,
+)
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
 from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.probe import open_file
-from midam.data.sources.reader import (
-    COLUMNS,
-    COVARIATES,
-    LABELS,
-    SPLITS,
-    BagReader,
-    Request,
-    check_options,
-    file_reader,
-    file_suffix,
-)
-from midam.data.sources.scan_folders import names_in_tables, scan_folders
+from midam.data.sources.reader import BagReader
+from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
+from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError, ConfigError, given
 from midam.names import name_of
 
@@ -184,3 +183,57 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
     return labels_or_none(
         request, lambda: code_labels(folders, request, of="the folders of the files", where=str(request.path))
     )
+
+
+def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:
+    """Files or folders that are bags, and their names: the given ones, unless series lie in folders of these.
+
+    Of patient/study/series, the level whose names a table has most of is that of the bags; each is one series, or the
+    one that `request.images.series` chooses. Without a table a patient of one series is a bag under the patient's name,
+    and of several each series is, named patient/series.
+    """
+    if all(not path.is_dir() or is_dicom_folder(path) or not holds_dicom(path) for path in paths):
+        return list(paths), bag_names(paths, folder)
+    leaves = {path: list(dicom_folders(path)) for path in paths}
+    known = names_in_tables(request)
+    if known:
+        ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
+        exact = [len(known & set(names)) for _, names in ways]
+        count = [
+            sum(files.certain(name) is not None for name in known) for files in (NameIndex(names) for _, names in ways)
+        ]
+        level, names = ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
+        return level, names
+    level = [
+        home
+        for path, homes in leaves.items()
+        for home in ([path] if request.images.series is not None or is_one_scan(homes) else homes)
+    ]
+    return level, next(iter(_scan_names(level, folder)))
+
+
+def names_in_tables(request: Request) -> set[str]:
+    """All that the tables say, which may name a bag."""
+    tables = [path for path in (request.labels, request.slides) if path is not None]
+    frames = [read_names(path, request) for path in tables]
+    return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}
+
+
+def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]]:
+    """Folders at each depth, from patients to series; one that is shallower stands for itself."""
+    homes = [home for of_patient in leaves.values() for home in of_patient]
+    depth = max(len(home.relative_to(folder).parts) for home in homes)
+    for level in range(1, depth + 1):
+        yield list(dict.fromkeys(folder.joinpath(*home.relative_to(folder).parts[:level]) for home in homes))
+
+
+def _scan_names(level: Sequence[Path], folder: Path) -> Iterator[list[str]]:
+    """Names that bags may have, the best first: patient/series (or the patient), the path, the last folder alone."""
+    parts = [tuple(map(name_of, path.relative_to(folder).parts)) for path in level]
+    ways = (
+        [f"{part[0]}/{part[-1]}" if len(part) > 1 else part[0] for part in parts],
+        ["/".join(part) for part in parts],
+    )
+    for names in (*ways, [part[-1] for part in parts]):
+        if len(set(names)) == len(names):
+            yield names

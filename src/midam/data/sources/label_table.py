@@ -21,7 +21,7 @@ from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.patient_rows import FILE, by_patient
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given, with_article

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.outcome import Outcome
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given, with_article
 from midam.names import is_missing, name_of, note_of_merged

@@ -13,9 +13,11 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import first_names
+from midam.data.sources.file_reader import check_options
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none
 from midam.data.sources.outcome_values import code_columns, label_columns
-from midam.data.sources.reader import COLUMNS, COVARIATES, SPLITS, BagReader, Request, check_options
+from midam.data.sources.reader import BagReader
+from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request
 from midam.data.sources.table_files import NAMES, header_of, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, with_article
 from midam.names import on_disk

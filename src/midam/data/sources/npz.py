@@ -16,7 +16,8 @@ from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
-from midam.data.sources.reader import COVARIATES, SPLITS, BagReader, Request
+from midam.data.sources.reader import BagReader
+from midam.data.sources.request import COVARIATES, SPLITS, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of

@@ -18,18 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
 from midam.data.sources.label_values import (
     PLAIN_WORDS,
     Coded,
     bag_named,
     code_labels,
-    labels_or_none,
     refuse_gaps,
     word_of,
 )
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
 from midam.names import is_missing, note_of_merged
@@ -98,21 +96,11 @@ def code_columns(
     return Coded(None, None, outcome)
 
 
-def as_asked(bags: Bags, request: Request) -> Bags:
-    """Bags that say themselves what they are ranked by, with the classes or labels of the request in its order.
+def as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome | None:
+    """Return the outcome of data that have one, with the classes or labels of the request in its order.
 
-    Those of another target than the request names, or of other classes, are refused, or lose their labels.
+    Another target than the request names, and other classes, are refused.
     """
-    outcome = bags.outcome
-    if bags.labels is None and outcome is None:
-        return bags
-    found = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, _as_asked(outcome, request, bags.source)))
-    if found is None:
-        return bags.replace(labels=None, outcome=None)
-    return bags if found.outcome is outcome else bags.replace(outcome=found.outcome)
-
-
-def _as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome | None:
     target = "binary" if outcome is None else outcome.target
     if request.target not in ("auto", target):
         raise BagDataError(

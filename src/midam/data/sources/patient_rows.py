@@ -10,7 +10,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.file_names import NameIndex, first_names
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
 from midam.errors import BagDataError, Note, given
 

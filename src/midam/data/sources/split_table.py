@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.patient_rows import barcodes
-from midam.data.sources.reader import Request
+from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS

@@ -8,13 +8,16 @@ from typing import ClassVar
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
-from midam.data.sources.covariate_columns import stored_covariates
+from midam.data.sources.covariate_columns import require_covariates, told
 from midam.data.sources.label_table import read_labels
+from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.outcome_values import as_asked
-from midam.data.sources.reader import COLUMNS, COVARIATES, LABELS, SPLITS, BagReader, Request
+from midam.data.sources.reader import BagReader
+from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 from midam.data.store.format import DESCRIPTION
+from midam.errors import Note
 
 
 class StoreReader(BagReader):
@@ -31,7 +34,7 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return as_asked(stored_covariates(_open(request), request), request)
+        return _as_asked(_stored_covariates(_open(request), request), request)
 
 
 class RelabeledStoreReader(StoreReader):
@@ -53,7 +56,7 @@ class RelabeledStoreReader(StoreReader):
         bags = _open(request)
         of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
         if bags.covariates is not None and not (request.beside and of_table):
-            bags, request = stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
+            bags, request = _stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # What its classes were called when it was made holds for a table that says the same.
         return read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes).of(bags)
@@ -84,4 +87,39 @@ class CatalogReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Load the set."""
-        return as_asked(catalog.load(str(request.source), images=request.images, on_file=request.on_file), request)
+        return _as_asked(catalog.load(str(request.source), images=request.images, on_file=request.on_file), request)
+
+
+def _as_asked(bags: Bags, request: Request) -> Bags:
+    """Bags that say themselves what they are ranked by, with the classes or labels of the request in its order.
+
+    Those of another target than the request names, or of other classes, are refused, or lose their labels.
+    """
+    outcome = bags.outcome
+    if bags.labels is None and outcome is None:
+        return bags
+    found = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request, bags.source)))
+    if found is None:
+        return bags.replace(labels=None, outcome=None)
+    return bags if found.outcome is outcome else bags.replace(outcome=found.outcome)
+
+
+def _stored_covariates(bags: Bags, request: Request) -> Bags:
+    """Bags of a store with the covariates that a request names, and no others."""
+    if request.beside:
+        here = () if bags.covariates is None else bags.covariates.names
+        require_covariates(here, request, where=bags.source)
+    if bags.covariates is None:
+        return bags
+    if not request.beside:
+        if request.require_labels:
+            names = ", ".join(bags.covariates.names)
+            warnings.warn(
+                f"the covariates {names} are not used: name them with `covariates` (in {bags.source})",
+                Note,
+                stacklevel=4,
+            )
+        return bags.replace(covariates=None)
+    return bags.replace(
+        covariates=told(bags.covariates.select(request.beside, source=bags.source), request, bags.source)
+    )

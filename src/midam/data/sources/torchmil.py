@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
-from midam.data.validate import as_array, usable, warn_of_alike_names
+from midam.data.validate import as_array, usable
 from midam.errors import BagDataError
 from midam.names import name_of
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_features, sound
 from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.reader import FileReader, file_suffix
+from midam.data.sources.request import file_suffix
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 

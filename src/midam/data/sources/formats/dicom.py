@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.dicom_frames import (
     Frame,
     check_scales,
@@ -25,7 +26,6 @@ from midam.data.sources.formats.flat_images import FlatImages
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
-from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
 from midam.data.sources.formats.tissue import on_tissue
 from midam.data.sources.imageoptions import PATCHES, ImageOptions, Places
-from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 
 _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF

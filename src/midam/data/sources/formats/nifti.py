@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import OpenFile, need, sound
 from midam.data.sources.formats.volumes import Volume, along, open_volume, refuse_coarse, seen
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
-from midam.data.sources.reader import FileReader, file_suffix
+from midam.data.sources.request import file_suffix
 from midam.errors import BagDataError
 
 _TAIL = 64  # MiB behind the numbers of a packed file that are read

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.free_memory import require_free
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import (
     COORDS,
     FEATURE_NAMES,
@@ -22,7 +23,6 @@ from midam.data.sources.formats.open_file import (
 )
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
-from midam.data.sources.reader import FileReader
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text

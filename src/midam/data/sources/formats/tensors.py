@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, Column, OpenFile, pick_features, sound, squeezed
 from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.reader import FileReader
 from midam.errors import BagDataError
 from midam.reading import check_archive
 

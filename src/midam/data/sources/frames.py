@@ -1,0 +1,322 @@
+"""Arrays of bags in a data frame: one row an instance, one column the bag, one the label, the rest features."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.covariates import Covariates
+from midam.data.outcome import Outcome
+from midam.data.sources.covariate_columns import read_covariates, split_sites
+from midam.data.sources.faults import Faults
+from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
+from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
+from midam.data.sources.request import COLUMNS, Request
+from midam.data.sources.table_columns import (
+    SPLIT_NAMES,
+    group_parts,
+    has_labels,
+    is_group_like,
+    merged_ends,
+    names_in,
+    plain_numbers,
+    require_columns,
+    with_groups,
+    without_words,
+)
+from midam.data.sources.table_files import worded_columns
+from midam.data.sources.unlike_features import is_label_like, warn_of_features
+from midam.data.validate import ClassName, feature_order, name_array, usable
+from midam.data.validate import wanted as expected_of
+from midam.errors import BagDataError, columns_are, given, with_article
+from midam.names import name_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+class BagArrays(TypedDict):
+    """Arguments of `midam.data.bags.Bags.from_arrays`."""
+
+    X: NDArray[Any]
+    bag: NDArray[np.int64]
+    y: NDArray[Any] | None
+    ids: NDArray[np.str_]
+    classes: Sequence[ClassName] | None
+    outcome: Outcome | None
+    covariates: Covariates | None
+    groups: NDArray[Any] | None
+    splits: NDArray[np.str_] | None
+    coords: NDArray[Any] | None
+    feature_names: list[str]
+    source: str
+    missing: bool
+
+
+def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[BagArrays, NDArray[np.str_] | None]:
+    """Return the arrays of bags, and their sites, of a frame that messages call `source`; `columns` as of `read_bags`.
+
+    They have labels where a column of them is named, or there is one called label. The bags stand in the column
+    `bag_column`, or in the first of two levels of the index where there is no such column.
+    """
+    where, names = source, [name_of(name) for name in frame.columns]
+    label = name_of(columns["label_column"])
+    columns = {name: tuple(value) if isinstance(value, list | np.ndarray) else value for name, value in columns.items()}
+    asked = label != "label" or label in names or columns.get("target", "auto") != "auto" or bool(columns.get("grades"))
+    request = Request(source, **columns, require_labels=asked).completed()
+    for name in names:
+        if names.count(name) > 1:
+            raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
+    bag = request.bag_column
+    table = frame.set_axis(names, axis=1).reset_index(drop=True)
+    if frame.index.nlevels == 2 and bag not in names:
+        table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
+    elif bag not in names:
+        raise BagDataError(
+            f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
+            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
+            f"{columns_are(names)}"
+        )
+    table = with_groups(table, request, where)
+    named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
+    listed = ("coord_columns", "ignore_columns")
+    named += [*((name, column) for name in listed for column in getattr(request, name)), *request.beside_named]
+    require_columns(table.columns, named, where)
+    arrays = table_arrays(Table(where, table), request)
+    sites, arrays["covariates"] = split_sites(arrays["covariates"], request, where)
+    return arrays, sites
+
+
+def table_arrays(table: "Table", request: Request) -> BagArrays:
+    """Return the arrays of the bags of a table; without `require_labels` every column but the bag's may be absent."""
+    table.frame = without_words(table.frame, worded_columns(table.frame.columns, request), request)
+    table.frame = with_groups(table.frame, request, table.where)
+    bag, _, group, split = (getattr(request, name) for name in COLUMNS)
+    coords, ignored = list(request.coord_columns), list(request.ignore_columns)
+    if not request.require_labels:
+        here = set(table.frame.columns)
+        group, split = (name if name in here else None for name in (group, split))
+        coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
+    of_labels = label_columns(table.frame.columns, request)
+    label = of_labels if has_labels(table.frame, request) else ()
+    named = [("bag_column", bag), *(("label_column", name) for name in label)]
+    named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
+    named += request.beside_named
+    require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    table.name_values([bag, group, split], [*label, *request.beside])
+    table.find_bags(bag)
+    labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
+    groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
+    # Scores need no split.
+    splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
+    columns = {name: table.constant(name, table.faults) for name in request.beside}
+    special = {bag, group, *group_parts(group), split, *of_labels, *coords, *ignored, *columns}
+    features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
+    instances = table.numbers(features, missing=request.impute, apart=request.features is None)
+    places = table.numbers(coords) if coords else None
+    table.faults.refuse()
+    covariates = read_covariates(columns, request, where=table.where)
+    if request.features is None:
+        warn_of_features(table.frame, features, table.codes, labels, where=table.where)
+    return {
+        "X": instances,
+        "bag": table.codes,
+        "y": None if labels is None else labels.labels,
+        "ids": table.ids,
+        "classes": None if labels is None else labels.classes,
+        "outcome": None if labels is None else labels.outcome,
+        "covariates": covariates,
+        "groups": groups,
+        "splits": splits,
+        "coords": places,
+        "feature_names": features,
+        "source": table.where,
+        "missing": request.impute,
+    }
+
+
+class Table:
+    """A data frame that knows where it is from, the bag of each row once `find_bags` has named them, and its faults.
+
+    `unit` is what messages call a row, `first` the number of the first one in the file, and `gaps` what they advise
+    where values are missing.
+    """
+
+    codes: NDArray[np.int64]
+    ids: NDArray[np.str_]
+
+    def __init__(
+        self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str = "drop or impute it"
+    ) -> None:
+        self.where, self.frame, self._unit, self._first, self._gaps = where, frame, unit, first, gaps
+        self.faults = Faults(where, unit)
+        if len(frame) == 0:
+            raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
+
+    def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
+        """Bring the values of columns of names into their form, and those of the `others` that are texts."""
+        import pandas as pd
+
+        texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
+        texts += [name for name in others if self.frame[name].dtype == object]
+        found = dict.fromkeys(filter(None, (*names, *texts)))
+        self.frame = self.frame.assign(**{name: names_in(self.frame[name]) for name in found})
+
+    def find_bags(self, column: str) -> None:
+        """Number the bags by the column that names them."""
+        import pandas as pd
+
+        codes, names = pd.factorize(self.frame[column].astype(str))
+        self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
+        self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
+
+    def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
+        """What `read` finds, its faults among those of the table; or ignored with a note, where the request says so."""
+        if request.bad_labels == "error":
+            return read(self.faults)
+        own = Faults(self.where, self._unit)
+
+        def whole() -> T:
+            found = read(own)
+            own.refuse()
+            return found
+
+        return labels_or_none(request, whole)
+
+    def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
+        """Label of each bag, of one column or several; None where some are missing or in doubt, as `faults` says."""
+        words = self.frame[columns[0]].dropna().astype(str).unique().tolist()
+        if len(columns) == 1 and is_binary(words, request):
+            return self._labels(columns[0], request, faults)
+        said = {column: self.constant(column, faults).tolist() for column in columns}
+        try:
+            return code_columns(said, request, where=self.where, ids=self.ids.tolist())
+        except BagDataError as error:
+            faults.add_error(error)
+            return None
+
+    def _labels(self, column: str, request: Request, faults: Faults) -> Coded | None:
+        """Labels 0 and 1 of one column."""
+        import pandas as pd
+
+        values = self.frame[column]
+        if values.isna().any():
+            advice = gap_advice(request, column, "fill it in")
+            self._add(faults, values.isna(), column, f"{with_article(column)} in each row", advice, got="none")
+            return None
+        of_row, words = pd.factorize(values.astype(str))
+        where, counts = self.where, np.bincount(of_row)
+        if len(counts) > 2:  # the rarest value may be a slip
+            where = self._place(int(np.argmax(of_row == len(counts) - 1 - counts[::-1].argmin())), column)[3:]
+        try:
+            codes, classes, _ = code_labels(words, request, of=f"column {column}", where=where)
+        except BagDataError as error:
+            faults.add_error(error)
+            return None
+        found = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
+        return Coded(found.astype(np.int64), classes)
+
+    def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
+        """Group of each bag; gaps are refused."""
+        advice = gap_advice(request, column, "fill it in", label=False)
+        self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
+        return self.constant(column, faults)
+
+    def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
+        """Value of each bag in a column that is constant in a bag; `values` stand for those of the column."""
+        shown = self.frame[column]
+        values = shown if values is None else values
+        first = np.unique(self.codes, return_index=True)[1]
+        own = values.iloc[first[self.codes]]
+        differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
+        for row in np.flatnonzero(differs)[:1].tolist():
+            got = f"{shown.iloc[first[self.codes[row]]]} and {shown.iloc[row]}"
+            self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)
+        return np.asarray(values.iloc[first])
+
+    def splits(self, column: str) -> NDArray[np.str_]:
+        """Split of each bag under its canonical name."""
+        names = self.frame[column].astype(str).str.lower().map(SPLIT_NAMES)
+        self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
+        self.frame[column] = names
+        return name_array(self.constant(column, self.faults))
+
+    def features(self, found: list[str], wanted: Sequence[str] | None) -> list[str]:
+        """Columns of the features: those that are wanted, in their order, or all."""
+        if not found:
+            raise BagDataError(
+                f"Expected at least one feature column, got none (in {self.where}); add numeric columns."
+            )
+        if wanted is None:
+            return found
+        return [found[place] for place in feature_order(wanted, found, of="training", where=self.where)]
+
+    def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
+        """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`.
+
+        With `apart`, whole numbers that differ and would be one in float64 are refused.
+        """
+        import pandas as pd
+
+        objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
+        if objects:
+            self.frame = self.frame.assign(**{str(name): plain_numbers(self.frame[name]) for name in objects})
+        kinds = self.frame[columns].dtypes  # of the columns, of which a table may have many
+        numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
+        sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
+        whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
+        for column in (column for column, is_number in zip(columns, numeric) if not is_number):
+            values = self.frame[column]
+            gaps = values.isna()
+            words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
+            wrong[column] = words if words.any() else ~gaps
+        leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
+        several = len(self.codes) > len(np.unique(self.codes))
+        of_bags = [column for column in wrong if several and not is_group_like(column) and self._is_of_bags(column)]
+        for column, rows in wrong.items():
+            other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
+            if column in of_bags:
+                other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
+            self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
+        for column in whole if apart else ():
+            ends = merged_ends(self.frame[column])
+            if ends is not None:
+                wanted, first = "whole numbers that float64 tells apart", np.arange(len(self.frame)) == 0
+                advice = "subtract what all have in common first"
+                self._add(self.faults, first, column, wanted, advice, got=" to ".join(map(str, ends)))
+        narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
+        array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
+        gap = np.isnan(array)
+        for found, kind in ((gap & (not missing), "nan"), (~gap & ~usable(array), "infinity")):
+            at = np.argwhere(found)
+            if len(at):
+                row, column = int(at[0, 0]), sound[at[0, 1]]
+                got = "nan" if kind == "nan" else array[row, at[0, 1]]
+                advice = self._gaps if kind == "nan" else "drop or correct it"
+                if is_label_like(sound[at[0, 1]]):
+                    advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
+                self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
+        return array
+
+    def _is_of_bags(self, column: str) -> bool:
+        """Whether a column has one value in each bag."""
+        return bool((self.frame[column].groupby(self.codes).nunique(dropna=False) == 1).all())
+
+    def _place(self, row: int, column: str) -> str:
+        """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
+        bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
+        return f"in {self.where}, {self._unit} {self._number(row)}, column {column}{bag}"
+
+    def _number(self, row: int) -> int:
+        return int(self.frame.index[row]) + self._first
+
+    def _add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
+        """Note the rows in which a column is wrong; the message names the first, and what stands there."""
+        rows = np.flatnonzero(wrong).tolist()
+        if rows:
+            value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
+            numbers = [self._number(row) for row in rows]
+            faults.add(expected, value, self._place(rows[0], column), numbers, advice=advice)

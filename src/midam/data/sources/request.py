@@ -1,0 +1,113 @@
+"""The request for data: the parameters of `midam.data.read_bags`, which readers are given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from midam.data.left_out import LeftOut
+from midam.data.on_disk import ReadsName
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.validate import ClassName
+from midam.errors import ConfigError, path_of
+from midam.names import name_of, on_disk
+
+BagBy = Literal["slide", "patient"]
+MissingName = Literal["error", "skip"]
+BadLabels = Literal["error", "ignore"]
+_PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
+OnFile = Callable[[int, int], None]
+
+
+def _word(name: Any) -> Any:
+    return name_of(name) if isinstance(name, str) else name
+
+
+# Parameters of `Request` that are names, or lists of names.
+_NAMES = (
+    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "covariates"),
+    *("site_column", "positive", "grades", "sheet", "classes", "features"),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `midam.data.read_bags` was asked for: its parameters, under their names."""
+
+    source: str | Path
+    bag_column: str = "bag"
+    label_column: str = "label"
+    group_column: str | None = None
+    split_column: str | None = None
+    coord_columns: tuple[str, ...] = ()
+    ignore_columns: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
+    site_column: str | None = None
+    labels: str | Path | None = None
+    slides: str | Path | None = None
+    positive: str | None = None
+    target: str = "auto"
+    grades: tuple[str, ...] = ()
+    bag_by: BagBy = "slide"
+    split_file: str | Path | None = None
+    fold: int | None = None
+    missing: MissingName = "error"
+    sheet: str | None = None
+    impute: bool = False
+    classes: tuple[ClassName, ...] | None = None
+    features: tuple[str, ...] | None = None
+    bad_labels: BadLabels = "error"
+    images: ImageOptions = DEFAULTS
+    reads: ReadsName = "auto"
+    require_labels: bool = True
+    reader: str | None = None
+    on_file: OnFile | None = None
+    left_out: list[LeftOut] = field(default_factory=list)  # grows while it is read
+    read_as_missing: dict[str, str] = field(default_factory=dict)  # words of label columns, grows while it is read
+
+    def __post_init__(self) -> None:
+        for name in _NAMES:
+            value = getattr(self, name)
+            found = tuple(map(_word, value)) if isinstance(value, tuple | list) else _word(value)
+            object.__setattr__(self, name, found)
+        for name in ("source", "labels", "slides", "split_file"):
+            value = getattr(self, name)
+            if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):
+                object.__setattr__(self, name, type(value)(path))
+
+    @property
+    def path(self) -> Path:
+        """The source, where it is a path."""
+        return Path(self.source)
+
+    def completed(self) -> Self:
+        """The request with what it implies: grades are those of an ordinal target, and of no other."""
+        if not self.grades or self.target == "ordinal":
+            return self
+        if self.target != "auto":
+            raise ConfigError(f"Expected `grades` with `target='ordinal'`, got {self.target!r}; leave one of them out.")
+        return replace(self, target="ordinal")
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Columns of what is known of the bags beside their instances: the covariates, and that of the site."""
+        return tuple(dict.fromkeys(name for _, name in self.beside_named))
+
+    @property
+    def beside_named(self) -> list[tuple[str, str]]:
+        """These columns, each with the parameter that names it."""
+        site = [] if self.site_column is None else [("site_column", self.site_column)]
+        return [*(("covariates", name) for name in self.covariates), *site]
+
+
+# Parameters of `Request` that say how tables are read, and those that apply to any data.
+COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
+COVARIATES = ("covariates", "site_column")
+LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
+SPLITS = ("split_file", "fold", "missing")
+
+
+def file_suffix(path: Path) -> str:
+    """Suffix of a file in lower case; of what is packed both: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""
+    name = path.name.lower()
+    return next((packed for packed in _PACKED if name.endswith(packed)), path.suffix.lower())
