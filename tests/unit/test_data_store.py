@@ -8,13 +8,14 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.probing import probed
 from tests.row_files import row_file
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import RowFile
 from midam.data.sources import read_bags
-from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.file_rows import FileRows
 from midam.data.sources.imageoptions import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
@@ -210,7 +211,7 @@ def test_an_import_with_other_reading_options_starts_anew(tmp_path):
         np.save(path, volume)
 
     def cut(window):
-        rows = FileRows(FileSet.probed(paths, ImageOptions(window=window)))
+        rows = FileRows(probed(paths, ImageOptions(window=window)))
         return Bags(rows, starts=[0, 4, 8], sizes=[4, 4, 4])
 
     stopped(cut((0.0, 2.0)), tmp_path / "out")

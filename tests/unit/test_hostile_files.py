@@ -18,6 +18,7 @@ import zarr
 from PIL import Image
 from tests.fuzz.hostile import Bomb
 from tests.fuzz.hostile_folders import in_time
+from tests.probing import probe_files
 from tests.unit.test_sources_slides import scene
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
@@ -25,7 +26,7 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.file_reader import file_readers
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.probe import probe, probe_files
+from midam.data.sources.probe import probe
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, MidamError
 from midam.explain.page import _data

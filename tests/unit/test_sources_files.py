@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 import zarr
+from tests.probing import probe_files, probed
 
 from midam.data.sources.file_reader import file_readers, known_suffixes
-from midam.data.sources.file_rows import FileRows, FileSet
-from midam.data.sources.probe import probe, probe_files
+from midam.data.sources.file_rows import FileRows
+from midam.data.sources.probe import probe
 from midam.errors import BagDataError, DataNotFoundError, MidamError
 
 N, D = 37, 6
@@ -80,7 +81,7 @@ def writers():
 @pytest.mark.parametrize("name", writers())
 def test_each_format_gives_the_same_rows(tmp_path, name):
     writers()[name](tmp_path / name)
-    rows = FileRows(FileSet.probed([tmp_path / name]))
+    rows = FileRows(probed([tmp_path / name]))
     x = features()
     assert rows.shape == (N, D)
     assert rows.dtype == np.float32
@@ -113,14 +114,14 @@ def test_patches_and_half_precision_are_read_as_they_are(tmp_path):
     patches = np.random.default_rng(0).integers(0, 255, (5, 3, 8, 8), dtype=np.uint8)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["features"] = patches
-    rows = FileRows(FileSet.probed([tmp_path / "a.h5"]))
+    rows = FileRows(probed([tmp_path / "a.h5"]))
     assert (rows.shape, rows.dtype) == ((5, 3, 8, 8), np.uint8)
     np.testing.assert_array_equal(rows[[4, 0]], patches[[4, 0]])
     torch.save(torch.from_numpy(features(dtype=np.float16)), tmp_path / "b.pt")
-    assert FileRows(FileSet.probed([tmp_path / "b.pt"])).dtype == np.float16
+    assert FileRows(probed([tmp_path / "b.pt"])).dtype == np.float16
     wide = torch.from_numpy(features()).bfloat16()
     torch.save(wide, tmp_path / "c.pt")
-    np.testing.assert_array_equal(FileRows(FileSet.probed([tmp_path / "c.pt"]))[3:5], wide[3:5].float().numpy())
+    np.testing.assert_array_equal(FileRows(probed([tmp_path / "c.pt"]))[3:5], wide[3:5].float().numpy())
 
 
 class Bomb:
@@ -173,7 +174,7 @@ def test_damage_that_shows_on_reading_is_named(tmp_path):
     with h5py.File(path, "w") as file:
         file.create_dataset("features", data=features(n=400), chunks=(400, D), compression="gzip")
         place = file["features"].id.get_chunk_info(0)
-    rows = FileRows(FileSet.probed([path]))
+    rows = FileRows(probed([path]))
     content = bytearray(path.read_bytes())
     content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
     path.write_bytes(content)
@@ -260,7 +261,7 @@ def many(tmp_path):
     paths = [tmp_path / f"{number}.h5" for number in range(len(sizes))]
     for path, part in zip(paths, parts):
         write_h5(path, part, chunks=1)
-    return FileRows(FileSet.probed(paths)), np.concatenate(parts)
+    return FileRows(probed(paths)), np.concatenate(parts)
 
 
 def test_rows_cross_files(many):
@@ -281,7 +282,7 @@ def test_a_nan_row_is_named_when_it_is_read(tmp_path):
     x[11, 2] = np.nan
     write_h5(tmp_path / "a.h5", features())
     write_h5(tmp_path / "b.h5", x)
-    rows = FileRows(FileSet.probed([tmp_path / "a.h5", tmp_path / "b.h5"]))
+    rows = FileRows(probed([tmp_path / "a.h5", tmp_path / "b.h5"]))
     np.testing.assert_array_equal(rows[: N + 11], np.concatenate([features(), x[:11]]))
     for read in (lambda: rows[:], lambda: rows[[N + 11, 0]], lambda: rows[N + 9 : N + 12]):
         with pytest.raises(BagDataError, match=r"row 11 .in .*b\.h5"):
@@ -307,7 +308,7 @@ def test_few_files_are_open_at_a_time(tmp_path):
     paths = [tmp_path / f"{number}.h5" for number in range(100)]
     for number, path in enumerate(paths):
         write_h5(path, features(number, 2), coords=False)
-    rows = FileRows(FileSet.probed(paths))
+    rows = FileRows(probed(paths))
     assert open_files(tmp_path) == 0, "probing closes what it opens"
     np.testing.assert_array_equal(rows[:], np.concatenate([features(number, 2) for number in range(100)]))
     assert num_open(rows.files) == open_files(tmp_path) == 64
@@ -328,14 +329,14 @@ def test_files_that_are_held_in_memory_are_bounded(tmp_path, monkeypatch, suffix
         else:
             torch.save(torch.from_numpy(features(number)), path, _use_new_zipfile_serialization=False)
     monkeypatch.setattr("midam.data.sources.file_rows._HELD_BYTES", 2 * features().nbytes)
-    rows = FileRows(FileSet.probed(paths))
+    rows = FileRows(probed(paths))
     assert len(rows[:]) == 4 * N
     assert num_open(rows.files) == 2
 
 
 def test_a_store_of_zarr_is_named_as_the_folder_that_holds_its_chunks(tmp_path):
     write_zarr(tmp_path / "a.zarr", features(), 3)
-    (named,) = FileRows(FileSet.probed([tmp_path / "a.zarr"])).paths
+    (named,) = FileRows(probed([tmp_path / "a.zarr"])).paths
     assert any("c" in path.parts for path in named.rglob("*") if path.is_file())
 
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from tests.probing import probe_files, probed
 from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
-from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.file_rows import FileRows
 from midam.data.sources.formats.images import grid, read_pixels
 from midam.data.sources.formats.tissue import covered, otsu, saturation, tissue_mask
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.probe import open_file, probe, probe_files
+from midam.data.sources.probe import open_file, probe
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
 from midam.settings import Settings
@@ -214,7 +215,7 @@ def test_a_pickled_copy_carries_paths_and_reads_the_same_patches(folder):
 
 def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monkeypatch):
     paths = sorted((folder / "images").iterdir())
-    rows = FileRows(FileSet.probed(paths, EIGHT))
+    rows = FileRows(probed(paths, EIGHT))
     expected = rows.take(np.arange(36))
     rows.close()
     decoded = []
@@ -238,7 +239,7 @@ def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monk
 
 
 def test_decoded_images_are_let_go_at_a_bound(folder, monkeypatch):
-    rows = FileRows(FileSet.probed(sorted((folder / "images").iterdir()), EIGHT))
+    rows = FileRows(probed(sorted((folder / "images").iterdir()), EIGHT))
     expected = rows.take(np.arange(36))
     assert num_open(rows.files) == 6
     monkeypatch.setattr("midam.data.sources.file_rows._HELD_BYTES", 2 * 20 * 27 * 3)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
+from tests.probing import probe_files
 
 from midam.data.sources import read_bags
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.tiff_pyramid import tiff_pyramid
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.probe import open_file, probe, probe_files
+from midam.data.sources.probe import open_file, probe
 from midam.errors import BagDataError
 
 ALL = ImageOptions(patch_size=32, tissue=0)

@@ -8,12 +8,13 @@ import pydicom
 import pytest
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
+from tests.probing import probe_files
 
 from midam.data.sources import read_bags
 from midam.data.sources.formats.dicom import read_series
 from midam.data.sources.formats.volumes import resized
 from midam.data.sources.imageoptions import ImageOptions
-from midam.data.sources.probe import open_file, probe, probe_files
+from midam.data.sources.probe import open_file, probe
 from midam.errors import BagDataError
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder

@@ -240,7 +240,7 @@ def _code_of(entry: dict[str, Any]) -> Code:
             **entry,
             "name": name_of(entry["name"]),
             "rare": _words(entry.get("rare", [])),
-            "categories": _categories(entry),
+            "categories": None if entry.get("categories") is None else _words(entry["categories"]),
         }
     )
     sound = isinstance(found.missing, bool)
@@ -248,10 +248,6 @@ def _code_of(entry: dict[str, Any]) -> Code:
     if not sound or not found.scale > 0:
         raise ValueError(f"no code of a covariate in {entry}")
     return found
-
-
-def _categories(entry: dict[str, Any]) -> tuple[str, ...] | None:
-    return None if entry.get("categories") is None else _words(entry["categories"])
 
 
 def _words(found: Any) -> tuple[str, ...]:

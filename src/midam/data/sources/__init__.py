@@ -157,10 +157,7 @@ def read_bags(
             f"Expected a path or a name, got {with_article(type(path_or_name).__name__)}; make bags of a DataFrame "
             "with `Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
         )
-    asked = {**locals(), "coord_columns": tuple(coord_columns), "ignore_columns": tuple(ignore_columns)}
-    asked |= {"grades": tuple(grades), "covariates": tuple(covariates)}
-    asked["reader"] = None if reader is None else typed(reader)
-    asked["features"] = None if features is None else tuple(features)
+    asked = {**locals(), "reader": None if reader is None else typed(reader)}
     request = Request(asked.pop("path_or_name"), **asked)
     found = bag_reader(request)
     if found is None:

@@ -1,7 +1,7 @@
 """Covariates of the columns of a table, of the keys of an archive, or of a store; the site of a bag is read as one."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where
     """
     if not request.beside:
         return None
-    require_covariates(columns, request, where=where)
+    require_columns(columns, request.beside_named, where)
     found = Covariates.of({name: columns[name] for name in request.beside}, source=where)
     for name, column in zip(found.names, found.columns):
         lost = words_for_none(np.asarray(columns[name]).ravel().tolist())
@@ -42,11 +42,6 @@ def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> 
     """As `read_covariates`, of the rows of a data frame."""
     present = [name for name in request.beside if name in frame.columns]
     return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
-
-
-def require_covariates(known: Iterable[object], request: Request, *, where: str) -> None:
-    """Refuse a table of `known` columns that lacks some covariates, by their names."""
-    require_columns(known, request.beside_named, where)
 
 
 def told(covariates: Covariates, request: Request, where: str) -> Covariates:
@@ -89,8 +84,3 @@ def _ids(name: str, column: NDArray[Any]) -> int:
     else:
         called = is_group_like(name) and "group" not in name.lower()
     return count if called and count > _SEVERAL else 0
-
-
-def known_covariates(covariates: Covariates | None) -> dict[str, Any]:
-    """Covariates as a parameter of `Bags`, where there are some."""
-    return {} if covariates is None else {"covariates": covariates}

@@ -121,10 +121,6 @@ class NameIndex:
         """Count the values that name a file."""
         return sum(bool(self._candidates(value)) for value in values)
 
-    def count_certain(self, values: Iterable[str]) -> int:
-        """Count the values that name one file, and no other."""
-        return sum(self.certain(value) is not None for value in values)
-
     def _candidates(self, name: str) -> list[int]:
         """Files of that name in the form that is nearest to the exact one."""
         return next((level[key] for level, key in zip(self._levels, self._keys(name)) if key in level), [])

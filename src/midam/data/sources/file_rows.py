@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
-from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, probe_files, refuse_not_finite
-from midam.data.sources.request import OnFile
+from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, refuse_not_finite
 from midam.data.validate import feature_order
 from midam.errors import BagDataError, Note
 
@@ -63,18 +62,6 @@ class FileSet(Parts):
         self.paths, self.options, self.reader = list(paths), options, reader
         self.plan = repr((options, reader))
         self._forget()
-
-    @classmethod
-    def probed(
-        cls,
-        paths: Sequence[Path],
-        options: ImageOptions = DEFAULTS,
-        *,
-        reader: str | None = None,
-        on_file: OnFile | None = None,
-    ) -> "FileSet":
-        """Probe files, and put them together."""
-        return cls.told(paths, probe_files(paths, options, reader=reader, on_file=on_file), options, reader=reader)
 
     @classmethod
     def told(

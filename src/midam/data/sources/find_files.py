@@ -175,12 +175,10 @@ _CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:
     """Files without those that hold the places of the features of another file beside them."""
-    homes = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
-    return [path for path in paths if not (path.name.lower().endswith(_INDEX_SUFFIXES) and _indexed(path) in homes)]
-
-
-def _indexed(index: Path) -> Path:
-    return index.with_suffix("").with_suffix("")
+    indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
+    features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
+    beside = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
+    return [path for path in paths if path not in beside]
 
 
 def with_index(opened: OpenFile, path: Path) -> OpenFile:

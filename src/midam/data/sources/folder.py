@@ -82,7 +82,7 @@ class FolderReader(BagReader):
             bags, groups = said.patients, None if same and request.group_column is None else groups
         known: dict[str, Any] = {"groups": groups, "splits": said.splits, "covariates": said.covariates}
         if said.labels is not None:
-            known |= said.labels.known()
+            known |= said.labels._asdict()
         return _assembled(request, paths, bags, by_name=True, **known)
 
 
@@ -111,7 +111,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     if leave:
         warn_of_left_alone(request.path, paths)
     if coded is not None:
-        return _assembled(request, paths, names, **coded.known())
+        return _assembled(request, paths, names, **coded._asdict())
     bags = _assembled(request, paths, names)
     if not tells or bags.attributes is None:
         if request.beside:

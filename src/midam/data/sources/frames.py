@@ -64,8 +64,12 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[Ba
     """
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns["label_column"])
-    columns = {name: tuple(value) if isinstance(value, list | np.ndarray) else value for name, value in columns.items()}
-    asked = label != "label" or label in names or columns.get("target", "auto") != "auto" or bool(columns.get("grades"))
+    asked = (
+        label != "label"
+        or label in names
+        or columns.get("target", "auto") != "auto"
+        or len(columns.get("grades", ())) > 0
+    )
     request = Request(source, **columns, require_labels=asked).completed()
     for name in names:
         if names.count(name) > 1:

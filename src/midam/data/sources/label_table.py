@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
-from midam.data.sources.covariate_columns import frame_covariates, known_covariates
+from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import Faults
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
@@ -44,11 +44,9 @@ class Labeled:
 
     def of(self, bags: Bags) -> Bags:
         """The bags that the table names, of these, one a file, with what it says of them."""
-        known: dict[str, Any] = {"groups": self.groups, "splits": self.splits}
+        known: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
         known = {name: value for name, value in known.items() if value is not None}
-        known |= {"labels": None, "outcome": None, **known_covariates(self.covariates)}
-        if self.labels is not None:
-            known |= self.labels.known()
+        known |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
         return bags.subset(self.index).replace(**known)
 
 

@@ -14,7 +14,7 @@ Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +46,6 @@ class Coded(NamedTuple):
     labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
     outcome: Outcome | None = None
-
-    def known(self) -> dict[str, Any]:
-        """The labels, as parameters of `Bags`."""
-        return self._asdict()
 
 
 def code_labels(

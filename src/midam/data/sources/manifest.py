@@ -86,7 +86,7 @@ class ManifestReader(BagReader):
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
-            **({} if coded is None else coded.known()),
+            **({} if coded is None else coded._asdict()),
             covariates=frame_covariates(frame, request, where=where),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.outcome import Outcome
-from midam.data.sources.covariate_columns import read_covariates, require_covariates
+from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, refuse_empty
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.outcome_values import SURVIVAL, code_columns, is_binary
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COVARIATES, SPLITS, Request
-from midam.data.sources.table_columns import PATIENT_COLUMNS
+from midam.data.sources.table_columns import PATIENT_COLUMNS, require_columns
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError, path_of, require
@@ -75,7 +75,7 @@ def _read(request: Request) -> Bags:
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
     arrays, others = read_archive(path, (*_KEYS, *request.beside))
-    require_covariates([*arrays, *others], request, where=str(path))
+    require_columns([*arrays, *others], request.beside_named, str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)
     survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
     labeled = SURVIVAL if survival else ("y",)

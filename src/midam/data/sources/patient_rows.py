@@ -77,7 +77,7 @@ def by_patient(
     found = [(way, column, NameIndex(sorted(set(way)))) for way in ways for column in columns]
     if not found:
         return None
-    counts = [index.count_certain(frame[column].dropna()) for _, column, index in found]
+    counts = [frame[column].dropna().map(index.certain).notna().sum() for _, column, index in found]
     most = max(counts)
     way, column, index = found[counts.index(most)]
     if not most or (named is not None and (named != column or not is_group_like(column))):

@@ -154,16 +154,6 @@ def _one(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def probe_files(
-    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
-) -> list[FileFacts]:
-    """Probe files, several at a time, and check that they hold the same kind of instances."""
-    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file)
-    if wrong:
-        raise BagDataError(wrong[0][1])
-    return [fact for fact in facts if fact is not None]
-
-
 def sift_files(
     paths: Sequence[Path],
     options: ImageOptions = DEFAULTS,

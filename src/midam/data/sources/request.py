@@ -1,6 +1,6 @@
 """The request for data: the parameters of `midam.data.read_bags`, which readers are given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -68,8 +68,8 @@ class Request:
     def __post_init__(self) -> None:
         for name in _NAMES:
             value = getattr(self, name)
-            found = tuple(map(_word, value)) if isinstance(value, tuple | list) else _word(value)
-            object.__setattr__(self, name, found)
+            several = isinstance(value, Iterable) and not isinstance(value, str)
+            object.__setattr__(self, name, tuple(map(_word, value)) if several else _word(value))
         for name in ("source", "labels", "slides", "split_file"):
             value = getattr(self, name)
             if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):

@@ -8,12 +8,13 @@ from typing import ClassVar
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
-from midam.data.sources.covariate_columns import require_covariates, told
+from midam.data.sources.covariate_columns import told
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.outcome_values import as_asked
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
+from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 from midam.data.store.format import DESCRIPTION
@@ -108,7 +109,7 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Bags of a store with the covariates that a request names, and no others."""
     if request.beside:
         here = () if bags.covariates is None else bags.covariates.names
-        require_covariates(here, request, where=bags.source)
+        require_columns(here, request.beside_named, bags.source)
     if bags.covariates is None:
         return bags
     if not request.beside:

@@ -1,0 +1,25 @@
+"""Files of instances that are opened and put together, as a folder of them is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from midam.data.sources.file_rows import FileSet
+from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
+from midam.data.sources.probe import FileFacts, sift_files
+from midam.data.sources.request import OnFile
+from midam.errors import BagDataError
+
+
+def probe_files(
+    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
+) -> list[FileFacts]:
+    """Probe files, several at a time, and check that they hold the same kind of instances."""
+    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file)
+    if wrong:
+        raise BagDataError(wrong[0][1])
+    return [fact for fact in facts if fact is not None]
+
+
+def probed(paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileSet:
+    """Probe files, and put them together."""
+    return FileSet.told(paths, probe_files(paths, options, reader=reader), options, reader=reader)
