@@ -26,17 +26,8 @@ __all__ = ["read_bags"]
 # What a run cannot have brought along from other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
-    "source",
-    "images",
-    "reads",
-    "require_labels",
-    "reader",
-    "on_file",
-    "classes",
-    "features",
-    "bad_labels",
-    "left_out",
-    "read_as_missing",
+    *("source", "images", "reads", "require_labels", "reader", "on_file"),
+    *("classes", "features", "bad_labels", "left_out", "read_as_missing"),
 )
 
 

@@ -279,7 +279,8 @@ class Table:
             wrong[column] = words if words.any() else ~gaps
         leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
         several = len(self.codes) > len(np.unique(self.codes))
-        of_bags = [column for column in wrong if several and not is_group_like(column) and self._is_of_bags(column)]
+        of_bags = [column for column in wrong if several and not is_group_like(column)]
+        of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
         for column, rows in wrong.items():
             other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
             if column in of_bags:
@@ -304,10 +305,6 @@ class Table:
                     advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
                 self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
-
-    def _is_of_bags(self, column: str) -> bool:
-        """Whether a column has one value in each bag."""
-        return bool((self.frame[column].groupby(self.codes).nunique(dropna=False) == 1).all())
 
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""

@@ -115,12 +115,8 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
     if not request.beside:
         if request.require_labels:
             names = ", ".join(bags.covariates.names)
-            warnings.warn(
-                f"the covariates {names} are not used: name them with `covariates` (in {bags.source})",
-                Note,
-                stacklevel=4,
-            )
+            message = f"the covariates {names} are not used: name them with `covariates` (in {bags.source})"
+            warnings.warn(message, Note, stacklevel=4)
         return bags.replace(covariates=None)
-    return bags.replace(
-        covariates=told(bags.covariates.select(request.beside, source=bags.source), request, bags.source)
-    )
+    covariates = bags.covariates.select(request.beside, source=bags.source)
+    return bags.replace(covariates=told(covariates, request, bags.source))
