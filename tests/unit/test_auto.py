@@ -34,7 +34,7 @@ EPOCHS = 4
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Few trees and epochs."""
-    monkeypatch.setattr("midam.compare.baselines._TREES", 20)
+    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 20)
     made = make_candidate
 
     def short(name, instance_shape):

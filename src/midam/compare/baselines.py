@@ -13,7 +13,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -32,7 +31,7 @@ from midam.compare.fitted import (
 )
 from midam.compare.folds import Positions, inner_folds
 from midam.compare.setkernel import median_gamma, set_kernels
-from midam.compare.statistics_methods import cox_scores, logistic_scores, ridge_scores, tree_scores
+from midam.compare.statistics_methods import cox_scores, logistic_scores, make_forest, ridge_scores, tree_scores
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
@@ -46,7 +45,6 @@ from midam.train.lockstep import Trial
 
 Scores = NDArray[np.float64]
 
-_TREES = 500
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
@@ -138,7 +136,7 @@ class BagStatisticsTrees(ModelBaseline):
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
         """The trees as a model."""
-        rows, forest = self.statistics(bags, np.arange(len(bags))), ExtraTreesClassifier(_TREES, random_state=seed)
+        rows, forest = self.statistics(bags, np.arange(len(bags))), make_forest(seed=seed)
         offset = tree_offset(rows)
         forest.fit(rows if offset is None else rows - offset, bags.require_labels())
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)

@@ -65,8 +65,13 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     return np.asarray(ExtraTreesRegressor(_TREES, random_state=seed).fit(x, numbers).predict(scored), dtype=np.float64)
 
 
+def make_forest(*, seed: int) -> ExtraTreesClassifier:
+    """The trees of classes, unfitted."""
+    return ExtraTreesClassifier(_TREES, random_state=seed)
+
+
 def _shares(x: Scores, codes: NDArray[np.int64], scored: Scores, *, count: int, seed: int) -> Scores:
-    forest = ExtraTreesClassifier(_TREES, random_state=seed).fit(x, codes)
+    forest = make_forest(seed=seed).fit(x, codes)
     shares = np.zeros((len(scored), count))
     shares[:, forest.classes_] = forest.predict_proba(scored)
     return shares
