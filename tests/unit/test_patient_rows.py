@@ -64,6 +64,22 @@ def test_a_store_takes_any_endpoint_of_another_table(tmp_path, store, rows, aske
         assert bags.outcome.values[:, 0].tolist() == [number // 2 + 1.5 for number in range(24)]
 
 
+def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store):
+    names = [f"s{number}" for number in range(24)]
+    table = pd.DataFrame({"slide": names, "mut": [0, 1] * 12, "patient": names, "site": ["north", "south"] * 12})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    asked = {"labels": tmp_path / "t.csv", "label_column": "mut"}
+    with pytest.warns(UserWarning, match="would take apart 12 groups of the store, such as P0 "):
+        bags = read_bags(store, **asked)
+    assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
+    with pytest.warns(UserWarning, match="take apart 12 groups of the store, such as P0 .* may stand in two splits"):
+        assert read_bags(store, **asked, group_column="patient").groups.tolist() == names
+    table.assign(patient=[f"family {number // 4}" for number in range(24)]).to_csv(tmp_path / "t.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(set(read_bags(store, **asked).groups)) == 6, "whole patients together are fine"
+
+
 def test_patients_that_are_missing_or_contradict_themselves_are_named(tmp_path, store):
     table = endpoints()
     table.loc[3, "patient"] = "P99"

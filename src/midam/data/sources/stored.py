@@ -5,6 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
@@ -60,7 +63,35 @@ class RelabeledStoreReader(StoreReader):
             bags, request = _stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # What its classes were called when it was made holds for a table that says the same.
-        return read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes).of(bags)
+        labeled = read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes)
+        return labeled.of(bags).replace(
+            groups=_whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)
+        )
+
+
+def _whole_groups(
+    stored: NDArray[np.str_] | None, of_table: NDArray[np.str_] | None, request: Request
+) -> NDArray[np.str_] | None:
+    """Groups of a table, or of the store [N] where those of the table would take one of these apart."""
+    if stored is None or of_table is None:
+        return stored if of_table is None else of_table
+    pairs = np.unique(np.stack([stored, of_table], axis=1), axis=0)
+    names, counts = np.unique(pairs[:, 0], return_counts=True)
+    if counts.max() == 1:
+        return of_table
+    where = f"{int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
+    if request.group_column is None:
+        warnings.warn(
+            f"the groups of the store hold: those of the table would take apart {where} (in {request.labels}); name "
+            "their column with `group_column` if they should",
+            stacklevel=4,
+        )
+        return stored
+    warnings.warn(
+        f"the groups of the table take apart {where} (in {request.labels}): bags of one may stand in two splits",
+        stacklevel=4,
+    )
+    return of_table
 
 
 def _open(request: Request) -> Bags:
