@@ -134,8 +134,7 @@ class Ranks:
     def gather(self, own: Tensor, total: int) -> Tensor:
         """Join the rows of the bags of all, [K, ...], of the rows of the own ones; with its gradient."""
         apply: Any = _Gather.apply
-        joined: Tensor = apply(own, self, total)
-        return joined
+        return apply(own, self, total)
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Add up the gradients of all processes, in one exchange a dtype."""
@@ -180,8 +179,7 @@ class Ranks:
         """What a call gives in the leading process, which alone makes it, in all of them."""
         box: list[Any] = [call() if self.leads else None]
         self._exchange(lambda: dist.broadcast_object_list(box, src=0, device=self.device))
-        found: T = box[0]
-        return found
+        return box[0]
 
     def same(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the values that the tensors have in the leading one."""

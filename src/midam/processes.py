@@ -181,5 +181,4 @@ def report_to_leader(rank: int) -> None:
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HERE, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]

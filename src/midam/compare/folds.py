@@ -186,8 +186,7 @@ def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
     values, units = target.values(bags)[train], _units(bags)[train]
     most = most_parts(class_counts(values, units)) if target.name == "binary" else len(np.unique(units))
-    count = min(5, most)
-    if count < 2:
+    if (count := min(5, most)) < 2:
         return []
     numbers = target.folds(values, groups=groups, folds=count, seed=seed)
     found = [np.flatnonzero(numbers == fold) for fold in range(count)]

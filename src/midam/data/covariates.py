@@ -108,8 +108,7 @@ class Covariates(BriefRepr):
 
 def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Where a column [N] has no value."""
-    found: NDArray[np.bool_] = np.isnan(column) if column.dtype.kind == "f" else column == ""
-    return found
+    return np.isnan(column) if column.dtype.kind == "f" else column == ""
 
 
 def category_of(value: object) -> str:

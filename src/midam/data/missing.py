@@ -67,8 +67,7 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
             f"out with {given(ignore_columns=[name])}, or take {given(impute='zero')}."
         )
     of = np.nanmean if how == "mean" else np.nanmedian
-    found: NDArray[Any] = np.asarray(of(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
-    return found
+    return np.asarray(of(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
 
 
 def impute(bags: Bags, values: NDArray[Any]) -> Bags:

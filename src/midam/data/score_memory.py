@@ -64,8 +64,7 @@ class ScoreMemory:
     def at(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Remembered logits [V, S] of the instances `slots` [V, S] of the bags [V]."""
         lowest = self._levels[0]
-        found: NDArray[np.float32] = lowest.values[lowest.starts[bags][:, None] + slots].astype(np.float32)
-        return found
+        return lowest.values[lowest.starts[bags][:, None] + slots].astype(np.float32)
 
     def log_sums(self) -> NDArray[np.float64]:
         """Log sum_j exp(z_j) of each bag, [N], over the instances that were seen; -inf where none was."""
@@ -224,8 +223,7 @@ class _Level:
 
     def owner(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Bag of each flat position."""
-        found: NDArray[np.int64] = np.searchsorted(self.starts, positions, side="right") - 1
-        return found
+        return np.searchsorted(self.starts, positions, side="right") - 1
 
     def children(
         self, bags: NDArray[np.int64], parents: NDArray[np.int64]

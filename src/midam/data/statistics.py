@@ -140,8 +140,7 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
 
 def _added(total: Statistics, rows: Statistics) -> Statistics:
     """Sum of the rows after `total`: one after the other, as numpy adds rows, so that parts change no bit."""
-    found: Statistics = np.concatenate([total[None], rows]).sum(0)
-    return found
+    return np.concatenate([total[None], rows]).sum(0)
 
 
 def _flat(instances: NDArray[Any]) -> Statistics:

@@ -399,8 +399,7 @@ def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each number is finite also in float32, in which networks compute."""
     if numbers.dtype.kind != "f":
         return np.asarray(numbers <= LARGEST) if numbers.dtype == np.uint64 else np.ones(numbers.shape, dtype=np.bool_)
-    good: NDArray[np.bool_] = np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
-    return good
+    return np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
 
 
 def wanted(value: float | np.number[Any]) -> str:

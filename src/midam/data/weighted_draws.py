@@ -98,8 +98,7 @@ class Scored(Draw):
     def probabilities(self, bag: int) -> NDArray[np.float64]:
         """Probability q of each instance of a bag, [n]."""
         slots = np.arange(self.memory.sizes[bag])
-        found: NDArray[np.float64] = self._q(np.array([bag]), slots[None])[0]
-        return found
+        return self._q(np.array([bag]), slots[None])[0]
 
     def _weighted(
         self, bags: NDArray[np.int64], width: int, rng: np.random.Generator

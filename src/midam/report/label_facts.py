@@ -45,8 +45,7 @@ def label_counts(outcome: Outcome) -> NDArray[np.int64]:
         counted = _columns(outcome) == 1
     else:
         counted = np.zeros((len(outcome), 0), dtype=bool)
-    found: NDArray[np.int64] = counted.sum(axis=0, dtype=np.int64)
-    return found
+    return counted.sum(axis=0, dtype=np.int64)
 
 
 def label_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:

@@ -154,8 +154,7 @@ def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
     _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
     held = np.nan_to_num(label, nan=float(np.nanmean(label)))
     means = np.where(counts >= 3, np.bincount(codes, weights=held) / counts, held.mean())
-    found: Numbers = means[codes]
-    return found
+    return means[codes]
 
 
 def _labels(bags: Bags) -> list[_Label]:
@@ -213,5 +212,4 @@ def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:
     """Areas above one half, whichever way they rank; 0 where so many tests would reach them by chance."""
     turned = np.maximum(areas, 1 - areas)
     by_chance = 2 * scipy.stats.norm.sf((turned - 0.5) / spread) * tests
-    found: Numbers = np.where(by_chance < _CHANCE, turned, 0.0)
-    return found
+    return np.where(by_chance < _CHANCE, turned, 0.0)

@@ -100,9 +100,8 @@ def write_scores(folder: RunFolder, parts: SplitBags, beside: Beside) -> None:
         return
     part = beside.found["part"]
     bags = parts.part(part)
-    by_column = beside.scores.reshape(len(bags), -1).T.tolist()
     columns: dict[str, list[Any]] = {"bag": bags.ids.tolist(), **label_columns(bags), "split": [part] * len(bags)}
-    columns |= zip(target_of(bags).score_columns, by_column, strict=True)
+    columns |= zip(target_of(bags).score_columns, beside.scores.reshape(len(bags), -1).T.tolist(), strict=True)
     rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
     write_text(folder.baseline, csv_text(list(columns), rows))
 

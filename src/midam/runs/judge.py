@@ -78,12 +78,11 @@ def predictions_text(
     A single score column is "score", several are "score_NAME"; what they mean is what `Target.told` says. Labels, split
     and group have columns where they are known, instances where the splits are; what is not known of a bag is empty.
     """
-    by_column = scores.reshape(len(bags), -1).T.tolist()
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
         **label_columns(bags),
         "split": None if splits is None else splits.tolist(),
-        **dict(zip(target.score_columns, by_column, strict=True)),
+        **dict(zip(target.score_columns, scores.reshape(len(bags), -1).T.tolist(), strict=True)),
         **target.told(scores, decision),
         "instances": None if splits is None else bags.sizes.tolist(),
         "group": None if bags.groups is None else bags.groups.tolist(),

@@ -38,6 +38,10 @@ class ColumnTarget(Target):
         """Labels [N, C], a column a name: 1, 0, or NaN where it is not known."""
         raise NotImplementedError
 
+    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Bags of each class or with each label, and the others."""
+        return [(column == 1, column == 0) for column in self.table(values).T]
+
     def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
         """Macro AUROC; None where no column has bags of both kinds."""
         return macro_auroc(self.table(values), scores)

@@ -43,10 +43,6 @@ class Multiclass(ColumnTarget):
         """1 in the column of the bag's class, else 0."""
         return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
 
-    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags of each class, and the others."""
-        return [(values[:, 0] == code, values[:, 0] != code) for code in range(self.count)]
-
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
         """Probabilities of the classes by logistic regression."""
         return logistic_shares(x, values[:, 0].astype(np.int64), scored)

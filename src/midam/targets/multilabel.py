@@ -49,10 +49,6 @@ class Multilabel(ColumnTarget):
         """The labels as they are."""
         return check_width(values, len(self.names))
 
-    def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags with each label, and bags without."""
-        return [(column == 1, column == 0) for column in values.T]
-
     @property
     def stratum_names(self) -> tuple[Any, ...]:
         """No label, and the labels."""

@@ -57,17 +57,15 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
     """Which classes are missing at which sites, in words; empty where none is."""
     if len(names) == 1:
         return f"all training bags come from {names[0]}, nothing is balanced"
-    values = target.values(train)
-    strata = target.turns(values)
+    strata = target.turns(target.values(train))
     lost = []
     for stratum in np.unique(strata):
         missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
         if missing:
-            lost.append(f"{_name(target, int(stratum))} at {shown(missing)}")
+            lost.append(f"{_name(target.stratum_names, int(stratum))} at {shown(missing)}")
     return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
 
 
-def _name(target: Target, stratum: int) -> str:
+def _name(names: tuple[object, ...], stratum: int) -> str:
     """What a stratum of the sampler is called."""
-    names = target.stratum_names
     return str(names[stratum]) if stratum < len(names) else f"stratum {stratum}"

@@ -171,8 +171,7 @@ class VolumeSet(Parts):
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Rows of one volume."""
-        rows: NDArray[Any] = getattr(self._open(number, self.facts[number].places), column)[index]
-        return rows
+        return getattr(self._open(number, self.facts[number].places), column)[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
         path = getattr(self._volumes, "filename", None)

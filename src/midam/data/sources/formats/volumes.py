@@ -272,8 +272,7 @@ class Resampling:
         if self._window is None:
             return found
         low, high = self._window
-        inside: NDArray[Any] = np.clip((found - np.float32(low)) / np.float32(high - low), 0, 1)
-        return inside
+        return np.clip((found - np.float32(low)) / np.float32(high - low), 0, 1)
 
     def _spaced(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(max(1, round(old * zoom)) for old, zoom in zip(stored, self._zoom))
