@@ -31,7 +31,7 @@ def differing(module: ModuleType) -> list[str]:
     for name, thing in vars(module).items():
         if name.startswith("_") or not callable(thing) or getattr(thing, "__module__", None) != module.__name__:
             continue
-        if isinstance(thing, type) and issubclass(thing, Exception):
+        if isinstance(thing, type) and issubclass(thing, (Exception, dict)):
             continue
         for parameter in inspect.signature(thing).parameters.values():
             setting, default = parameter.name, parameter.default
