@@ -21,7 +21,7 @@ from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.runs.journal import ScoreJournal
 from midam.runs.judge import predictions_text
 from midam.runs.loaded import load_run
-from midam.targets import Binary
+from midam.targets.binary import Binary
 
 
 @pytest.fixture(scope="module")

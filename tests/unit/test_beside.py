@@ -11,7 +11,7 @@ from midam.report.baseline import advice, caution, result_words, verdict
 from midam.runs.baseline import read_scores, train_beside, usual_baseline, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
-from midam.targets import Binary
+from midam.targets.binary import Binary
 
 
 def entry(difference, low, high, **changes):

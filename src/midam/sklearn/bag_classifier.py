@@ -20,7 +20,7 @@ from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import with_classes
 from midam.sklearn.trained import TrainedEstimator
-from midam.targets import Binary
+from midam.targets.binary import Binary
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation

@@ -8,7 +8,7 @@ from midam.registry import TARGETS
 from midam.targets.base import Difference, Target
 from midam.targets.binary import Binary
 
-__all__ = ["Binary", "Difference", "Target", "label_columns", "target_named", "target_of"]
+__all__ = ["Difference", "Target", "target_named", "target_of"]
 
 
 def target_of(bags: Bags) -> Target:

@@ -22,7 +22,8 @@ from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import MethodSettings
 from midam.settings.model import AUTO
-from midam.targets import Binary, Target, target_of
+from midam.targets import Target, target_of
+from midam.targets.binary import Binary
 from midam.train.build import build_method, build_part
 from midam.train.estimators import Estimator
 from midam.train.memory import check_draw
