@@ -121,7 +121,7 @@ def test_models_need_a_folder():
         run_comparison(bags, METHODS, repeated_folds(bags, repeats=1, folds=2), keep_models=True)
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
+@pytest.mark.parametrize("backend", [pytest.param("loky", marks=pytest.mark.long), "threading"])
 def test_tasks_at_the_same_time_find_the_same(backend, expected, tmp_path):
     together = uninterrupted(table(tmp_path / "t.csv"), jobs=2, backend=backend)
     pd.testing.assert_frame_equal(results(expected.trials), results(together.trials), check_exact=True)

@@ -87,7 +87,7 @@ def assert_identical(mine, other, where: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m if m == "vrsp" else pytest.param(m, marks=pytest.mark.long) for m in METHODS])
 def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     rng = random.Random(method)

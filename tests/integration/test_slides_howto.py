@@ -120,7 +120,10 @@ def check(root, slides):
     assert json.loads((root / "runs" / "slides" / "summary.json").read_text())["test"]["bags"] > 0
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+# One layout each time; the others are read in tests/unit/test_sources_nested.py, and walked in the long tests.
+@pytest.mark.parametrize(
+    "layout", [one if one == "trident" else pytest.param(one, marks=pytest.mark.long) for one in LAYOUTS]
+)
 def test_from_feature_files_to_scores(tmp_path, monkeypatch, layout):
     slides = list(digit_slides())
     options = write(tmp_path / "features", slides, layout)

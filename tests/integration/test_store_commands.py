@@ -57,7 +57,7 @@ def begin(source, out, log):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_a_killed_import_goes_on(source, tmp_path, seed):
     rng = np.random.default_rng(seed)
     out, journal, log = tmp_path / "out", tmp_path / ".out.journal", tmp_path / "log"
