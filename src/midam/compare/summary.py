@@ -7,9 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from midam.compare.engine import Row
 from midam.compare.folds import Fold
@@ -26,7 +23,7 @@ from midam.compare.trials import (
 )
 from midam.data.bags import Bags
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.report.figures import BLUE, GRAY, ORANGE, write_figure
+from midam.evaluate.proportions import Estimate
 from midam.report.words import MERITS
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
@@ -247,34 +244,24 @@ def _mean(values: Any) -> float:
 
 def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metric: str = "auroc") -> None:
     """Draw a forest plot of ``Comparison.summary`` as PNG; its first row is what the others are compared with."""
-    names = summary["method"].tolist()
-    figure = Figure(figsize=(9.2, 1.5 + 0.34 * len(names)), layout="constrained")
-    FigureCanvasAgg(figure)
+    from midam.report.figures import GRAY, ORANGE, finish, new_figure
+    from midam.report.plot_runs import Row, draw_forest
+
+    records, names = summary.to_dict("records"), summary["method"].tolist()
+    figure = new_figure((9.2, 1.5 + 0.34 * len(names)))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1))
-    _bars(left, summary, metric, color=BLUE)
+    draw_forest(left, [Row(row["method"], _estimate(row, metric)) for row in records], missing="")
+    gaps = [Row(row["method"], _estimate(row, "difference"), color=ORANGE) for row in records[1:]]
+    draw_forest(right, [Row(names[0], Estimate(0.0, np.nan, np.nan, 0), "D", GRAY), *gaps], reference=0.0, missing="")
     left.set_xlabel(f"Mean {MERITS[metric]} over folds, 95% interval")
     left.set_yticks(range(len(names)), names)
     left.set_ylim(len(names) - 0.4, -0.6)
-    _bars(right, summary, "difference", color=ORANGE)
-    right.axvline(0, color=GRAY, linewidth=1.2)
-    right.plot([0], [0], marker="D", color=GRAY, markersize=6, zorder=4)
     right.set_xlabel(f"Paired difference to {names[0]}, 95% interval")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
-    for axes in (left, right):
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.grid(axis="x", color="#E6E6E6", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=9, left=False)
-    write_figure(figure, Path(path))
+    finish(figure, path, grid="x")
 
 
-def _bars(axes: Axes, summary: pd.DataFrame, name: str, *, color: str) -> None:
-    """Means as dots, intervals as lines; a mean without an interval is a hollow dot."""
-    for y, row in enumerate(summary.to_dict("records")):
-        value, low, high = float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"])
-        if not np.isfinite(value):
-            continue
-        known = np.isfinite(low)
-        if known:
-            axes.plot([low, high], [y, y], color=color, linewidth=2, solid_capstyle="butt", zorder=3)
-        axes.plot([value], [y], marker="o", color=color, fillstyle="full" if known else "none", markersize=6, zorder=4)
+def _estimate(row: Mapping[Any, Any], name: str) -> Estimate | None:
+    """A figure of a row of the summary with its interval; None where there is none."""
+    value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    return Estimate(value, low, high, 0) if np.isfinite(value) else None

@@ -143,6 +143,23 @@ def plot_forest(
     A dashed line stands at the reference. `names` are those of the legend: marker, color, filled.
     """
     figure, axes = _row_chart([row.name for row in rows], 0.27)
+    draw_forest(axes, rows, reference=reference, missing=missing, hollow=names is None)
+    for name, (marker, color, filled) in (names or {}).items():
+        fill: Any = "full" if filled else "none"
+        axes.plot([], [], marker=marker, color=color, linestyle="None", fillstyle=fill, label=name)
+    axes.set_xlabel(label)
+    return finish(figure, grid="x")
+
+
+def draw_forest(
+    axes: Axes,
+    rows: Sequence[Row],
+    *,
+    reference: float | None = None,
+    missing: str = "one class only",
+    hollow: bool = True,
+) -> None:
+    """Draw the rows of `plot_forest`; `hollow` leaves those without an interval empty."""
     known = [row.estimate for row in rows if row.estimate is not None]
     bounds = [bound for found in known for bound in found[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
@@ -157,14 +174,9 @@ def plot_forest(
         if whole:
             axes.plot([low, high], [y, y], color=row.color, linewidth=1.6, solid_capstyle="butt", zorder=3)
         style: dict[str, Any] = {"marker": row.marker, "color": row.color, "markersize": 6.5, "linestyle": "None"}
-        full = row.filled and (whole or row.marker == "D" or names is not None)
+        full = row.filled and (whole or row.marker == "D" or not hollow)
         (dot,) = axes.plot([value], [y], **style, fillstyle="full" if full else "none", zorder=4)
         add_tips(dot, [f"{row.name}: {value:.3f}" + (f" [{low:.3f} to {high:.3f}]" if whole else "")])
-    for name, (marker, color, filled) in (names or {}).items():
-        style = {"marker": marker, "color": color, "linestyle": "None", "fillstyle": "full" if filled else "none"}
-        axes.plot([], [], **style, label=name)
-    axes.set_xlabel(label)
-    return finish(figure, grid="x")
 
 
 def plot_fold_strip(
