@@ -78,6 +78,12 @@ def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(set(read_bags(store, **asked).groups)) == 6, "whole patients together are fine"
+    # P0 and P1 are a family of the table, which takes P2 apart: all stay whole, and the family together.
+    family = ["fam"] * 4 + ["a", "b"] + [f"t{number // 2}" for number in range(6, 24)]
+    table.assign(patient=family).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="would take apart 1 groups of the store, such as P2 .* both are joined"):
+        groups = read_bags(store, **asked).groups.tolist()
+    assert groups == ["P0"] * 4 + ["P2"] * 2 + [PATIENTS[number // 2] for number in range(6, 24)]
 
 
 def test_patients_that_are_missing_or_contradict_themselves_are_named(tmp_path, store):

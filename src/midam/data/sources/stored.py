@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -72,26 +73,26 @@ class RelabeledStoreReader(StoreReader):
 def _whole_groups(
     stored: NDArray[np.str_] | None, of_table: NDArray[np.str_] | None, request: Request
 ) -> NDArray[np.str_] | None:
-    """Groups of a table, or of the store [N] where those of the table would take one of these apart."""
+    """Groups of a table; where those would take groups of the store [N] apart, both joined, each group whole."""
     if stored is None or of_table is None:
         return stored if of_table is None else of_table
-    pairs = np.unique(np.stack([stored, of_table], axis=1), axis=0)
-    names, counts = np.unique(pairs[:, 0], return_counts=True)
+    names, own = np.unique(stored, return_inverse=True)
+    others, other = np.unique(of_table, return_inverse=True)
+    counts = np.bincount(np.unique(np.stack([own, other]), axis=1)[0])
     if counts.max() == 1:
         return of_table
-    where = f"{int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
-    if request.group_column is None:
+    where = f"take apart {int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
+    if request.group_column is not None:
         warnings.warn(
-            f"the groups of the store hold: those of the table would take apart {where} (in {request.labels}); name "
-            "their column with `group_column` if they should",
-            stacklevel=4,
+            f"the groups of the table {where} (in {request.labels}): bags of one may stand in two splits", stacklevel=4
         )
-        return stored
-    warnings.warn(
-        f"the groups of the table take apart {where} (in {request.labels}): bags of one may stand in two splits",
-        stacklevel=4,
-    )
-    return of_table
+        return of_table
+    advice = "both are joined, so that each stays whole; name the column with `group_column` if the table's should hold"
+    warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)
+    size = len(names) + len(others)
+    graph = scipy.sparse.coo_array((np.ones(len(own)), (own, other + len(names))), shape=(size, size))
+    part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][: len(names)]
+    return names[np.unique(part, return_index=True)[1]][part[own]]
 
 
 def _open(request: Request) -> Bags:
