@@ -95,7 +95,7 @@ class Farm(ABC):
 
     @abstractmethod
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Let a task run under a number; False if the worker that there was room on has gone."""
+        """Let a task run under a number; False if the worker that had a free slot is gone."""
 
     @abstractmethod
     def ended(self) -> list[tuple[int, Any]]:

@@ -1,4 +1,4 @@
-"""What a target is: one file and one row of `midam.registry.TARGETS`."""
+"""The base of the targets, each of which is one file and one row of `midam.registry.TARGETS`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -88,7 +88,7 @@ class Target:
         return {"target": self.name, "names": list(self.names)}
 
     def values(self, bags: Bags) -> NDArray[Any]:
-        """What objectives and metrics see of labeled bags: [N], or [N, L] of an outcome."""
+        """Labels of bags as objectives and metrics take them: [N], or [N, L] of an outcome."""
         return self._outcome(bags).values
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
@@ -146,18 +146,18 @@ class Target:
         raise NotImplementedError
 
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> Decision | None:
-        """What turns scores into predictions, fitted on validation bags; None where these do not suffice."""
+        """Fit what turns scores into predictions on validation bags; None where these do not suffice."""
         try:
             return self.fit_decision(values, scores) if len(values) and self.judged(values) else None
         except OneClassError:
             return None
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
-        """What turns scores into predictions, fitted on bags that `judged` accepts."""
+        """Fit what turns scores into predictions on bags that `judged` accepts."""
         raise NotImplementedError
 
     def load_decision(self, content: Mapping[str, Any]) -> Decision:
-        """A decision from its `to_dict`; a `ConfigError` for other keys, or unfit numbers."""
+        """Build a decision from its `to_dict`; a `ConfigError` for other keys, or unfit numbers."""
         raise NotImplementedError
 
     def saved(self, decision: Decided) -> dict[str, Any]:
@@ -171,11 +171,11 @@ class Target:
         return None if values is None else self.load_decision(values)
 
     def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
-        """What to say where predictions mean nothing."""
+        """Return a warning where the predictions mean nothing."""
         return []
 
     def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """What scores [N] or [N, C] mean, by columns of predictions.csv; None where nothing was decided."""
+        """Predictions from scores [N] or [N, C], by columns of predictions.csv; None without a decision."""
         raise NotImplementedError
 
     def leading(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002

@@ -81,7 +81,7 @@ def _whole_groups(
     counts = np.bincount(np.unique(np.stack([own, other]), axis=1)[0])
     if counts.max() == 1:
         return of_table
-    where = f"take apart {int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
+    where = f"take groups of the store apart ({int((counts > 1).sum())}), such as {names[counts > 1][0]}"
     if request.group_column is not None:
         warnings.warn(
             f"the groups of the table {where} (in {request.labels}): bags of one may stand in two splits", stacklevel=4

@@ -1,4 +1,4 @@
-"""A pooling whose scores are put on another scale, so that models of several kinds can be averaged."""
+"""Poolings around another one: scores on another scale, to average models of several kinds, or logits shifted."""
 
 import torch
 from torch import Tensor
