@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -89,9 +88,12 @@ def _whole_groups(
         return of_table
     advice = "both are joined, so that each stays whole; name the column with `group_column` if the table's should hold"
     warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     size = len(names) + len(others)
-    graph = scipy.sparse.coo_array((np.ones(len(own)), (own, other + len(names))), shape=(size, size))
-    part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][: len(names)]
+    graph = coo_array((np.ones(len(own)), (own, other + len(names))), shape=(size, size))
+    part = connected_components(graph, directed=False)[1][: len(names)]
     return names[np.unique(part, return_index=True)[1]][part[own]]
 
 
