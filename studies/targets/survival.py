@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from midam.compare.engine import Group, Row
-from midam.evaluate.outcomes import concordance_index_censored
+from midam.evaluate import concordance_index_censored
 from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer

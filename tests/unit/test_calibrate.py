@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, softmax
 
 from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.evaluate import LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.calibrate import PlattCalibrator, calibration_line, score_logits
-from midam.evaluate.outcomes import LabelCalibrator, TemperatureCalibrator
 
 
 def fitted_by_bfgs(x, targets):

@@ -16,7 +16,7 @@ from midam.evaluate.conformal import ConformalSets, coverage_range
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
 from midam.evaluate.reliability import calibration_interval, reliability_bins
-from midam.evaluate.subgroups import MISSING, find_subgroups, make_levels
+from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
 from midam.evaluate.utility import net_benefit, net_benefit_of_all
 
 
@@ -213,13 +213,13 @@ def test_subgroups_are_compared_with_the_largest():
     labels, scores, _ = sample(120)
     levels = np.array(["north"] * 70 + ["south"] * 40 + ["west"] * 10)
     labels[110:] = 1
-    found = {part.level: part for part in find_subgroups(labels, scores, levels, threshold=0.5)}
+    found = {part.level: part for part in find_subgroups(labels, scores, levels, figures=binary_figures(0.5))}
     assert found["north"].differences == {}
     assert set(found["south"].differences) == {"auroc", "sensitivity", "specificity"}
-    assert found["west"].auroc is None
-    assert found["west"].specificity is None
+    assert found["west"].figures["auroc"] is None
+    assert found["west"].figures["specificity"] is None
     gap = found["south"].differences["auroc"]
-    assert gap.value == found["south"].auroc.value - found["north"].auroc.value
+    assert gap.value == found["south"].figures["auroc"].value - found["north"].figures["auroc"].value
     assert gap.low < gap.value < gap.high
 
 
@@ -229,7 +229,8 @@ def test_levels_of_numbers_texts_and_gaps():
     assert sorted(set(levels)) == ["(missing)", "20 to 34", "35 to 49", "50 to 64", "65 to 79"]
     assert levels[-1] == MISSING
     assert set(make_levels([0, 1, 1, 0])) == {"0", "1"}
-    assert len({part.level for part in find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]))}) == 1
+    parts = find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]), figures=binary_figures())
+    assert [part.level for part in parts] == [MISSING]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,6 @@ def test_rare_levels_are_one_that_says_how_many_they_are(bags, rare):
     levels = make_levels(sites)
     assert len(set(levels)) == 12
     assert (levels == rare).sum() == sum(sorted(bags)[: len(bags) - 11])
-    found = find_subgroups(np.arange(len(levels)) % 2, np.arange(len(levels)), levels)
+    found = find_subgroups(np.arange(len(levels)) % 2, np.arange(len(levels)), levels, figures=binary_figures())
     assert [part.level for part in found][-1] == rare
     assert make_levels(sites[levels != rare]).tolist() == sites[levels != rare].tolist()

@@ -18,7 +18,7 @@ from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
-from midam.evaluate.outcomes import class_aurocs
+from midam.evaluate import class_aurocs
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_of

@@ -11,8 +11,7 @@ from tests.trainings import covariate_bags, train
 from midam.data import CovariateCoder, write_npz
 from midam.data.outcome import Outcome
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
-from midam.evaluate import auroc
-from midam.evaluate.outcomes import concordance_index
+from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
 from midam.report.baseline import covariate_verdict, covariate_words
 from midam.runs.apply import evaluate_run, read_for

@@ -12,7 +12,7 @@ from tests import judging
 from tests.unit.test_report_page import CHOSEN, Reader
 
 from midam.data.outcome import Outcome
-from midam.evaluate.outcomes import outcome_subgroups
+from midam.evaluate import find_subgroups
 from midam.export.card import card_text
 from midam.export.config import describe
 from midam.export.run import export_run
@@ -334,16 +334,16 @@ def test_subgroups_have_the_figures_of_their_bags(target):
     found = study(target, count=90)
     levels = np.array(["a", "b", "c"] * 30)
     values, scores = found.tested.values, found.tested.scores
-    estimate = judging.target(target, found.names).estimate
-    for part in outcome_subgroups(estimate, values, scores, levels):
-        own = levels == part.level
-        alone = judging.summarize(target, found.names, values[own], scores[own])
-        assert part.found.value == alone[found.metric]
-        assert [part.found.low, part.found.high] == alone[f"{found.metric}_ci95"]
+    metric = found.metric
+    measure = {"figures": {metric: judging.target(target, found.names).estimate}}
+    parts = find_subgroups(values, scores, levels, **measure)
+    for part in parts:
+        inside, figure = levels == part.level, part.figures[metric]
+        alone = judging.summarize(target, found.names, values[inside], scores[inside])
+        assert figure.value == alone[metric]
+        assert [figure.low, figure.high] == alone[f"{metric}_ci95"]
         assert part.bags == 30
-    gaps = [part.gap for part in outcome_subgroups(estimate, values, scores, levels, reference="b")]
-    assert gaps[1] is None
-    assert gaps[0].value == pytest.approx(
-        outcome_subgroups(estimate, values, scores, levels)[0].found.value
-        - outcome_subgroups(estimate, values, scores, levels)[1].found.value
-    )
+    compared = find_subgroups(values, scores, levels, **measure, reference="b")
+    assert compared[1].differences == {}
+    gap = parts[0].figures[metric].value - parts[1].figures[metric].value
+    assert compared[0].differences[metric].value == pytest.approx(gap)

@@ -13,7 +13,7 @@ from midam.compare.forms import read_record, read_tables
 from midam.compare.summary import basis
 from midam.data.outcome import CODED, Outcome
 from midam.errors import CheckpointError
-from midam.evaluate.outcomes.classes import class_aurocs, one_against_rest
+from midam.evaluate.classes import class_aurocs, one_against_rest
 from midam.files import write_text
 from midam.reading import read_text
 from midam.report.page.comparison import Method, MethodsStudy, Tested, comparison_page

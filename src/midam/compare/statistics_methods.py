@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from midam.compare.fitted import tree_offset
 from midam.compare.folds import Positions, inner_folds
 from midam.data.bags import Bags
-from midam.evaluate.outcomes import kaplan_meier
+from midam.evaluate import kaplan_meier
 from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox
 from midam.train.lockstep import Trial

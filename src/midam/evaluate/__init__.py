@@ -9,9 +9,28 @@ if TYPE_CHECKING:
     from midam.evaluate.bands import curve_bands as curve_bands
     from midam.evaluate.calibrate import PlattCalibrator as PlattCalibrator
     from midam.evaluate.calibrate import calibration_line as calibration_line
+    from midam.evaluate.classes import class_aurocs as class_aurocs
+    from midam.evaluate.classes import class_intervals as class_intervals
+    from midam.evaluate.classes import macro_auroc as macro_auroc
+    from midam.evaluate.classes import macro_auroc_interval as macro_auroc_interval
+    from midam.evaluate.concordance import concordance_index as concordance_index
+    from midam.evaluate.concordance import concordance_index_censored as concordance_index_censored
+    from midam.evaluate.concordance import concordance_index_ipcw as concordance_index_ipcw
+    from midam.evaluate.concordance import concordance_interval as concordance_interval
+    from midam.evaluate.concordance import ipcw_pairs as ipcw_pairs
+    from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.conformal import ConformalSets as ConformalSets
     from midam.evaluate.conformal import coverage_range as coverage_range
     from midam.evaluate.covariates import covariates_of as covariates_of
+    from midam.evaluate.decisions import Decision as Decision
+    from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
+    from midam.evaluate.decisions import NumberScale as NumberScale
+    from midam.evaluate.decisions import RiskGroups as RiskGroups
+    from midam.evaluate.decisions import TemperatureCalibrator as TemperatureCalibrator
+    from midam.evaluate.differences import paired_concordance as paired_concordance
+    from midam.evaluate.differences import paired_macro_auroc as paired_macro_auroc
+    from midam.evaluate.grades import GradeCuts as GradeCuts
+    from midam.evaluate.grades import quadratic_kappa as quadratic_kappa
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
@@ -20,6 +39,7 @@ if TYPE_CHECKING:
     from midam.evaluate.metrics import operating_point as operating_point
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
+    from midam.evaluate.pairs import Pairs as Pairs
     from midam.evaluate.predict import InstanceScores as InstanceScores
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
@@ -29,8 +49,13 @@ if TYPE_CHECKING:
     from midam.evaluate.reliability import calibration_interval as calibration_interval
     from midam.evaluate.reliability import reliability_bins as reliability_bins
     from midam.evaluate.subgroups import Subgroup as Subgroup
+    from midam.evaluate.subgroups import binary_figures as binary_figures
     from midam.evaluate.subgroups import find_subgroups as find_subgroups
     from midam.evaluate.subgroups import make_levels as make_levels
+    from midam.evaluate.survival import SurvivalCurve as SurvivalCurve
+    from midam.evaluate.survival import kaplan_meier as kaplan_meier
+    from midam.evaluate.survival import log_rank as log_rank
+    from midam.evaluate.survival import median_follow_up as median_follow_up
     from midam.evaluate.utility import net_benefit as net_benefit
     from midam.evaluate.utility import net_benefit_of_all as net_benefit_of_all
 

@@ -1,7 +1,7 @@
 """How a model does in parts of the bags: by site, by sex, by age, each with its difference to the largest part."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,37 +19,36 @@ _MOST_ENTRIES = 4_000_000  # resamples times bags
 MISSING, _OTHER = "(missing)", "(other: "
 
 
-@dataclass(frozen=True)
-class Subgroup:
+Estimator = Callable[..., Estimate | None]
+
+
+class Subgroup(NamedTuple):
     """Bags of one level of a column.
 
     Attributes
     ----------
     level : str
         The level.
-    bags, positives : int
-        Their numbers.
-    auroc, sensitivity, specificity : Estimate or None
-        None without bags of a class that the figure needs, or without a threshold.
+    bags : int
+        Their number.
+    figures : dict of str to Estimate or None
+        Figures by name; None where the bags do not have one.
     differences : dict of str to Estimate
         Of these figures to those of the reference; empty for the reference itself.
     """
 
     level: str
     bags: int
-    positives: int
-    auroc: Estimate | None
-    sensitivity: Estimate | None
-    specificity: Estimate | None
+    figures: dict[str, Estimate | None]
     differences: dict[str, Estimate]
 
 
 def find_subgroups(
-    labels: ArrayLike,
+    values: ArrayLike,
     scores: ArrayLike,
     levels: ArrayLike,
     *,
-    threshold: float | None = None,
+    figures: Mapping[str, Estimator],
     groups: ArrayLike | None = None,
     reference: str | None = None,
 ) -> list[Subgroup]:
@@ -57,16 +56,17 @@ def find_subgroups(
 
     Parameters
     ----------
-    labels, scores : array_like, shape [N]
-        As of `midam.evaluate.ranking.auroc`, also of one class.
+    values, scores : array_like, shape [N] or [N, L], and [N] or [N, C]
+        Labels and scores, as the figures take them.
     levels : array_like of str, shape [N]
         Level of each bag, see `make_levels`.
-    threshold : float, optional
-        Operating point, for sensitivity and specificity.
+    figures : mapping of str to callable
+        Figures by name, each called with values, scores and ``groups=``: `binary_figures`, or
+        `midam.targets.Target.estimate`.
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
     reference : str, optional
-        Level that the others are compared with; default: the largest that has both classes.
+        Level that the others are compared with; default: the largest that has the first figure.
 
     Raises
     ------
@@ -75,26 +75,54 @@ def find_subgroups(
 
     Examples
     --------
-    >>> found = find_subgroups([0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 1], ["a", "a", "a", "a", "b", "b"])
-    >>> [(part.level, part.bags, part.auroc.value) for part in found]
+    >>> labels, scores, levels = [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 1], ["a", "a", "a", "a", "b", "b"]
+    >>> parts = find_subgroups(labels, scores, levels, figures=binary_figures())
+    >>> [(part.level, part.bags, part.figures["auroc"].value) for part in parts]
     [('a', 4, 1.0), ('b', 2, 0.0)]
-    >>> found[1].differences["auroc"].value
+    >>> parts[1].differences["auroc"].value
     -1.0
     """
-    y, s = check_bags(labels, scores)
-    names = np.asarray(levels, dtype=np.str_)
-    if names.shape != y.shape:
-        raise BagDataError(f"Expected one level a bag, got {names.shape} for {y.size} bags; pass an array of length N.")
+    y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
+    if names.shape != (len(y),):
+        raise BagDataError(f"Expected one level a bag, got {names.shape} for {len(y)} bags; pass an array of length N.")
     units = None if groups is None else np.asarray(groups, dtype=np.str_)
-    found = []
-    for level in dict.fromkeys(sorted_levels(np.unique(names).tolist())):
+    parts = []
+    for level in sorted_levels(np.unique(names).tolist()):
         inside = names == level
-        found.append(_measure(level, y[inside], s[inside], threshold, None if units is None else units[inside]))
-    complete = [part for part in found if part.auroc is not None and reference in (None, part.level)]
+        within = None if units is None else units[inside]
+        measured = {name: figure(y[inside], s[inside], groups=within) for name, figure in figures.items()}
+        parts.append(Subgroup(level, int(inside.sum()), measured, {}))
+    first = next(iter(figures))
+    complete = [part for part in parts if part.figures[first] is not None and reference in (None, part.level)]
     if not complete:
-        return found
+        return parts
     base = max(complete, key=lambda part: part.bags)
-    return [part if part is base else _compared(part, base) for part in found]
+    return [part if part is base else _compared(part, base) for part in parts]
+
+
+def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
+    """Figures of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
+
+    def area(labels: ArrayLike, scores: ArrayLike, *, groups: NDArray[np.str_] | None) -> Estimate | None:
+        y, s = check_bags(labels, scores)
+        resamples = int(np.clip(_MOST_ENTRIES // y.size, 200, 2000))
+        try:
+            interval = auroc_interval(y, s, groups=groups, resamples=resamples)
+        except OneClassError:
+            return None
+        return Estimate(auroc(y, s), interval.low, interval.high, y.size)
+
+    def called_right(label: int) -> Estimator:
+        def share(labels: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None) -> Estimate | None:
+            if threshold is None:
+                return None
+            inside = labels == label
+            right = (scores[inside] >= threshold) == bool(label)
+            return proportion(right, groups=None if groups is None else groups[inside])
+
+        return share
+
+    return {"auroc": area, "sensitivity": called_right(1), "specificity": called_right(0)}
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
@@ -129,32 +157,10 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     return found.astype(np.str_)
 
 
-def _measure(
-    level: str,
-    labels: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    threshold: float | None,
-    groups: NDArray[np.str_] | None,
-) -> Subgroup:
-    def share(label: int) -> Estimate | None:
-        own = labels == label
-        if threshold is None:
-            return None
-        return proportion((scores[own] >= threshold) == bool(label), groups=None if groups is None else groups[own])
-
-    try:
-        resamples = int(np.clip(_MOST_ENTRIES // labels.size, 200, 2000))
-        interval = auroc_interval(labels, scores, groups=groups, resamples=resamples)
-        area = Estimate(auroc(labels, scores), interval.low, interval.high, labels.size)
-    except OneClassError:
-        area = None
-    return Subgroup(level, labels.size, int(labels.sum()), area, share(1), share(0), {})
-
-
 def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
-    pairs = {name: (getattr(part, name), getattr(reference, name)) for name in ("auroc", "sensitivity", "specificity")}
+    pairs = {name: (figure, reference.figures[name]) for name, figure in part.figures.items()}
     gaps = {name: difference(a, b) for name, (a, b) in pairs.items() if a is not None and b is not None}
-    return Subgroup(**{**vars(part), "differences": gaps})
+    return part._replace(differences=gaps)
 
 
 def sorted_levels(levels: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from midam.evaluate.outcomes.decide import RISKS
+from midam.evaluate.decisions import RISKS
 from midam.report.words import MERITS, PART_NAMES
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
+from midam.evaluate import class_aurocs, class_intervals, concordance_interval, median_follow_up
+from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.outcomes import class_aurocs, class_intervals, concordance_interval, median_follow_up
-from midam.evaluate.outcomes.classes import one_against_rest
-from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.pairs import Pairs
 
 _SHOWN = 30  # classes that are listed
 _TOLD = 5  # classes that a warning names

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.pairs import check_numbers, check_scores, check_times
-from midam.evaluate.outcomes.survival import bags_at_risk, kaplan_meier, log_rank
+from midam.evaluate.pairs import check_numbers, check_scores, check_times
+from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
 from midam.report.figures import (
     BLUE,
     COLORS,
@@ -121,7 +121,7 @@ def plot_number_scores(
     title : str
         Title of the figure.
     knots : pair of array_like, shape [K], optional
-        Scores and the numbers that they stand for, see `midam.evaluate.outcomes.NumberScale`.
+        Scores and the numbers that they stand for, see `midam.evaluate.NumberScale`.
     ids : sequence of str
         Names of the bags, which the page shows at their dots.
 

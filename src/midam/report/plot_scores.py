@@ -15,8 +15,8 @@ from sklearn.metrics import roc_curve
 
 from midam.errors import BagDataError
 from midam.evaluate.bands import Band, Bands
+from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.outcomes.classes import check_table
 from midam.evaluate.ranking import auroc, check_bags
 from midam.evaluate.reliability import Bin, Line
 from midam.report.figures import (
@@ -248,7 +248,7 @@ def plot_class_rocs(
     names : sequence of str
         The C classes or labels. Of more than ten, those with the most positive bags are drawn.
     labels, scores : array_like, shape [N, C]
-        As of `midam.evaluate.outcomes.classes.class_aurocs`; NaN where a label is not known.
+        As of `midam.evaluate.classes.class_aurocs`; NaN where a label is not known.
     summary : mapping
         Result of `midam.targets.Target.summarize` on the same bags.
     title : str

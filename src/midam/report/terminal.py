@@ -22,8 +22,8 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.evaluate.outcomes.decide import RISKS
 from midam.report.baseline import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
 from midam.report.label_facts import label_words

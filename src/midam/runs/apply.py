@@ -18,10 +18,10 @@ from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, check_each
+from midam.evaluate import Decision
 from midam.evaluate.covariates import covariate_names
 from midam.evaluate.inputs import prepared
 from midam.evaluate.metrics import check_metric
-from midam.evaluate.outcomes import Decision
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
 from midam.runs.judge import summarize_parts

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.evaluate.outcomes import Decision
-from midam.evaluate.outcomes.classes import one_against_rest
+from midam.evaluate import Decision
+from midam.evaluate.classes import one_against_rest
 from midam.runs.baseline import COMPARED, Beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from midam.errors import CheckpointError, ConfigError, path_of, require
+from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.covariates import saved_coder
-from midam.evaluate.outcomes import Decision
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble, Inputs
 from midam.runs.folder import RunFolder

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.outcome import CODED, Outcome
-from midam.evaluate.outcomes.decide import RISKS
+from midam.evaluate.decisions import RISKS
 from midam.reading import (
     ColumnForm,
     as_written,

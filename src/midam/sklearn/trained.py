@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.errors import CheckpointError, ConfigError, RunExistsError
-from midam.evaluate.outcomes import Decision
+from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress

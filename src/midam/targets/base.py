@@ -10,8 +10,8 @@ from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.splits import split_strata, strata_folds
 from midam.errors import BagDataError, ConfigError, OneClassError, nearest
+from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import measure_values
-from midam.evaluate.outcomes.decide import Decision
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
-from midam.evaluate.metrics import FEW_BAGS, auprc
-from midam.evaluate.outcomes.classes import (
+from midam.evaluate.classes import (
     accuracy,
     balanced_accuracy,
     class_aurocs,
@@ -17,7 +16,8 @@ from midam.evaluate.outcomes.classes import (
     macro_auroc,
     macro_auroc_interval,
 )
-from midam.evaluate.outcomes.differences import paired_macro_auroc
+from midam.evaluate.differences import paired_macro_auroc
+from midam.evaluate.metrics import FEW_BAGS, auprc
 from midam.evaluate.proportions import Estimate, proportion
 from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
 

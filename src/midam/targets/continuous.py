@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.decide import NumberScale
+from midam.evaluate.decisions import NumberScale
 from midam.targets.base import Decided, Groups, Scores
 from midam.targets.ranked import RankedTarget, correlation, kendall_tau
 

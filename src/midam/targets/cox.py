@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from sklearn.preprocessing import StandardScaler
 
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.outcomes.pairs import Pairs, check_times
+from midam.evaluate.pairs import Pairs, check_times
 from midam.evaluate.ranking import Scores, group_numbers
 
 _RIDGES = 10.0 ** np.arange(2, -4, -1)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.classes import one_against_rest
-from midam.evaluate.outcomes.decide import TemperatureCalibrator
+from midam.evaluate.classes import one_against_rest
+from midam.evaluate.decisions import TemperatureCalibrator
 from midam.targets.base import Decided, Groups, Scores, logistic_shares
 from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width, describe_calls
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.decide import LabelCalibrator
+from midam.evaluate.decisions import LabelCalibrator
 from midam.targets.base import Scores, logistic_shares
 from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width
 

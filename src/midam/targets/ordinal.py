@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.grades import GradeCuts, quadratic_kappa
+from midam.evaluate.grades import GradeCuts, quadratic_kappa
 from midam.targets.base import Decided, Groups, Scores
 from midam.targets.columns import describe_calls
 from midam.targets.ranked import RankedTarget, kendall_tau, named

@@ -8,10 +8,10 @@ import scipy
 from numpy.typing import NDArray
 
 from midam.errors import OneClassError
+from midam.evaluate.concordance import concordance_interval
+from midam.evaluate.differences import paired_concordance
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.outcomes.concordance import concordance_interval
-from midam.evaluate.outcomes.differences import paired_concordance
-from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.pairs import Pairs
 from midam.evaluate.proportions import Estimate
 from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
 from midam.targets.columns import check_width

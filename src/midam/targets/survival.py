@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.outcomes.concordance import ipcw_pairs, ipcw_truncation
-from midam.evaluate.outcomes.decide import RISKS, RiskGroups
-from midam.evaluate.outcomes.pairs import Pairs
-from midam.evaluate.outcomes.survival import kaplan_meier, log_rank, median_follow_up, median_time
+from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
+from midam.evaluate.decisions import RISKS, RiskGroups
+from midam.evaluate.pairs import Pairs
+from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.targets.base import Decided, Groups, Scores
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood

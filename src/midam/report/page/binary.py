@@ -12,12 +12,11 @@ from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion, threshold_for
 from midam.evaluate.ranking import auroc
 from midam.evaluate.reliability import calibration_interval, reliability_bins
-from midam.evaluate.subgroups import find_subgroups
+from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.evaluate.utility import net_benefit, net_benefit_of_all
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
 from midam.report.page.study import ScoredBags, Study
 from midam.report.page.target_page import FEW, TargetPage
-from midam.report.plot_runs import Row
 from midam.report.plot_scores import (
     plot_decision_curve,
     plot_histogram,
@@ -329,28 +328,15 @@ class BinaryPage(TargetPage):
             "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
         ]
 
-    def subgroup_table(
-        self,
-        name: str,
-        bags: ScoredBags,
-        levels: NDArray[np.str_],
-        *,
-        caption: str,
-        reference: str | None = None,
-    ) -> tuple[Table, list[Row]]:
-        """Figures of the bags of each level, the reference first, and rows of a forest plot."""
-        how: dict[str, Any] = {"threshold": self.study.threshold, "groups": bags.groups, "reference": reference}
-        found = find_subgroups(bags.values, bags.scores, levels, **how)
-        rows = []
-        for part in sorted(found, key=lambda part: part.level != reference):
-            same = "reference" if not part.differences and part.auroc is not None else None
-            gaps = [part.differences.get(what) for what in ("auroc", "sensitivity")]
-            shown = [same if gap is None else Number(gap, "+.3f") for gap in gaps]
-            figures = [part.auroc, shown[0], part.sensitivity, shown[1], part.specificity]
-            rows.append([part.level, part.bags, part.positives, *figures])
-        heads = [name, "bags", "positive", "AUROC", "difference", "sensitivity", "difference ", "specificity"]
-        lines = [Row(f"{part.level} (n = {part.bags})", part.auroc) for part in found]
-        return Table(caption, heads, rows, sorts=True), lines
+    level_heads = ("positive",)
+
+    def level_cells(self, values: NDArray[Any]) -> list[Any]:
+        """Number of positive bags."""
+        return [int(values.sum())]
+
+    def subgroup_figures(self) -> dict[str, Estimator]:
+        """AUROC, and sensitivity and specificity at the run's threshold."""
+        return dict(zip(("AUROC", "sensitivity", "specificity"), binary_figures(self.study.threshold).values()))
 
 
 def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) -> Estimate | None:

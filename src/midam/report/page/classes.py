@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.outcomes.classes import one_against_rest
 from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.reliability import reliability_bins
 from midam.report.figures import ORANGE

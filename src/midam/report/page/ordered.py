@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.pairs import Pairs
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
 from midam.report.figures import evenly

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from midam.evaluate.outcomes.subgroups import outcome_subgroups
+from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table, Tile, interval
 from midam.report.page.study import ScoredBags, Study
 from midam.report.plot_runs import Row
@@ -52,6 +52,7 @@ class TargetPage:
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
+        self.target = target_named(None if study.target == "binary" else {"target": study.target, "names": study.names})
 
     @property
     def ranked(self) -> bool:
@@ -114,19 +115,37 @@ class TargetPage:
         reference: str | None = None,
     ) -> tuple[Table, list[Row]]:
         """Figures of the bags of each level, the reference first, and rows of a forest plot."""
-        metric = self.study.metric_name
-        estimate = target_named({"target": self.study.target, "names": self.study.names}).estimate
-        how: dict[str, Any] = {"groups": bags.groups, "reference": reference}
-        found = outcome_subgroups(estimate, bags.values, bags.scores, levels, **how)
-        found = sorted(found, key=lambda part: part.level != reference)
-        rows: list[list[Any]] = []
-        compared = any(part.gap is not None for part in found)
-        for part in found:
-            same = "reference" if compared and part.gap is None and part.found is not None else None
-            gap = same if part.gap is None else Number(part.gap, "+.3f")
-            rows.append([part.level, part.bags, part.found, gap])
-        table = Table(caption, [name, "bags", metric, "difference"], rows, sorts=True)
-        return table, [Row(f"{part.level} (n = {part.bags})", part.found) for part in found]
+        figures = self.subgroup_figures()
+        first, *others = figures
+        compared = list(figures)[:2]  # those with a column of differences
+        parts = find_subgroups(
+            bags.values, bags.scores, levels, figures=figures, groups=bags.groups, reference=reference
+        )
+        several, rows = any(part.differences for part in parts), list[list[Any]]()
+        for part in sorted(parts, key=lambda part: part.level != reference):
+            cells: list[Any] = [part.level, part.bags, *self.level_cells(bags.values[levels == part.level])]
+            is_reference = several and not part.differences and part.figures[first] is not None
+            for figure in figures:
+                cells.append(part.figures[figure])
+                gap = part.differences.get(figure)
+                if figure in compared:
+                    cells.append("reference" if is_reference and figure == first else gap and Number(gap, "+.3f"))
+            rows.append(cells)
+        heads = [first, "difference"]
+        for figure in others:
+            heads += [figure, "difference "] if figure in compared else [figure]
+        table = Table(caption, [name, "bags", *self.level_heads, *heads], rows, sorts=True)
+        return table, [Row(f"{row[0]} (n = {row[1]})", row[2 + len(self.level_heads)]) for row in rows]
+
+    level_heads: Sequence[str] = ()
+
+    def level_cells(self, values: NDArray[Any]) -> list[Any]:  # noqa: ARG002
+        """Cells of `level_heads`, of the bags of a level with these labels."""
+        return []
+
+    def subgroup_figures(self) -> dict[str, Estimator]:
+        """Figures of subgroups by name; the first has a difference and a line in the forest plot."""
+        return {self.study.metric_name: self.target.estimate}
 
     def metric_tile(self) -> Tile:
         """Tile of the figure of merit."""

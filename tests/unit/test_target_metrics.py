@@ -11,12 +11,12 @@ from scipy.stats import kendalltau, norm
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusion_matrix, roc_auc_score
 from tests import judging
 
+from midam import evaluate
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate import outcomes
+from midam.evaluate import classes, concordance, survival
+from midam.evaluate.grades import GradeCuts, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.outcomes import classes, concordance, survival
-from midam.evaluate.outcomes.grades import GradeCuts, quadratic_kappa
-from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.pairs import Pairs
 from midam.evaluate.ranking import auroc
 
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
@@ -336,18 +336,18 @@ def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
     for _ in range(300):
         values, noise, other = generator.normal(size=(3, 50))
         pairs = Pairs.of_numbers(values)
-        found = outcomes.paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
+        found = evaluate.paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
         held += found[1] <= gap <= found[2]
         sure += (found[3] < 0.05) == (not found[1] <= 0 <= found[2])
     assert held >= 277  # 0.925
     assert sure == 300
     pairs = Pairs.of_numbers(np.arange(12))
-    difference, low, high, p = outcomes.paired_concordance(pairs, np.arange(12), -np.arange(12))
+    difference, low, high, p = evaluate.paired_concordance(pairs, np.arange(12), -np.arange(12))
     assert (difference, high) == (1.0, 1.0)
     assert 0.3 < low < 0.9
     assert p < 0.001
     table = np.eye(3)[np.arange(12) % 3]
-    difference, low, high, p = outcomes.paired_macro_auroc(table, table, np.zeros((12, 3)))
+    difference, low, high, p = evaluate.paired_macro_auroc(table, table, np.zeros((12, 3)))
     assert 0 < low < difference == 0.5 < high < 1
     with pytest.raises(OneClassError):
         judging.difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
@@ -490,20 +490,20 @@ def test_the_temperature_is_found_again():
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
     shifted = 3 * logits + np.array([5.0, -2.0, 0.0])
-    found = outcomes.TemperatureCalibrator().fit(shifted, codes)
+    found = evaluate.TemperatureCalibrator().fit(shifted, codes)
     np.testing.assert_allclose(found.predict(shifted), shares, atol=0.02)  # 20 000 bags
     assert found.scale_ / found.slope_ == pytest.approx(3, rel=0.03)
-    separable = outcomes.TemperatureCalibrator().fit(np.eye(3), [0, 1, 2])
+    separable = evaluate.TemperatureCalibrator().fit(np.eye(3), [0, 1, 2])
     assert 0.45 < separable.predict(np.eye(3))[0, 0] < 0.99
     with pytest.warns(UserWarning, match="none better than chance"):
-        useless = outcomes.TemperatureCalibrator().fit(-np.eye(3), [0, 1, 2])
+        useless = evaluate.TemperatureCalibrator().fit(-np.eye(3), [0, 1, 2])
     np.testing.assert_allclose(useless.predict(np.eye(3)), 1 / 3, atol=1e-6)
 
 
 def test_a_label_of_one_kind_has_no_probability():
     labels, scores = labeled(0, 50, 2)
     labels[:, 1] = 1
-    found = outcomes.LabelCalibrator().fit(scores, labels)
+    found = evaluate.LabelCalibrator().fit(scores, labels)
     probabilities = judging.load_decision("multilabel", found.to_dict()).predict(scores)
     assert np.isfinite(probabilities[:, 0]).all()
     assert np.isnan(probabilities[:, 1]).all()
@@ -522,7 +522,7 @@ def test_a_label_of_one_kind_has_no_probability():
         (lambda: judging.load_decision("multilabel", {"columns": 3}), "the numbers of each label"),
         (lambda: concordance.concordance_interval(Pairs.of_numbers([0, 1]), [0, 1], level=1), "a level in"),
         (lambda: GradeCuts().predict([0.0]), "call fit first"),
-        (lambda: outcomes.RiskGroups().predict([0.0]), "call fit first"),
+        (lambda: evaluate.RiskGroups().predict([0.0]), "call fit first"),
     ],
 )
 def test_settings_that_make_no_sense(call, match):
@@ -533,12 +533,15 @@ def test_settings_that_make_no_sense(call, match):
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: outcomes.concordance_index([0, 1], [0, np.nan]), r"finite scores, got nan \(bag 1\)"),
-        (lambda: outcomes.concordance_index([0, np.inf], [0, 1]), r"finite labels, got inf \(bag 1\)"),
-        (lambda: outcomes.concordance_index([0, 1], [0]), "one score a bag"),
-        (lambda: outcomes.concordance_index_censored([1, 2], [1, 2], [0, 1]), r"events 0 \(censored\) and 1, got 2"),
-        (lambda: outcomes.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
-        (lambda: outcomes.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
+        (lambda: evaluate.concordance_index([0, 1], [0, np.nan]), r"finite scores, got nan \(bag 1\)"),
+        (lambda: evaluate.concordance_index([0, np.inf], [0, 1]), r"finite labels, got inf \(bag 1\)"),
+        (lambda: evaluate.concordance_index([0, 1], [0]), "one score a bag"),
+        (
+            lambda: evaluate.concordance_index_censored([1, 2], [1, 2], [0, 1]),
+            r"events 0 \(censored\) and 1, got 2",
+        ),
+        (lambda: evaluate.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
+        (lambda: evaluate.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
         (
             lambda: judging.summarize("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
             "codes 0 to 2, got 3.0",

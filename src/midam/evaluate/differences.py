@@ -8,10 +8,10 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import OneClassError
+from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
+from midam.evaluate.concordance import concordance_interval, concordance_moves, units_of_sides
 from midam.evaluate.intervals import Interval
-from midam.evaluate.outcomes.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.outcomes.concordance import concordance_interval, concordance_moves, units_of_sides
-from midam.evaluate.outcomes.pairs import Pairs, units_of
+from midam.evaluate.pairs import Pairs, units_of
 
 _ALIKE = 1e-12
 
@@ -31,7 +31,7 @@ def paired_concordance(
     Parameters
     ----------
     pairs, groups, level
-        As of `midam.evaluate.outcomes.concordance.concordance_interval`, also the errors.
+        As of `midam.evaluate.concordance.concordance_interval`, also the errors.
     scores_a, scores_b : array_like, shape [N]
         The two scores of each bag.
 
@@ -70,7 +70,7 @@ def paired_macro_auroc(
 ) -> tuple[float, float, float, float]:
     """Difference of two macro AUROCs on the same bags, like `paired_concordance`.
 
-    Parameters as of `midam.evaluate.outcomes.classes.macro_auroc_interval`, scores [N, C]; an `OneClassError` where no
+    Parameters as of `midam.evaluate.classes.macro_auroc_interval`, scores [N, C]; an `OneClassError` where no
     column has bags of both kinds. Where the variance is zero the two intervals are those of `macro_auroc_interval`.
     """
     y = np.asarray(labels, dtype=np.float64)

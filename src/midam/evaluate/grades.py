@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import ConfigError, OneClassError
-from midam.evaluate.outcomes.classes import check_codes, confusion_matrix
-from midam.evaluate.outcomes.pairs import check_scores
+from midam.evaluate.classes import check_codes, confusion_matrix
+from midam.evaluate.pairs import check_scores
 from midam.evaluate.ranking import Scores
 
 _MOST_ROUNDS = 100

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
-from midam.evaluate.outcomes.classes import check_codes, check_table
-from midam.evaluate.outcomes.grades import check_cuts
-from midam.evaluate.outcomes.pairs import check_numbers, check_scores
-from midam.evaluate.outcomes.survival import risk_cuts, risk_group
+from midam.evaluate.classes import check_codes, check_table
+from midam.evaluate.grades import check_cuts
+from midam.evaluate.pairs import check_numbers, check_scores
 from midam.evaluate.ranking import Scores
+from midam.evaluate.survival import risk_cuts, risk_group
 
 
 class Decision(Protocol):

@@ -1,6 +1,6 @@
 """Measure how often the intervals of the C-index and of the macro AUROC hold the true value, by simulation.
 
-    python benchmarks/outcome_coverage.py --sims 1000 --write
+    python benchmarks/target_coverage.py --sims 1000 --write
 
 Labels and scores of the first table are a bivariate normal of a known correlation, cut into grades or turned into
 times; in the second some bags have a score of noise alone. The third has classes, scores being normal around them. The
@@ -20,9 +20,9 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from midam.errors import OneClassError
-from midam.evaluate.outcomes.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.outcomes.concordance import concordance_interval, concordance_moves, moves_variance, units_of_sides
-from midam.evaluate.outcomes.pairs import Pairs
+from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
+from midam.evaluate.concordance import concordance_interval, concordance_moves, moves_variance, units_of_sides
+from midam.evaluate.pairs import Pairs
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "outcome-coverage.md"
 Z = norm.ppf(0.975)
@@ -185,11 +185,11 @@ def class_rows(sims: int) -> Iterator[str]:
 
 def page(sims: int) -> Iterator[str]:
     yield "# Coverage of intervals, other targets\n"
-    yield f"Command: `python benchmarks/outcome_coverage.py --sims {sims} --write`, {datetime.now(UTC):%Y-%m-%d}."
+    yield f"Command: `python benchmarks/target_coverage.py --sims {sims} --write`, {datetime.now(UTC):%Y-%m-%d}."
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
     yield f"Python {platform.python_version()}, {versions}. Nominal coverage 0.95, {sims} simulations a row:"
     yield f"the standard error of a coverage of 0.95 is {np.sqrt(0.95 * 0.05 / sims):.4f}.\n"
-    yield "The rules are described in `concordance_interval` and `macro_auroc_interval` of `midam.evaluate.outcomes`."
+    yield "The rules are described in `concordance_interval` and `macro_auroc_interval` of `midam.evaluate`."
     where = "of bags, or of groups ('12 x 4' are 12 groups of 4 bags)"
     yield f"'Bootstrap': the percentiles of {RESAMPLES} resamples {where}."
     yield "The last two columns are the mean width of midam's interval, and of the first of the three.\n"
