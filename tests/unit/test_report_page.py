@@ -26,6 +26,7 @@ from midam.runs.loaded import load_run
 from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
+from midam.targets import target_named
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
 
@@ -284,6 +285,7 @@ def study(labels, scores, **changes):
         changed=[],
         settings=[("epochs", "3")],
         facts=[("data", "x")],
+        target=target_named(None),
     )
     return replace(made, **changes)
 

@@ -235,7 +235,7 @@ def test_the_card_tells_the_figures_of_the_target(made, target, tmp_path):
     assert (config["target"], config["names"]) == (target, NAMES[target])
     run = load_run(made / target)
     bare = card_text(replace(run, decision=None), describe(run), {}, ["safetensors"], license=None)
-    assert "nothing is told of the scores but their order" in bare
+    assert "the scores are not calibrated" in bare
 
 
 def study(target, *, count=60, names=None, predicted=True, summary=None, **changes):
@@ -279,10 +279,7 @@ def study(target, *, count=60, names=None, predicted=True, summary=None, **chang
         changed=[],
         settings=[("epochs", "3")],
         facts=[("data", "x")],
-        target=target,
-        metric="auroc_macro" if target.startswith("multi") else "c_index",
-        names=names,
-        predicted_names=("low", "middle", "high") if target == "survival" else names,
+        target=judging.target(target, names),
     )
     return replace(made, **changes)
 
@@ -303,7 +300,7 @@ def test_a_page_of_scores_without_predictions(target, part, tmp_path):
 def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
     few = study(target, count=3)
     alone = ScoredBags(few.tested.ids[:1], few.tested.values[:1], few.tested.scores[:1], sizes=np.array([2]))
-    found = judging.summarize(target, few.names, alone.values, alone.scores)
+    found = judging.summarize(target, few.target.names, alone.values, alone.scores)
     path = tmp_path / "page.html"
     path.write_text(report_page(replace(few, tested=alone, parts={"test": alone}, summary=found)), encoding="utf-8")
     text = " ".join(Reader(path).text)
@@ -335,11 +332,11 @@ def test_subgroups_have_the_figures_of_their_bags(target):
     levels = np.array(["a", "b", "c"] * 30)
     values, scores = found.tested.values, found.tested.scores
     metric = found.metric
-    measure = {"figures": {metric: judging.target(target, found.names).estimate}}
+    measure = {"figures": {metric: judging.target(target, found.target.names).estimate}}
     parts = find_subgroups(values, scores, levels, **measure)
     for part in parts:
         inside, figure = levels == part.level, part.figures[metric]
-        alone = judging.summarize(target, found.names, values[inside], scores[inside])
+        alone = judging.summarize(target, found.target.names, values[inside], scores[inside])
         assert figure.value == alone[metric]
         assert [figure.low, figure.high] == alone[f"{metric}_ci95"]
         assert part.bags == 30

@@ -20,7 +20,6 @@ from midam.reading import (
     texts,
 )
 from midam.runs.forms import read_target
-from midam.runs.scored import label_columns
 from midam.runs.trust import check_code
 from midam.settings import read_yaml
 from midam.targets import Target
@@ -63,7 +62,7 @@ def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFram
     methods |= {f"{name}{end}": known_numbers for name in figures for end in ("", "_low", "_high")}
     methods |= {"auprc": known_numbers} if metric == "auroc" else {}
     measured = {**trial, **dict.fromkeys(measured_columns(metric), known_numbers), "status": one_of(*STATUSES)}
-    scores = {"bag": texts, **trial, **dict.fromkeys(target.score_columns, numbers), **label_columns(target)}
+    scores = {"bag": texts, **trial, **dict.fromkeys(target.score_columns, numbers), **target.label_forms()}
     summary = pd.DataFrame(read_columns(folder / "summary.csv", methods, others=known_numbers))
     trials = pd.DataFrame(read_columns(folder / "trials.csv", measured))
     predictions = pd.DataFrame(read_columns(folder / "predictions.csv", scores))

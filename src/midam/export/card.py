@@ -1,24 +1,16 @@
 """The model card of an export: README.md with a YAML head as the Hugging Face hub reads it."""
 
+import math
 import platform
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from midam.evaluate.metrics import FEW_BAGS
-from midam.export.outcome_card import (
-    number,
-    outcome_kind,
-    outcome_limits,
-    outcome_metrics,
-    outcome_purpose,
-    outcome_results,
-    plain,
-    prose,
-    with_interval,
-)
+from midam.evaluate.decisions import RISKS
 from midam.nn.ensemble import scorers_of
-from midam.report.words import PART_NAMES, mean_words
+from midam.report.words import MERITS, PART_NAMES, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
@@ -28,6 +20,16 @@ _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "
     "Multi-instance Deep AUC Maximization with Stochastic Pooling*. ICML 2023."
 )
+
+_MARKS = re.compile(r"[\\\[\]*!]")
+_MOST, _NAMED = 50, 20  # classes in a table, and in a sentence
+_SCALED = ("mae", "mae_constant", "median_follow_up")  # figures in the unit of the label
+_FACTS = ("events", "positives", "median_follow_up", "mae_constant")  # what no hub ranks models by
+# Names of the hub for the figures that it knows.
+_OF_HUB = {
+    **{"auroc": "roc_auc", "auroc_macro": "roc_auc", "auprc": "average_precision", "brier": "brier_score"},
+    **{"accuracy": "accuracy", "mae": "mae", "spearman": "spearmanr"},
+}
 
 
 def card_text(
@@ -65,20 +67,21 @@ def _front(
 ) -> dict[str, Any]:
     shape = config["architecture"]["instance_shape"]
     front: dict[str, Any] = {} if license is None else {"license": license}
-    kind = outcome_kind(run, images=len(shape) > 1)
+    kind = f"{'image' if len(shape) > 1 else 'tabular'}-{run.target.card.task}"
+    kind = "other" if kind == "image-regression" else kind
     front |= {"library_name": "midam", "pipeline_tag": kind}
     front["tags"] = ["midam", "multiple-instance-learning", "auc-maximization", *formats]
     measured = _measured(run, summary)
     if measured is not None:
         split, found = measured
-        values = [("roc_auc", "AUROC", found.get("auroc")), ("average_precision", "AUPRC", found.get("auprc"))]
-        values += [("brier_score", "Brier score", found.get("brier"))]
-        values = values if _binary(run) else outcome_metrics(run, found)
+        main = (MERITS.get(run.target.metric, run.target.metric), run.target.metric)
+        ranked_by = [(name, key) for name, key in (main, *run.target.card.figures) if key not in _FACTS]
+        values = [(_OF_HUB.get(key, key), name, found[key]) for name, key in ranked_by if found.get(key) is not None]
         front["metrics"] = [values[0][0]]
-        metrics = [{"type": a, "name": b, "value": round(float(c), 4)} for a, b, c in values if c is not None]
+        metrics = [{"type": kind, "name": name, "value": round(float(value), 4)} for kind, name, value in values]
         data = config["data"]["name"]
         dataset = {"name": data, "type": data, "split": PART_NAMES[split]}
-        task = {"type": kind, "name": "classification of bags" if _binary(run) else "ranking of bags"}
+        task = {"type": kind, "name": f"{run.target.card.task} of bags"}
         result = {"task": task, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": name, "results": [result]}]
     return front
@@ -91,28 +94,23 @@ def _measured(run: LoadedRun, summary: dict[str, Any]) -> tuple[str, dict[str, A
     return found[0] if found else None
 
 
-def _binary(run: LoadedRun) -> bool:
-    return run.target.name == "binary"
-
-
 def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> str:
     data = plain(config["data"]["name"])
     pooled = f"The instances are pooled by {prose(run.settings.method.pooling)}."
     pooled = pooled if run.method is None else f"The method is `{plain(run.method)}`."
     several = _several(run, summary)
     several = "" if several is None else f"The score is {several}. "
-    calibrated = (
-        "From the score follow a calibrated probability and, at a threshold that was chosen on validation bags, a call."
-        if run.calibrator is not None
-        else "The run had no validation bags of both classes: the score is not calibrated and has no threshold."
-    )
-    ranks = "gives one score in [0, 1] that ranks bags, positive ones above negative ones"
-    if not _binary(run):
-        ranks, calibrated = outcome_purpose(run)
+    words = run.target.card
+    names = ", ".join(f"`{plain(name)}`" for name in run.target.names[:_NAMED])
+    names += f" and {more} more, see config.json" if (more := len(run.target.names) - _NAMED) > 0 else ""
+    ranks = words.ranks.format(count=len(run.target.names), names=names)
+    predicts = f"From the scores `midam predict` computes {words.predicts}, fitted on the validation bags."
+    if run.decision is None:
+        predicts = "The run had too few validation bags to fit predictions on: the scores are not calibrated."
     return (
-        f"A {'classifier' if _binary(run) else 'ranker'} of bags (multiple-instance learning): it takes all instances "
+        f"A model of bags (multiple-instance learning, {words.task}): it takes all instances "
         f"of a bag and {ranks}. {pooled} "
-        f"{several}{calibrated}\n\n"
+        f"{several}{predicts}\n\n"
         "## Intended use\n\n"
         f"Ranking bags that were made like those of the data set `{data}`: instances from the same kind of source, the "
         "same features or pixels, cut and encoded by the same steps. Before other use, such as at another site, test "
@@ -178,34 +176,37 @@ def _usage(config: dict[str, Any], formats: list[str]) -> list[str]:
 
 
 def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
-    if not summary:
+    parts = {name: summary[name] for name in SPLITS if name in summary}
+    if not parts:
         return []
-    if not _binary(run):
-        return outcome_results(run, summary)
-    lines = ["| bags | n (positive) | AUROC (95% CI) | AUPRC | sensitivity (95% CI) | specificity (95% CI) | Brier |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for split in SPLITS:
-        found = summary.get(split)
-        if found is None:
-            continue
-        at = found.get("at_threshold") or {}
-        cells = [
-            PART_NAMES[split],
-            f"{found['bags']} ({found['positives']})",
-            with_interval(found, "auroc"),
-            number(found.get("auprc")),
-            with_interval(at, "sensitivity"),
-            with_interval(at, "specificity"),
-            number(found.get("brier")),
+    metric, columns = run.target.metric, run.target.card.figures
+    name = MERITS.get(metric, metric)
+    heads = ["bags", "n", f"{name} (95% CI)", *(title for title, _ in columns)]
+    keys = (metric, *(key for _, key in columns))
+    rows = [
+        [PART_NAMES[part], str(found["bags"]), *(with_interval(found, key) for key in keys)]
+        for part, found in parts.items()
+    ]
+    first, shown = next(iter(parts.items()))
+    methods = [part[f"{metric}_method"] for part in parts.values() if part.get(f"{metric}_method")]
+    text = f"The interval of the {name} is by {prose(methods[0] if methods else 'no method')}."
+    if run.threshold is not None:
+        text += f" The threshold is {run.threshold!r}, chosen on validation bags."
+    blocks = ["## Results", _table(heads, rows), f"{text} Training bags say nothing about new ones."]
+    if "per_class" in shown:
+        rows = [
+            [prose(name), str(of["positives"]), str(of["negatives"]), with_interval(of, "auroc"), number(of["ap"])]
+            for name, of in list(shown["per_class"].items())[:_MOST]
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    method = next((summary[name].get("auroc_method") for name in SPLITS if name in summary), None) or "no method"
-    threshold = "" if run.threshold is None else f" The threshold is {run.threshold!r}, chosen on validation bags."
-    text = (
-        f"Sensitivity and specificity belong to one threshold; the interval of the AUROC is by {prose(method)}."
-        f"{threshold} Training bags say nothing about new ones."
-    )
-    return ["## Results", "\n".join(lines), text]
+        heads = [f"{PART_NAMES[first]} bags of", "with it", "without", "AUROC (95% CI)", "average precision"]
+        blocks.append(_table(heads, rows))
+    if "risk_groups" in shown:
+        rows = [
+            [RISKS[row["group"]], str(row["bags"]), str(row["events"]), number(row["median_time"], ".4g")]
+            for row in shown["risk_groups"]
+        ]
+        blocks.append(_table([f"{PART_NAMES[first]} bags of risk", "n", "events", "median time"], rows))
+    return blocks
 
 
 def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> list[str]:
@@ -216,8 +217,7 @@ def _data(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) -> li
         f"- {known.get('bags', len(run.splits))} bags, {count} of shape {config['architecture']['instance_shape']}",
         f"- SHA-256 of ids, labels and content: `{data['fingerprint']}`",
     ]
-    if not _binary(run):
-        lines.append(f"- labels: {run.target.name}")
+    lines.append(f"- labels: {run.target.name}")
     if data["classes"]:
         lines.append(
             f"- label 1, the positive class, is `{plain(data['classes'][1])}`, label 0 `{plain(data['classes'][0])}`"
@@ -252,9 +252,8 @@ def _training(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     )
     seconds = summary.get("seconds", {}).get("total")
     took = "" if seconds is None else f"; {seconds:.0f} seconds"
-    drawn = f"{s.training.num_positive} positive and {s.training.num_negative} negative bags"
-    if not _binary(run):
-        drawn = f"{s.training.batch[0] + s.training.batch[1]} bags, those of different labels in turn"
+    positive, negative = s.training.batch[:2]
+    drawn = run.target.card.batch.format(positive=positive, negative=negative, both=positive + negative)
     lines = [
         "- "
         + prose(f"method: pooling {s.method.pooling}, estimator {s.method.estimator}, objective {s.method.objective}"),
@@ -275,20 +274,14 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     elif "deployed" in summary:
         lines.append(prose(summary["deployed"]["note"]))
     elif measured is None:
-        kept = "of both classes" if _binary(run) else "that their labels order"
-        lines.append(f"No bags {kept} were held out: nothing is known of how well it ranks new bags.")
+        lines.append(f"No bags {run.target.ordered} were held out: nothing is known of how well it ranks new bags.")
     else:
         split, found = measured
         if split != "test":
             lines.append("There was no test set: the validation figures are those of bags that helped to choose.")
-        if _binary(run):
-            least = min(found["positives"], found["bags"] - found["positives"])
-            if least < FEW_BAGS:
-                lines.append(
-                    f"The figures rest on {least} {PART_NAMES[split]} bags of the rarer class: they are uncertain."
-                )
-        else:
-            lines += outcome_limits(split, found)
+        few = run.target.rests_on(found)
+        if few is not None:
+            lines.append(f"The {PART_NAMES[split]} figures rest on {few}: they are uncertain.")
         lines += [f"Of the {PART_NAMES[split]} bags: {prose(text)}" for text in found.get("warnings", [])]
     if not run.groups:
         lines.append(
@@ -302,3 +295,39 @@ def _limits(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
         lines.append("Attention may rest on the absence of something; its weights are no explanation by themselves.")
     lines.append("Differences between subgroups (age, sex, site) were not looked at by this export.")
     return ["## Limitations", "\n".join(f"- {line}" for line in lines)]
+
+
+def number(value: float | None, form: str = ".3f") -> str:
+    """A number, or a dash."""
+    return (
+        "-"
+        if value is None or not math.isfinite(value)
+        else f"{value}"
+        if isinstance(value, int)
+        else f"{value:{form}}"
+    )
+
+
+def with_interval(found: Mapping[str, Any], name: str) -> str:
+    """A figure with its interval, where it has one; a dot in the name leads into an entry."""
+    entry, _, within = name.rpartition(".")
+    if entry:
+        return with_interval(found.get(entry) or {}, within)
+    interval = found.get(f"{name}_ci95")
+    between = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+    return f"{number(found.get(name), '.4g' if name in _SCALED else '.3f')}{between}"
+
+
+def plain(text: object) -> str:
+    """A name as a code span or the cell of a table can hold it: it comes from data."""
+    return " ".join(str(text).replace("`", "'").replace("|", "/").split())
+
+
+def prose(text: object) -> str:
+    """Text that may hold names of the data, as a paragraph shows it: nothing in it is a link, an image or a mark."""
+    return _MARKS.sub(r"\\\g<0>", plain(text))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(line)} |" for line in (heads, *rows)]
+    return "\n".join([lines[0], f"|{'---|' * len(heads)}", *lines[1:]])

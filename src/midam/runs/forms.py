@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from midam.errors import CheckpointError, nearest
 from midam.reading import Count, Form, Interval, Number, Positive, Share, check_form, read_json
@@ -13,207 +13,7 @@ from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder
 from midam.settings import Settings
 from midam.targets import Target, target_named
-
-
-def _given(value: Any) -> Any:
-    """Refuse null where an entry may be left out, and no more."""
-    if value is None:
-        raise ValueError("null where an entry is expected")
-    return value
-
-
-def _together(form: Form, *names: str) -> None:
-    """Refuse a figure without its interval and method, or these without the figure."""
-    known = [getattr(form, name) is not None for name in names]
-    if any(known) and not all(known):
-        raise ValueError(f"{names[known.index(True)]} without {names[known.index(False)]}")
-
-
-class _Threshold(Form):
-    threshold: Number
-    sensitivity: Share | None
-    sensitivity_ci95: Interval | None
-    specificity: Share | None
-    specificity_ci95: Interval | None
-    balanced_accuracy: Share | None
-    f1: Share | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        for name in ("sensitivity", "specificity"):
-            _together(self, name, f"{name}_ci95")
-        return self
-
-
-class _Part(Form):
-    bags: Positive
-    groups: Positive | None = None
-    metrics: dict[str, Number | None] = Field(default_factory=dict)
-    warnings: list[str] = Field(default_factory=list)
-
-
-class BinaryPart(_Part):
-    """Figures of a part of bags of two classes: `midam.evaluate.metrics.summarize`."""
-
-    positives: Count
-    auroc: Share | None
-    auroc_ci95: Interval | None
-    auroc_method: str | None
-    auprc: Share | None
-    at_threshold: Annotated[_Threshold | None, BeforeValidator(_given)] = None
-    brier: Annotated[Share | None, BeforeValidator(_given)] = None
-    calibration_slope: Number | None = None
-    calibration_intercept: Number | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        _together(self, "auroc", "auroc_ci95", "auroc_method", "auprc")
-        if self.positives > self.bags:
-            raise ValueError("more positive bags than bags")
-        if (self.auroc is not None) != (0 < self.positives < self.bags):
-            raise ValueError("an AUROC of one class, or none of two")
-        at = self.at_threshold
-        if at is not None and (at.sensitivity is None, at.specificity is None) != (
-            self.positives == 0,
-            self.positives == self.bags,
-        ):
-            raise ValueError("sensitivity and specificity that do not fit the number of positive bags")
-        return self
-
-
-class _OfClass(Form):
-    positives: Count
-    negatives: Count
-    auroc: Share | None
-    auroc_ci95: Interval | None
-    ap: Share | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        _together(self, "auroc", "auroc_ci95", "ap")
-        return self
-
-
-_Square = list[list[Count]]
-
-
-class _Called(_Part):
-    accuracy: Share | None = None
-    accuracy_ci95: Interval | None = None
-    balanced_accuracy: Share | None = None
-    confusion: Annotated[_Square | None, BeforeValidator(_given)] = None
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> Self:
-        if self.confusion is None:
-            return self
-        if any(len(row) != len(self.confusion) for row in self.confusion):
-            raise ValueError("a confusion that is not square")
-        if sum(map(sum, self.confusion)) != self.bags:
-            raise ValueError("a confusion of another number of bags")
-        return self
-
-
-class LabelsPart(_Part):
-    """Figures of a part of bags of several labels: `midam.targets.Target.summarize`, as those below."""
-
-    auroc_macro: Share | None
-    auroc_macro_ci95: Interval | None
-    auroc_macro_method: str | None
-    auroc_weighted: Share | None
-    per_class: dict[str, _OfClass]
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        _together(self, "auroc_macro", "auroc_macro_ci95", "auroc_macro_method", "auroc_weighted")
-        return self
-
-
-class ClassesPart(LabelsPart, _Called):
-    """Figures of a part of bags of several classes."""
-
-    accuracy: Share
-    balanced_accuracy: Share
-    confusion: _Square
-
-
-class _Ranked(_Part):
-    c_index: Share | None
-    c_index_ci95: Interval | None
-    c_index_method: str | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        _together(self, "c_index", "c_index_ci95", "c_index_method")
-        return self
-
-
-class GradesPart(_Ranked, _Called):
-    """Figures of a part of graded bags."""
-
-    kendall_tau: Number | None
-    quadratic_kappa: Number | None = None
-
-
-class NumbersPart(_Ranked):
-    """Figures of a part of bags with a number."""
-
-    kendall_tau: Number | None
-    spearman: Number | None
-    mae: Annotated[Number | None, BeforeValidator(_given)] = None
-    mae_constant: Annotated[Number | None, BeforeValidator(_given)] = None
-
-    @model_validator(mode="after")
-    def _both(self) -> Self:
-        _together(self, "mae", "mae_constant")
-        return self
-
-
-class _Risk(Form):
-    group: Annotated[int, Field(ge=0, le=2)]
-    bags: Positive
-    events: Count
-    median_time: Number | None
-
-
-class TimesPart(_Ranked):
-    """Figures of a part of bags with a time and an event."""
-
-    events: Count
-    median_follow_up: Number | None
-    c_ipcw: Share | None
-    c_ipcw_ci95: Interval | None
-    c_ipcw_method: str | None
-    c_ipcw_truncation: Number | None
-    risk_groups: Annotated[list[_Risk] | None, BeforeValidator(_given)] = None
-    log_rank_p: Share | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        _together(self, "c_ipcw", "c_ipcw_ci95", "c_ipcw_method")
-        rows = self.risk_groups or []
-        if len({row.group for row in rows}) < len(rows) or any(row.events > row.bags for row in rows):
-            raise ValueError("a risk group twice, or with more events than bags")
-        return self
-
-
-# Least and most names of a target; and the figure that stands where something is decided of the scores.
-_NAMES = {
-    "multiclass": (2, None),
-    "multilabel": (1, None),
-    "ordinal": (2, None),
-    "continuous": (1, 1),
-    "survival": (2, 2),
-}
-DECIDED = {"binary": "brier", "ordinal": "quadratic_kappa", "continuous": "mae", "survival": "risk_groups"}
-_PARTS: dict[str, type[_Part]] = {
-    "binary": BinaryPart,
-    "multiclass": ClassesPart,
-    "multilabel": LabelsPart,
-    "ordinal": GradesPart,
-    "continuous": NumbersPart,
-    "survival": TimesPart,
-}
+from midam.targets.forms import NotNull, PartForm
 
 
 class _Selected(Form):
@@ -291,16 +91,16 @@ _Seconds = Annotated[Number, Field(ge=0)]
 class Summary(Form):
     """What ``summary.json`` holds whatever the target; `summary_form` adds the figures of the parts."""
 
-    selected: Annotated[_Selected | None, BeforeValidator(_given)] = None
+    selected: Annotated[_Selected | None, NotNull] = None
     by_weights: dict[str, _Weights] = Field(default_factory=dict)
     method: dict[str, str] = Field(default_factory=dict)
     members: Positive = 1
     epochs: Count = 0
     baseline: _Compared | None = None
-    baseline_note: Annotated[str | None, BeforeValidator(_given)] = None
-    covariates: Annotated[_Covariates | None, BeforeValidator(_given)] = None
-    auto: Annotated[_Auto | None, BeforeValidator(_given)] = None
-    deployed: Annotated[_Deployed | None, BeforeValidator(_given)] = None
+    baseline_note: Annotated[str | None, NotNull] = None
+    covariates: Annotated[_Covariates | None, NotNull] = None
+    auto: Annotated[_Auto | None, NotNull] = None
+    deployed: Annotated[_Deployed | None, NotNull] = None
     warnings: list[str] = Field(default_factory=list)
     data: _Data
     version: str
@@ -322,16 +122,13 @@ class Summary(Form):
 class _Titled(Form):
     """What a file says of the target; nothing where bags have two classes."""
 
-    target: Annotated[str | None, BeforeValidator(_given)] = None
+    target: Annotated[str | None, NotNull] = None
     names: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
         if len(set(self.names)) < len(self.names):
             raise ValueError("names of classes that do not differ")
-        least, most = _NAMES.get(self.target or "binary", (0, None))
-        if len(self.names) < least or (most is not None and len(self.names) > most):
-            raise ValueError(f"{len(self.names)} names for the target {self.target}")
         return self
 
 
@@ -346,7 +143,14 @@ def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binar
         raise CheckpointError(
             f"Expected a known target, got {name!r} (in {path}, key target); {nearest(name, TARGETS.names())}"
         )
-    return target_named(None if name is None else {"target": name, "names": content.get("names", [])})
+    target = target_named(None if name is None else {"target": name, "names": content.get("names", [])})
+    least, most = target.name_limits
+    if name is not None and not least <= len(target.names) <= (len(target.names) if most is None else most):
+        raise CheckpointError(
+            f"Expected a valid entry, got {len(target.names)} names for the target {name} (in {path}, key names); "
+            "restore a copy of it, or make it again."
+        )
+    return target
 
 
 def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any], Target]:
@@ -359,25 +163,24 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
 
 def summary_form(target: Target) -> type[Summary]:
     """Form of the ``summary.json`` of a run with this target."""
-    return _summary_form(target.name, target.metric, target.names)
+    return _summary_form(target.form, target.metric, target.names)
 
 
 @lru_cache(maxsize=16)
-def _summary_form(name: str, figure: str, names: tuple[str, ...]) -> type[Summary]:
-    part = _PARTS.get(name)
+def _summary_form(form: type[PartForm], figure: str, names: tuple[str, ...]) -> type[Summary]:
     merit: dict[str, Any] = {figure: (Share, ...), f"{figure}_ci95": (Interval, ...), f"{figure}_method": (str, ...)}
     alone: dict[str, Any] = {figure: (Share | None, None), f"{figure}_ci95": (Interval | None, None)}
     baseline: Any = create_model("Baseline", __base__=_Compared, **merit)
     beside: Any = create_model("Alone", __base__=_Alone, **alone)
     covariates: Any = create_model("Covariates", __base__=_Covariates, alone=(beside | None, ...))
-    kind: Any = dict[str, Any] if part is None else _named(part, names)
-    fields: dict[str, Any] = dict.fromkeys(SPLITS, (Annotated[kind | None, BeforeValidator(_given)], None))
+    kind: Any = _named(form, names)
+    fields: dict[str, Any] = dict.fromkeys(SPLITS, (Annotated[kind | None, NotNull], None))
     fields["baseline"] = (baseline | None, None)
-    fields["covariates"] = (Annotated[covariates | None, BeforeValidator(_given)], None)
+    fields["covariates"] = (Annotated[covariates | None, NotNull], None)
     return create_model("Summary", __base__=Summary, **fields)
 
 
-def _named(part: type[_Part], names: tuple[str, ...]) -> type[_Part]:
+def _named(part: type[PartForm], names: tuple[str, ...]) -> type[PartForm]:
     """The form of a part, in which each class, label or grade has its place."""
     count = len(names)
 

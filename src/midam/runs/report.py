@@ -26,9 +26,9 @@ from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
-from midam.runs.forms import DECIDED, Explanations, read_summary, read_target
+from midam.runs.forms import Explanations, read_summary, read_target
 from midam.runs.method import method_title, taken_settings
-from midam.runs.scored import evaluated_bags, predicted_names, recorded_parts
+from midam.runs.scored import evaluated_bags, recorded_parts
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import Target
@@ -135,7 +135,7 @@ def _require_same_bags(
     folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, ScoredBags], target: Target
 ) -> None:
     """Refuse a summary and predictions of different bags."""
-    decided = DECIDED.get(target.name)
+    decided = target.decided_figure
     for name in (name for name in SPLITS if name in summary or name in parts):
         said, held = summary.get(name, {}), parts.get(name)
         bags = 0 if held is None else len(held)
@@ -180,8 +180,7 @@ def _page(
     wanted = settings.run.baseline
     named = str(how["part"])
     how["baseline"] = None if external else _baseline(folder, about, tested, named, parts, wanted=wanted, target=target)
-    how |= {"target": target.name, "metric": target.metric, "names": target.names}
-    how |= {"predicted_names": predicted_names(target), "classes": about.get("data", {}).get("classes")}
+    how |= {"target": target, "classes": about.get("data", {}).get("classes")}
     study = Study(**how, covariates=None if external else about.get("covariates"))
     return report_page(study if key is None else key.hide(study))
 

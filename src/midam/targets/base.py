@@ -15,12 +15,38 @@ from midam.evaluate.metrics import measure_values
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
+from midam.reading import ColumnForm, as_written, numbers
+from midam.targets.forms import PartForm
 
 _MAX_ITERATIONS = 1000
 
 Scores = NDArray[np.float64]
 Groups = NDArray[np.str_] | None
 Decided = Decision | None
+
+
+class CardWords(NamedTuple):
+    """Words of a model card.
+
+    Attributes
+    ----------
+    task : {"classification", "regression"}
+        The task, as the Hugging Face hub knows it.
+    ranks : str
+        What the scores do, after "it takes all instances of a bag and"; with fields `count` and `names`.
+    predicts : str
+        What is predicted from them.
+    figures : sequence of (str, str)
+        Columns of the table of results after the main metric: name, and key in the summary; a dot leads into an entry.
+    batch : str
+        The bags of a training step; with fields `positive`, `negative` and `both`, their numbers.
+    """
+
+    task: str
+    ranks: str
+    predicts: str
+    figures: Sequence[tuple[str, str]] = ()
+    batch: str = "{both} bags, those of different labels in turn"
 
 
 class Difference(NamedTuple):
@@ -63,6 +89,16 @@ class Target:
     """Which bags have a figure of merit, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
+    form: ClassVar[type[PartForm]] = PartForm
+    """Form of its entries in `summary.json`."""
+    name_limits: ClassVar[tuple[int, int | None]] = (0, None)
+    """Least and most names; None where there is no limit."""
+    decided_figure: ClassVar[str | None] = None
+    """Key in the summary of a figure that bags have just where they have predictions."""
+    card: ClassVar[CardWords] = CardWords(
+        "classification", "gives scores in [0, 1] that rank bags by their label", "the predictions of its target"
+    )
+    """Words of a model card."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -81,6 +117,34 @@ class Target:
     def score_columns(self) -> list[str]:
         """Columns of its scores in a table."""
         return ["score"] if self.count == 1 else [f"score_{name}" for name in self.columns]
+
+    @property
+    def predicted_names(self) -> tuple[Any, ...]:
+        """Names of what is predicted: of the classes, labels, grades or groups of risk, or of the number."""
+        return self.names
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Columns of the labels in a table, with their forms."""
+        return {"label": as_written(numbers)}
+
+    def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[Any]:
+        """Labels [N] or [N, L] from columns of text, as `values` has them."""
+        return Outcome.of_columns(self.name, self.names, table).values
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """Columns of the predictions in a table, those of `told`, with their forms."""
+        return {}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:  # noqa: ARG002
+        """Predictions as numbers from the columns of `told`; None where nothing was predicted.
+
+        Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN where one is missing.
+        """
+        return None
+
+    def rests_on(self, summary: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+        """Describe the few bags that the figures of a part depend on; None where bags are many."""
+        return None
 
     @property
     def description(self) -> dict[str, Any]:
@@ -229,6 +293,18 @@ class Target:
                 "column with `label_column`."
             )
         return bags.outcome
+
+
+def read_numbers(column: Sequence[Any]) -> Scores:
+    """Numbers [N] of a column of numbers or text; NaN where it is empty."""
+    return np.array([np.nan if value in ("", None) else float(value) for value in column], dtype=np.float64)
+
+
+def read_codes(column: Sequence[Any], names: Sequence[Any]) -> Scores | None:
+    """Positions [N] of names; NaN where there is none, and None where there is none at all."""
+    codes = {name: code for code, name in enumerate(names)}
+    found = np.array([codes.get(name, np.nan) for name in column], dtype=np.float64)
+    return None if np.isnan(found).all() else found
 
 
 def difference_method(name: str, groups: Groups) -> str:

@@ -1,20 +1,78 @@
 """Labels 0 and 1: each positive bag against each negative one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import split_labels, stratified_folds
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.metrics import operating_point, summarize
+from midam.evaluate.metrics import FEW_BAGS, operating_point, summarize
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
-from midam.targets.base import Decided, Difference, Groups, Scores, Target, clustered, logistic_shares
+from midam.reading import ColumnForm, Count, Form, Interval, Number, Share, one_of, shares, texts
+from midam.targets.base import (
+    CardWords,
+    Decided,
+    Difference,
+    Groups,
+    Scores,
+    Target,
+    clustered,
+    logistic_shares,
+    read_numbers,
+)
+from midam.targets.forms import NotNull, PartForm, all_or_none
+
+
+class _Threshold(Form):
+    threshold: Number
+    sensitivity: Share | None
+    sensitivity_ci95: Interval | None
+    specificity: Share | None
+    specificity_ci95: Interval | None
+    balanced_accuracy: Share | None
+    f1: Share | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name in ("sensitivity", "specificity"):
+            all_or_none(self, name, f"{name}_ci95")
+        return self
+
+
+class BinaryForm(PartForm):
+    """Entries of two classes: `midam.evaluate.metrics.summarize`."""
+
+    positives: Count
+    auroc: Share | None
+    auroc_ci95: Interval | None
+    auroc_method: str | None
+    auprc: Share | None
+    at_threshold: Annotated[_Threshold | None, NotNull] = None
+    brier: Annotated[Share | None, NotNull] = None
+    calibration_slope: Number | None = None
+    calibration_intercept: Number | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        all_or_none(self, "auroc", "auroc_ci95", "auroc_method", "auprc")
+        if self.positives > self.bags:
+            raise ValueError("more positive bags than bags")
+        if (self.auroc is not None) != (0 < self.positives < self.bags):
+            raise ValueError("an AUROC of one class, or none of two")
+        at = self.at_threshold
+        if at is not None and (at.sensitivity is None, at.specificity is None) != (
+            self.positives == 0,
+            self.positives == self.bags,
+        ):
+            raise ValueError("sensitivity and specificity that do not fit the number of positive bags")
+        return self
 
 
 class Binary(Target):
@@ -26,6 +84,21 @@ class Binary(Target):
     metric = "auroc"
     ordered = "of both classes"
     given = ("threshold", "probabilities", "groups")
+    form = BinaryForm
+    decided_figure = "brier"
+    card = CardWords(
+        "classification",
+        "gives one score in [0, 1] that ranks bags, positive ones above negative ones",
+        "a probability of the positive class and, at a threshold, the class",
+        (
+            ("positive", "positives"),
+            ("AUPRC", "auprc"),
+            ("sensitivity (95% CI)", "at_threshold.sensitivity"),
+            ("specificity (95% CI)", "at_threshold.specificity"),
+            ("Brier score", "brier"),
+        ),
+        "{positive} positive and {negative} negative bags",
+    )
 
     def __init__(self, names: tuple[Any, ...] = ()) -> None:
         super().__init__(names)
@@ -38,6 +111,28 @@ class Binary(Target):
     def values(self, bags: Bags) -> NDArray[np.int64]:
         """Labels [N]."""
         return bags.require_labels()
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Labels of 0 and 1."""
+        return {"label": one_of("0", "1")}
+
+    def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
+        """Labels [N]."""
+        return np.asarray(table["label"], dtype=np.int64)
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """Probability and class."""
+        return {"probability": shares, "class": texts}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Probabilities [N] of the positive class."""
+        found = read_numbers(table["probability"])
+        return None if np.isnan(found).any() else found
+
+    def rests_on(self, summary: Mapping[str, Any]) -> str | None:
+        """Bags of the rarer class, where they are few."""
+        least = min(summary["positives"], summary["bags"] - summary["positives"])
+        return f"{least} bags of the rarer class" if least < FEW_BAGS else None
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The labels themselves."""

@@ -1,10 +1,11 @@
 """What classes and labels share: a score column of each, ranked against the rest, and the mean of their AUROCs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import model_validator
 
 from midam.errors import BagDataError
 from midam.evaluate.classes import (
@@ -19,15 +20,46 @@ from midam.evaluate.classes import (
 from midam.evaluate.differences import paired_macro_auroc
 from midam.evaluate.metrics import FEW_BAGS, auprc
 from midam.evaluate.proportions import Estimate, proportion
-from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
+from midam.reading import ColumnForm, Count, Form, Interval, Share, shares
+from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method, read_numbers
+from midam.targets.forms import PartForm, all_or_none
 
 LEAST_BAGS = 2  # bags of a class in training: of one alone nothing general can be learned, and nothing tested
+
+
+class _OfColumn(Form):
+    positives: Count
+    negatives: Count
+    auroc: Share | None
+    auroc_ci95: Interval | None
+    ap: Share | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        all_or_none(self, "auroc", "auroc_ci95", "ap")
+        return self
+
+
+class ColumnsForm(PartForm):
+    """Entries of several labels, and of classes."""
+
+    auroc_macro: Share | None
+    auroc_macro_ci95: Interval | None
+    auroc_macro_method: str | None
+    auroc_weighted: Share | None
+    per_class: dict[str, _OfColumn]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        all_or_none(self, "auroc_macro", "auroc_macro_ci95", "auroc_macro_method", "auroc_weighted")
+        return self
 
 
 class ColumnTarget(Target):
     """Base of the targets with a score column of each name, judged by the macro AUROC."""
 
     metric = "auroc_macro"
+    form: ClassVar[type[PartForm]] = ColumnsForm
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -37,6 +69,15 @@ class ColumnTarget(Target):
     def table(self, values: NDArray[Any]) -> Scores:
         """Labels [N, C], a column a name: 1, 0, or NaN where it is not known."""
         raise NotImplementedError
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """Probability of each class or label."""
+        return {f"probability_{name}": shares for name in self.columns}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Probabilities [N, C]; NaN of a label that has none."""
+        found = np.stack([read_numbers(table[f"probability_{name}"]) for name in self.columns], axis=1)
+        return None if np.isnan(found).all() else found
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Bags of each class or with each label, and the others."""

@@ -1,19 +1,36 @@
 """Numbers: of two bags that with the larger number has the higher score."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.decisions import NumberScale
-from midam.targets.base import Decided, Groups, Scores
-from midam.targets.ranked import RankedTarget, correlation, kendall_tau
+from midam.reading import ColumnForm, Number, known_numbers
+from midam.targets.base import CardWords, Decided, Groups, Scores, read_numbers
+from midam.targets.forms import NotNull, all_or_none
+from midam.targets.ranked import RankedForm, RankedTarget, correlation, kendall_tau
 
 _BINS = 5  # of numbers, for splits with like shares of low and high ones
+
+
+class ContinuousForm(RankedForm):
+    """Entries of numbers."""
+
+    kendall_tau: Number | None
+    spearman: Number | None
+    mae: Annotated[Number | None, NotNull] = None
+    mae_constant: Annotated[Number | None, NotNull] = None
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        all_or_none(self, "mae", "mae_constant")
+        return self
 
 
 class Continuous(RankedTarget):
@@ -22,6 +39,24 @@ class Continuous(RankedTarget):
     name = "continuous"
     pairs = "order"
     objectives = ("pairwise",)
+    form = ContinuousForm
+    name_limits = (1, 1)
+    decided_figure = "mae"
+    card = CardWords(
+        "regression",
+        "gives one score in [0, 1] that follows a number ({names}): the larger, the higher",
+        "the number",
+        (("Spearman's rho", "spearman"), ("mean absolute error", "mae"), ("that of the median", "mae_constant")),
+    )
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The number."""
+        return {"number": known_numbers}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Numbers [N]."""
+        found = read_numbers(table["number"])
+        return None if np.isnan(found).all() else found
 
     def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """The number that the score stands for."""

@@ -10,8 +10,18 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.decisions import TemperatureCalibrator
-from midam.targets.base import Decided, Groups, Scores, logistic_shares
-from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width, describe_calls
+from midam.reading import ColumnForm, Share, one_of
+from midam.targets.base import CardWords, Decided, Groups, Scores, logistic_shares
+from midam.targets.columns import LEAST_BAGS, ColumnsForm, ColumnTarget, check_width, describe_calls
+from midam.targets.forms import CallsForm, Confusion
+
+
+class MulticlassForm(ColumnsForm, CallsForm):
+    """Entries of several classes."""
+
+    accuracy: Share
+    balanced_accuracy: Share
+    confusion: Confusion
 
 
 class Multiclass(ColumnTarget):
@@ -20,6 +30,18 @@ class Multiclass(ColumnTarget):
     name = "multiclass"
     pairs = "classes"
     objectives = ("minmax-auc", "pairwise", "bce", "cross-entropy")
+    form = MulticlassForm
+    name_limits = (2, None)
+    card = CardWords(
+        "classification",
+        "gives a score in [0, 1] for each of {count} classes ({names}), which ranks bags of it above the others",
+        "a probability of each class, and the most probable one",
+        (("accuracy", "accuracy"), ("balanced accuracy", "balanced_accuracy")),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Names of the classes."""
+        return {"label": one_of(*self.names)}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The classes."""

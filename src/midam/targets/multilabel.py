@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.decisions import LabelCalibrator
-from midam.targets.base import Scores, logistic_shares
+from midam.reading import ColumnForm, one_of
+from midam.targets.base import CardWords, Scores, logistic_shares
 from midam.targets.columns import LEAST_BAGS, ColumnTarget, check_width
 
 
@@ -19,6 +20,17 @@ class Multilabel(ColumnTarget):
     name = "multilabel"
     pairs = "labels"
     objectives = ("minmax-auc", "pairwise", "bce")
+    name_limits = (1, None)
+    card = CardWords(
+        "classification",
+        "gives a score in [0, 1] for each of {count} labels ({names}), which ranks bags with it above those without",
+        "a probability of each label",
+        (("weighted AUROC", "auroc_weighted"),),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """A column of each label: 1, 0, or nothing where it is not known."""
+        return {f"label_{name}": one_of("0", "1", "") for name in self.names}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The rarest label that a bag has, from 1; 0 of bags without."""

@@ -1,6 +1,6 @@
 """Grades: of two bags that with the higher grade has the higher score."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,18 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.grades import GradeCuts, quadratic_kappa
-from midam.targets.base import Decided, Groups, Scores
+from midam.reading import ColumnForm, Number, one_of
+from midam.targets.base import CardWords, Decided, Groups, Scores, read_codes
 from midam.targets.columns import describe_calls
-from midam.targets.ranked import RankedTarget, kendall_tau, named
+from midam.targets.forms import CallsForm
+from midam.targets.ranked import RankedForm, RankedTarget, kendall_tau, named
+
+
+class OrdinalForm(RankedForm, CallsForm):
+    """Entries of grades."""
+
+    kendall_tau: Number | None
+    quadratic_kappa: Number | None = None
 
 
 class Ordinal(RankedTarget):
@@ -20,6 +29,27 @@ class Ordinal(RankedTarget):
     name = "ordinal"
     pairs = "order"
     objectives = ("pairwise",)
+    form = OrdinalForm
+    name_limits = (2, None)
+    decided_figure = "quadratic_kappa"
+    card = CardWords(
+        "classification",
+        "gives one score in [0, 1] that follows {count} grades, from low to high: {names}",
+        "a grade",
+        (("kappa", "quadratic_kappa"), ("accuracy", "accuracy"), ("Kendall's tau-b", "kendall_tau")),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Names of the grades."""
+        return {"label": one_of(*self.names)}
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The grade."""
+        return {"grade": one_of(*self.names, "")}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Positions [N] of the grades."""
+        return read_codes(table["grade"], self.names)
 
     def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """The grade."""

@@ -1,11 +1,12 @@
 """What grades, numbers and times share: one score that follows an order of bags, judged by the C-index."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from midam.errors import OneClassError
 from midam.evaluate.concordance import concordance_interval
@@ -13,8 +14,23 @@ from midam.evaluate.differences import paired_concordance
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.pairs import Pairs
 from midam.evaluate.proportions import Estimate
+from midam.reading import Interval, Share
 from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
 from midam.targets.columns import check_width
+from midam.targets.forms import PartForm, all_or_none
+
+
+class RankedForm(PartForm):
+    """Entries of grades, numbers and times."""
+
+    c_index: Share | None
+    c_index_ci95: Interval | None
+    c_index_method: str | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        all_or_none(self, "c_index", "c_index_ci95", "c_index_method")
+        return self
 
 
 class RankedTarget(Target):

@@ -1,10 +1,11 @@
 """Time and event: the score is a risk; who has the event first has the higher one."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
@@ -12,12 +13,53 @@ from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
 from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.pairs import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
-from midam.targets.base import Decided, Groups, Scores
+from midam.reading import (
+    ColumnForm,
+    Count,
+    Form,
+    Interval,
+    Number,
+    Positive,
+    Share,
+    as_written,
+    one_of,
+    positive_numbers,
+)
+from midam.targets.base import CardWords, Decided, Groups, Scores, read_codes
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
-from midam.targets.ranked import RankedTarget, describe_concordance, named
+from midam.targets.forms import NotNull, all_or_none
+from midam.targets.ranked import RankedForm, RankedTarget, describe_concordance, named
 
 _LEAST_EVENTS = 2
+
+
+class _Risk(Form):
+    group: Annotated[int, Field(ge=0, le=2)]
+    bags: Positive
+    events: Count
+    median_time: Number | None
+
+
+class SurvivalForm(RankedForm):
+    """Entries of times to an event."""
+
+    events: Count
+    median_follow_up: Number | None
+    c_ipcw: Share | None
+    c_ipcw_ci95: Interval | None
+    c_ipcw_method: str | None
+    c_ipcw_truncation: Number | None
+    risk_groups: Annotated[list[_Risk] | None, NotNull] = None
+    log_rank_p: Share | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        all_or_none(self, "c_ipcw", "c_ipcw_ci95", "c_ipcw_method")
+        rows = self.risk_groups or []
+        if len({row.group for row in rows}) < len(rows) or any(row.events > row.bags for row in rows):
+            raise ValueError("a risk group twice, or with more events than bags")
+        return self
 
 
 class Survival(RankedTarget):
@@ -27,6 +69,37 @@ class Survival(RankedTarget):
     pairs = "survival"
     objectives = ("pairwise", "cox")
     width = 2
+    form = SurvivalForm
+    name_limits = (2, 2)
+    decided_figure = "risk_groups"
+    card = CardWords(
+        "regression",
+        "gives one score in [0, 1], the risk: the higher, the earlier the event",
+        "a group of risk (low, middle or high)",
+        (("C (IPCW)", "c_ipcw"), ("events", "events"), ("median follow-up", "median_follow_up")),
+    )
+
+    @property
+    def predicted_names(self) -> tuple[str, ...]:
+        """Names of the groups of risk."""
+        return RISKS
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Time and event."""
+        return {"time": as_written(positive_numbers), "event": one_of("0", "1")}
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The group of risk."""
+        return {"risk": one_of(*RISKS, "")}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Positions [N] of the groups of risk."""
+        return read_codes(table["risk"], RISKS)
+
+    def rests_on(self, summary: Mapping[str, Any]) -> str | None:
+        """The events."""
+        return f"{summary['events']} events"
+
     incomparable = "no event with a bag behind it"
 
     def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:

@@ -36,7 +36,7 @@ class ClassesPage(TargetPage):
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Labels [N, C] of 0 and 1, NaN where one is not known."""
-        return one_against_rest(bags.values[:, 0], len(self.study.names))
+        return one_against_rest(bags.values[:, 0], len(self.target.names))
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -70,7 +70,7 @@ class ClassesPage(TargetPage):
 
     def tiles(self) -> list[Tile]:
         """AUROC, accuracy, and the extremes of the classes."""
-        chance = f"{1 / len(self.study.names):.3f} by chance"
+        chance = f"{1 / len(self.target.names):.3f} by chance"
         metric, weighted, *extremes = self._ranking_tiles()
         accuracy = [
             self.tile("Accuracy", "accuracy"),
@@ -90,13 +90,13 @@ class ClassesPage(TargetPage):
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Bags of each class."""
-        return named_counts(joined(parts)[:, 0], self.study.names, plural(len(self.study.names), self.one))
+        return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), self.one))
 
     def flow_by_name(self) -> Table:
         """Bags of each class in each part."""
         parts = self.study.parts
         gaps = bool(np.isnan(joined(list(parts.values()))).any())
-        rows: list[list[Any]] = [[name] for name in self.study.names]
+        rows: list[list[Any]] = [[name] for name in self.target.names]
         heads = [self.one]
         for part, bags in parts.items():
             heads += [PART_NAMES[part], "share", *(["unknown"] if gaps else [])]
@@ -112,8 +112,8 @@ class ClassesPage(TargetPage):
         content = {
             "opening": f"A bag is called the class of its largest {self._measure}. {decided}",
             "missing": None,
-            **confusion(self.summary["confusion"], self.study.names, what="class"),
-            "each": each_class(self.codes, self._shown.argmax(axis=1), self.study.names, "class", self.tested.groups),
+            **confusion(self.summary["confusion"], self.target.names, what="class"),
+            "each": each_class(self.codes, self._shown.argmax(axis=1), self.target.names, "class", self.tested.groups),
         }
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
@@ -123,7 +123,7 @@ class ClassesPage(TargetPage):
 
     def ranking(self) -> dict[str, Any]:
         """ROC curves, a forest plot, and a table of the classes."""
-        names, summary, figures = list(self.study.names), self.summary, list[Drawing]()
+        names, summary, figures = list(self.target.names), self.summary, list[Drawing]()
         if len(names) <= _CURVES:
             curves = plot_class_rocs(
                 names=names, labels=self.columns(self.tested), scores=self.tested.scores, summary=summary
@@ -166,7 +166,7 @@ class ClassesPage(TargetPage):
         if p is None:
             return {"missing": UNDECIDED}
         known = np.isfinite(labels) & np.isfinite(p)
-        for at, name in enumerate(self.study.names):
+        for at, name in enumerate(self.target.names):
             own = known[:, at]
             rows.append([name, *(Number(float(x[own, at].mean()) if own.any() else None) for x in (p, labels))])
         figure = plot_reliability(bins, across=axes[0], up=axes[1])
@@ -178,7 +178,7 @@ class ClassesPage(TargetPage):
 
     def errors(self) -> Section | None:
         """The bags whose own class was the least probable."""
-        shown, codes, names = self._shown, self.codes, self.study.names
+        shown, codes, names = self._shown, self.codes, self.target.names
         called = shown.argmax(axis=1)
         own = shown[np.arange(len(codes)), codes]
         wrong = np.flatnonzero(called != codes)
@@ -228,7 +228,7 @@ class LabelsPage(ClassesPage):
 
     def counted(self) -> str:
         """Bags and labels."""
-        return f"{len(self.tested)} bags with {plural(len(self.study.names), 'label')}{self.tested.of_groups()}"
+        return f"{len(self.tested)} bags with {plural(len(self.target.names), 'label')}{self.tested.of_groups()}"
 
     def second(self) -> str | None:
         """From the lowest label to the highest."""
@@ -273,7 +273,7 @@ class LabelsPage(ClassesPage):
 
     def errors(self) -> Section | None:
         """The entries that were the least probable."""
-        p, values, names = self.tested.predicted, self.tested.values, self.study.names
+        p, values, names = self.tested.predicted, self.tested.values, self.target.names
         if p is None:
             return None
         tables = []

@@ -48,7 +48,7 @@ class GradesPage(TargetPage):
     @property
     def flow_heads(self) -> Sequence[str]:  # type: ignore[override]
         """The grades."""
-        return self.study.names
+        return self.target.names
 
     def counted(self) -> str:
         """Bags and grades."""
@@ -76,15 +76,15 @@ class GradesPage(TargetPage):
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Bags of each grade."""
-        return named_counts(joined(parts)[:, 0], self.study.names, plural(len(self.study.names), "grade"))
+        return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), "grade"))
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
         """Bags of each grade."""
-        return list(np.bincount(bags.values[:, 0].astype(np.int64), minlength=len(self.study.names)).tolist())
+        return list(np.bincount(bags.values[:, 0].astype(np.int64), minlength=len(self.target.names)).tolist())
 
     def sections(self) -> list[Section]:
         """Ranking, and predicted grades."""
-        tested, names, predicted = self.tested, self.study.names, self.tested.predicted
+        tested, names, predicted = self.tested, self.target.names, self.tested.predicted
         figure = plot_grade_scores(
             names=names, grades=self.codes, scores=tested.scores, summary=self.summary, ids=tested.ids.tolist()
         )
@@ -107,7 +107,7 @@ class GradesPage(TargetPage):
     def _steps(self) -> Table:
         """AUROC of each grade and those above it against those below."""
         rows: list[list[Any]] = []
-        for grade, name in list(enumerate(self.study.names))[1:]:
+        for grade, name in list(enumerate(self.target.names))[1:]:
             above, found = self.codes >= grade, None
             if above.any() and not above.all():
                 bounds = auroc_interval(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
@@ -119,7 +119,7 @@ class GradesPage(TargetPage):
         """The bags whose grade is the furthest from the predicted one."""
         if self.tested.predicted is None:
             return None
-        names, called, tables = self.study.names, self.tested.predicted.astype(np.int64), []
+        names, called, tables = self.target.names, self.tested.predicted.astype(np.int64), []
 
         def cells(i: int) -> list[Any]:
             return [names[self.codes[i]], names[called[i]], Number(float(self.tested.scores[i]))]
@@ -133,8 +133,8 @@ class GradesPage(TargetPage):
 
     def few(self) -> list[str]:
         """A caution where a grade is rare, which the summary does not warn of."""
-        counts = np.bincount(self.codes, minlength=len(self.study.names))
-        least, name = int(counts.min()), self.study.names[int(counts.argmin())]
+        counts = np.bincount(self.codes, minlength=len(self.target.names))
+        least, name = int(counts.min()), self.target.names[int(counts.argmin())]
         words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures of it and its neighbors rest on few."
         return [*super().few(), *([words] if least < FEW else [])]
 
@@ -166,8 +166,8 @@ class NumbersPage(TargetPage):
         if error is None or constant is None:
             return None
         return (
-            f"The predicted {self.study.names[0]} was off by {signed(error)} on average; predicting the median for all "
-            f"bags would be off by {signed(constant)}."
+            f"The predicted {self.target.names[0]} was off by {signed(error)} on average; predicting the median for "
+            f"all bags would be off by {signed(constant)}."
         )
 
     def tiles(self) -> list[Tile]:
@@ -193,7 +193,7 @@ class NumbersPage(TargetPage):
 
     def sections(self) -> list[Section]:
         """Ranking, predicted numbers, and whether they are right on average."""
-        tested, summary, name = self.tested, self.summary, self.study.names[0]
+        tested, summary, name = self.tested, self.summary, self.target.names[0]
         figure = plot_number_scores(
             name=name, values=self.numbers, scores=tested.scores, summary=summary, ids=tested.ids.tolist()
         )
@@ -217,7 +217,7 @@ class NumbersPage(TargetPage):
         ]
 
     def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
-        name = self.study.names[0]
+        name = self.target.names[0]
         figure = plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
         shown = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
         error, off = float(self.summary["mae"]), np.abs(predicted - self.numbers)

@@ -42,7 +42,7 @@ _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institut
 
 def report_page(study: Study) -> str:
     """HTML of the page."""
-    page = _PAGES.get(study.target, TargetPage)(study)
+    page = _PAGES.get(study.target.name, TargetPage)(study)
     errors = page.errors() if page.ranked or page.always_errors else None
     sections = [
         Section("summary", "In short", "common.html", _summary(study, page)),

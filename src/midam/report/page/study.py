@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from midam.evaluate.proportions import Estimate
 from midam.report.words import MERITS
+from midam.targets import Target
 
 # Subgroups that nobody has to ask for.
 BY_GROUP, BY_SIZE = "group", "instances a bag"
@@ -109,10 +110,8 @@ class Study:
     ----------
     data, trained_on, method : str
         Names of the tested data, of the data that the run was trained on, and of its method.
-    target, metric : str
-        Name of the target, and of its figure of merit in the summary.
-    names, predicted_names : sequence of str
-        As of `midam.data.outcome.Outcome`; names of the classes, labels, grades or risk groups that are predicted.
+    target : Target
+        Its metric is that of the summary; its names are those of the labels.
     classes : sequence of str, optional
         Names of the labels 0 and 1.
     external : bool
@@ -151,10 +150,7 @@ class Study:
     data: str
     trained_on: str
     method: str
-    target: str = "binary"
-    metric: str = "auroc"
-    names: Sequence[str] = ()
-    predicted_names: Sequence[str] = ()
+    target: Target
     classes: Sequence[object] | None = None
     external: bool
     part: str
@@ -177,6 +173,11 @@ class Study:
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
     pseudonyms: bool = False
+
+    @property
+    def metric(self) -> str:
+        """Key of the main metric in the summary."""
+        return self.target.metric
 
     @property
     def metric_name(self) -> str:

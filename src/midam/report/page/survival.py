@@ -47,7 +47,7 @@ class SurvivalPage(TargetPage):
 
     def second(self) -> str | None:
         """Events of the risk groups."""
-        rows, names = self.summary.get("risk_groups"), self.study.predicted_names
+        rows, names = self.summary.get("risk_groups"), self.target.predicted_names
         if not rows:
             return None
         parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows]
@@ -89,7 +89,7 @@ class SurvivalPage(TargetPage):
         tested, until = self.tested, self.summary["c_ipcw_truncation"]
         shown = len(evenly(self.time))
         rest = "" if shown == len(tested) else f" {shown} of {len(tested)} bags, evenly by time."
-        figure = plot_risk(self.study.names[0], self.time, self.event, tested.scores, tested.ids)
+        figure = plot_risk(self.target.names[0], self.time, self.event, tested.scores, tested.ids)
         words = f"Bags with an early event should have a high risk.{rest}"
         numbers = [
             ("C-index (1 is perfect, 0.5 chance)", self.study.figure("c_index")),
@@ -103,14 +103,14 @@ class SurvivalPage(TargetPage):
 
     def _groups(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         known = np.isfinite(predicted)
-        groups, names = predicted[known].astype(np.int64), self.study.predicted_names
+        groups, names = predicted[known].astype(np.int64), self.target.predicted_names
         time, event = self.time[known], self.event[known]
         risks = [f"{name.capitalize()} risk" for name in names]
         figure = plot_survival(time=time, event=event, groups=groups, names=risks)
         ticks = [float(tick) for tick in figure.axes[0].get_xticks()]
         present = np.unique(groups).tolist()
         rows: list[list[Any]] = [[names[group], *bags_at_risk(time[groups == group], ticks)] for group in present]
-        what = f"Bags at risk: still without the event, and followed, at this {self.study.names[0]}"
+        what = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
         says = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
         words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
         return {
@@ -128,14 +128,14 @@ class SurvivalPage(TargetPage):
             counts = [Number(row["bags"], ".0f", bags), Number(row["events"], ".0f", events)]
             share = Number(row["events"] / row["bags"], ".0%")
             rows.append(
-                [self.study.predicted_names[row["group"]], *counts, share, Number(row["median_time"], ".4g", median)]
+                [self.target.predicted_names[row["group"]], *counts, share, Number(row["median_time"], ".4g", median)]
             )
         caption = "Risk groups; no median where more than half stay without the event"
         return Table(caption, ["risk", "bags", "events", "share", "median time"], rows)
 
     def errors(self) -> Section | None:
         """Early events at low risk, and long times without one at high risk."""
-        predicted, names, time = self.tested.predicted, self.study.predicted_names, self.time
+        predicted, names, time = self.tested.predicted, self.target.predicted_names, self.time
         if predicted is None:
             return None
 

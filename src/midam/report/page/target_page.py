@@ -12,7 +12,6 @@ from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table, Tile, interval
 from midam.report.page.study import ScoredBags, Study
 from midam.report.plot_runs import Row
-from midam.targets import target_named
 
 MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a click
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
@@ -52,7 +51,7 @@ class TargetPage:
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
-        self.target = target_named(None if study.target == "binary" else {"target": study.target, "names": study.names})
+        self.target = study.target
 
     @property
     def ranked(self) -> bool:
