@@ -3,7 +3,7 @@
     python benchmarks/processes_equal.py --write
 
 29 ragged bags of 1 to 9 instances, three epochs with batches of 3 positive and 4 negative bags, so that processes have
-other numbers of bags and, in some steps, no positive one. A figure is the largest difference, over losses, merits,
+other numbers of bags and, in some steps, no positive one. A figure is the largest difference, over losses, metrics,
 weights, tracked states, dual variables and scores, each relative to the largest entry of its tensor. One process with
 sums in another order differs as much.
 """

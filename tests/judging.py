@@ -15,20 +15,20 @@ def summarize(name, names, values, scores, **options):
     return target(name, names).summarize(np.asarray(values, np.float64), np.asarray(scores, np.float64), **options)
 
 
-def merit(name, values, scores):
-    """Figure of merit of arrays."""
+def metric_value(name, values, scores):
+    """Main metric of arrays."""
     values = np.asarray(values, np.float64)
-    return _sized(name, values, scores).merit(values, np.asarray(scores, np.float64))
+    return _sized(name, values, scores).metric_value(values, np.asarray(scores, np.float64))
 
 
 def estimate(name, values, scores, **options):
-    """Figure of merit with its interval."""
+    """Main metric with its interval."""
     values = np.asarray(values, np.float64)
     return _sized(name, values, scores).estimate(values, np.asarray(scores, np.float64), **options)
 
 
 def difference(name, values, a, b, **options):
-    """Difference of two figures of merit, with bounds and p-value."""
+    """Difference of two main metrics, with bounds and p-value."""
     values = np.asarray(values, np.float64)
     found = _sized(name, values, a).difference(values, np.asarray(a, np.float64), np.asarray(b, np.float64), **options)
     return found[:4]

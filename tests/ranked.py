@@ -60,7 +60,7 @@ def train(case, ranks):
         warm_start([training], reader, epoch=0, chunk_size=4)
     for epoch in range(epochs):
         result = training.train_epoch(epoch)
-        found[f"loss-{epoch}"], found[f"merit-{epoch}"] = result.loss, np.array(result.merit)
+        found[f"loss-{epoch}"], found[f"metric-{epoch}"] = result.loss, np.array(result.metric)
     found["scores"] = predict(member.model, bags, chunk_size=7, reader=reader, ranks=ranks)
     for part in ("model", "estimator", "objective"):
         for name, tensor in getattr(training, part).state_dict().items():

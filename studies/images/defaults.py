@@ -78,14 +78,14 @@ def choose(found: Mapping[str, Mapping[str, float]]) -> str:
     """
     names = list(next(iter(found.values())))
 
-    def merit(name: str) -> tuple[float, float]:
+    def metric(name: str) -> tuple[float, float]:
         ranks = [
             np.mean([own[name] > v for v in own.values()]) + np.mean([own[name] >= v for v in own.values()])
             for own in found.values()
         ]
         return float(np.mean(ranks)), float(np.mean([own[name] for own in found.values()]))
 
-    return max(names, key=merit)
+    return max(names, key=metric)
 
 
 @as_study("optimizer and learning rate for images, by validation bags", takes=("size", "device"), store="image-curves")

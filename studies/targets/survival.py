@@ -123,11 +123,11 @@ def _group(design: Design, way: Way, option: dict[str, Any], repeat: int) -> Gro
 def chosen(design: Design, store: Store, way: Way) -> dict[str, Any]:
     """Options of a way with the highest mean validation C-index on the repeats for tuning."""
 
-    def merit(option: dict[str, Any]) -> float:
+    def metric(option: dict[str, Any]) -> float:
         rows = store.find([_name(design, way, option, repeat) for repeat in design.tuning])
         return float(np.mean([row["val"] for row in rows if row is not None]))
 
-    return max(way.options(), key=merit)
+    return max(way.options(), key=metric)
 
 
 def outcomes(design: Design, store: Store, way: Way, option: dict[str, Any]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ SAID = {
     "continuous": ["size"],
     "survival": ["time", "event"],
 }
-MERIT = {"multiclass": "auroc_macro", "multilabel": "auroc_macro"}
+METRIC = {"multiclass": "auroc_macro", "multilabel": "auroc_macro"}
 
 
 def bags_table(path, target, *, bags=90, seed=0):
@@ -61,11 +61,11 @@ def test_each_target_is_trained_applied_and_tested(tmp_path, target, capsys):
     data, run = bags_table(tmp_path / "bags.csv", target), tmp_path / "run"
     assert main(["fit", str(data), *options(target), *_COMMON, "--out", str(run)]) == 0
     summary = json.loads((run / "summary.json").read_text())
-    merit = MERIT.get(target, "c_index")
-    low, high = summary["test"][f"{merit}_ci95"]
+    metric = METRIC.get(target, "c_index")
+    low, high = summary["test"][f"{metric}_ci95"]
     assert summary["target"] == target
-    assert low < summary["test"][merit] <= high
-    assert summary["test"][merit] > 0.65
+    assert low < summary["test"][metric] <= high
+    assert summary["test"][metric] > 0.65
     predictions = pd.read_csv(run / "predictions.csv")
     scores = [name for name in predictions if name.startswith("score")]
     assert len(scores) == {"multiclass": 3, "multilabel": 2}.get(target, 1)
@@ -77,7 +77,7 @@ def test_each_target_is_trained_applied_and_tested(tmp_path, target, capsys):
     assert main(["evaluate", str(run), str(new), "--out", str(told)]) == 0
     found = json.loads(told.read_text())
     assert found["headline"] == "new"
-    assert found["new"][merit] > 0.6
+    assert found["new"][metric] > 0.6
     bare = pd.read_csv(new).drop(columns=SAID[target])
     bare.to_csv(tmp_path / "bare.csv", index=False)
     assert main(["predict", str(run), str(tmp_path / "bare.csv"), "--out", str(tmp_path / "bare-scores.csv")]) == 0

@@ -161,9 +161,9 @@ def test_trials_tables_and_scores_name_the_metric_of_the_target(target, compared
         test = folds[fold].test
         assert part["bag"].tolist() == bags.ids[test].tolist()
         scores = part[kind.score_columns].to_numpy()
-        merit = kind.merit(kind.values(bags)[test], scores if kind.count > 1 else scores[:, 0])
+        metric = kind.metric_value(kind.values(bags)[test], scores if kind.count > 1 else scores[:, 0])
         row = trials[(trials["method"] == method) & (trials["fold"] == fold)]
-        assert row[kind.metric].item() == pytest.approx(merit)
+        assert row[kind.metric].item() == pytest.approx(metric)
     margins = trials.groupby("method")["margin"].count()
     assert margins["midam"] == 2
     assert margins.get("cox+minibatch+mean", 0) == 0
@@ -173,11 +173,11 @@ def test_trials_tables_and_scores_name_the_metric_of_the_target(target, compared
 def test_means_and_paired_differences_are_corrected(target, compared):
     bags, folds, comparison, _ = compared(target)
     metric = target_of(bags).metric
-    merits = comparison.trials.pivot_table(index="fold", columns="method", values=metric)
+    metrics = comparison.trials.pivot_table(index="fold", columns="method", values=metric)
     ratio = np.mean([len(fold.test) / len(fold.train) for fold in folds])
     row = comparison.summary.set_index("method").loc[TREES]
-    own = corrected_interval(merits[TREES], ratio=ratio)
-    gap = corrected_interval(merits[TREES] - merits["midam"], ratio=ratio)
+    own = corrected_interval(metrics[TREES], ratio=ratio)
+    gap = corrected_interval(metrics[TREES] - metrics["midam"], ratio=ratio)
     assert (row[metric], row[f"{metric}_low"]) == pytest.approx((own.mean, max(own.low, 0)))
     assert (row["difference"], row["difference_high"]) == pytest.approx((gap.mean, min(gap.high, 1)))
     name = {"auroc_macro": "macro AUROC", "c_index": "C-index"}[metric]

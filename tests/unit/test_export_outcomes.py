@@ -91,7 +91,7 @@ def check(run, bags, found, *, atol):
     np.testing.assert_allclose(got, wanted.reshape(got.shape), rtol=0, atol=atol)
     assert list(found[0].scores) == list(run.target.columns)
     scores = got if run.target.count > 1 else got[:, 0]
-    told = run.target.told(scores, run.decision)
+    told = run.target.predictions(scores, run.decision)
     for row, one in enumerate(found):
         assert list(one.told) == list(told)
         for name, value in one.told.items():
@@ -201,6 +201,6 @@ def test_an_exported_run_scores_tables_as_predict_does(target, tmp_path):
     np.testing.assert_allclose(
         [[float(row[name]) for name in columns] for row in found], scores.reshape(3, -1), rtol=0, atol=1e-6
     )
-    told = loaded.target.told(scores, loaded.decision)
+    told = loaded.target.predictions(scores, loaded.decision)
     key = "class" if target == "multiclass" else "risk"
     assert [row[key] for row in found] == told[key]

@@ -41,7 +41,7 @@ def test_baselines_rank_and_look_at_no_other_labels(target, method):
     baseline = BASELINES.find(TREES if method == "trees" else LINEAR[target])()
     scores, kind = baseline.score(bags, trial), target_of(bags)
     assert scores.shape == ((30, kind.count) if kind.count > 1 else (30,))
-    assert kind.merit(kind.values(bags)[60:], scores) > (0.68 if target == "survival" else 0.75)
+    assert kind.metric_value(kind.values(bags)[60:], scores) > (0.68 if target == "survival" else 0.75)
     values = bags.outcome.values.copy()
     values[60:] = values[60:][::-1]
     swapped = Bags.from_list([bags[i] for i in range(90)], outcome=Outcome(target, values, bags.outcome.names))
@@ -72,11 +72,11 @@ def test_linear_models_choose_their_strength_on_inner_folds(target):
 
     best, strengths = (-1.0, None), 10.0 ** (np.arange(-4, 3) if target == "multiclass" else np.arange(4, -4, -1))
     for strength in strengths:
-        merits = []
+        metrics = []
         for fold in inner_folds(bags, train, seed=5):
             rest = np.setdiff1d(train, fold)
-            merits.append(kind.merit(y[fold, None], fitted(strength, rest, fold)))
-        best = max(best, (np.mean(merits), strength), key=lambda pair: pair[0])
+            metrics.append(kind.metric_value(y[fold, None], fitted(strength, rest, fold)))
+        best = max(best, (np.mean(metrics), strength), key=lambda pair: pair[0])
     found = BASELINES.find(LINEAR[target])().score(bags, Trial(train, test, 5))
     np.testing.assert_allclose(found, fitted(best[1], train, test), rtol=1e-9)
 

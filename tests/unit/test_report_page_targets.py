@@ -121,11 +121,11 @@ def test_the_numbers_are_those_of_the_summary(made, target):
     page, summary = Reader(made / target / "report.html"), json.loads((made / target / "summary.json").read_text())
     assert set(WANTED[target]) <= set(page.numbers)
     assert all(value == value_at(summary["test"], key) for key, value in page.numbers.items())
-    merit = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
-    low, high = summary["test"][f"{merit}_ci95"]
+    metric = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
+    low, high = summary["test"][f"{metric}_ci95"]
     text = "".join(page.text)
     assert f"[{low:.3f}, {high:.3f}]" in text
-    assert f"{summary['test'][merit]:.1%} of all" in text
+    assert f"{summary['test'][metric]:.1%} of all" in text
     assert "--no-baseline" in text
 
 
@@ -226,10 +226,10 @@ def test_the_card_tells_the_figures_of_the_target(made, target, tmp_path):
     summary = json.loads((made / target / "summary.json").read_text())
     export_run(made / target, tmp_path / "out", formats=["safetensors"])
     text, config = (tmp_path / "out/README.md").read_text(), json.loads((tmp_path / "out/config.json").read_text())
-    merit = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
-    low, high = summary["test"][f"{merit}_ci95"]
-    assert f"| test | {summary['test']['bags']} | {summary['test'][merit]:.3f} ({low:.3f} to {high:.3f}) |" in text
-    assert f"value: {round(summary['test'][merit], 4)}" in text
+    metric = next(key for key in ("auroc_macro", "c_index") if key in summary["test"])
+    low, high = summary["test"][f"{metric}_ci95"]
+    assert f"| test | {summary['test']['bags']} | {summary['test'][metric]:.3f} ({low:.3f} to {high:.3f}) |" in text
+    assert f"value: {round(summary['test'][metric], 4)}" in text
     assert f"- labels: {target}" in text
     assert "positive ones above" not in text
     assert (config["target"], config["names"]) == (target, NAMES[target])

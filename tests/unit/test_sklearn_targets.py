@@ -363,7 +363,7 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
     run = load_run(tmp_path / "run")
     assert run.target.name == fitted.target_
     assert np.array_equal(predict_run(run, Bags.from_list(X))[0], fitted.bag_scores(X))
-    told = run.target.told(fitted.bag_scores(X), run.decision)
+    told = run.target.predictions(fitted.bag_scores(X), run.decision)
     if case == "several":
         assert told["class"] == fitted.predict(X).tolist()
         # The bags that it was made of are no test.

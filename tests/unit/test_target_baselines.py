@@ -51,7 +51,7 @@ def test_a_baseline_of_each_target_ranks(target):
     kind = judging.target(target, range(columns))
     found = tree_scores(kind, x[train], values[train], x[test], seed=0)
     assert found.shape == ((40, columns) if columns > 1 else (40,))
-    assert judging.merit(target, values[test], found) > 0.85
+    assert judging.metric_value(target, values[test], found) > 0.85
     np.testing.assert_array_equal(tree_scores(kind, x[train], values[train], x[test], seed=0), found)
 
 

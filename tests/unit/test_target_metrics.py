@@ -243,7 +243,7 @@ def test_aurocs_of_classes_are_those_of_scikit_learn():
     called = shares.argmax(axis=1)
     assert summary["confusion"] == confusion_matrix(codes, called).tolist()
     assert summary["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(codes, called), rel=1e-12)
-    assert judging.merit("multiclass", codes[:, None], shares) == summary["auroc_macro"]
+    assert judging.metric_value("multiclass", codes[:, None], shares) == summary["auroc_macro"]
     np.testing.assert_array_equal(table.argmax(axis=1), codes)
 
 
@@ -315,7 +315,7 @@ def test_classes_without_bags_are_named_and_left_out():
     assert "edema" not in found["warnings"][0]
     none = judging.summarize("multilabel", "abc", np.zeros((9, 3)), scores[:9])
     assert none["auroc_macro"] is none["auroc_macro_ci95"] is none["auroc_weighted"] is None
-    assert judging.merit("multilabel", np.zeros((9, 3)), scores[:9]) is None
+    assert judging.metric_value("multilabel", np.zeros((9, 3)), scores[:9]) is None
 
 
 @pytest.mark.parametrize("groups", [None, 100])
@@ -448,7 +448,7 @@ def test_summaries_are_whole_and_ready_for_json(target, groups):
     key = judging.target(target).metric
     low, high = found[f"{key}_ci95"]
     assert 0 <= low < found[key] < high <= 1
-    assert found[key] == judging.merit(target, values, scores)
+    assert found[key] == judging.metric_value(target, values, scores)
     assert found.get("groups") == (None if groups is None else 30)
     assert found["bags"] == 60
     again = judging.load_decision(target, json.loads(json.dumps(decision.to_dict())))
@@ -477,7 +477,7 @@ def test_bags_that_no_label_orders_have_no_figure(target):
     values = np.repeat(values[:1], 60, axis=0)
     found = judging.summarize(target, names, values, scores)
     key = judging.target(target).metric
-    assert found[key] is found[f"{key}_ci95"] is judging.merit(target, values, scores) is None
+    assert found[key] is found[f"{key}_ci95"] is judging.metric_value(target, values, scores) is None
     assert json.dumps(found, allow_nan=False)
     assert found["warnings"]
     if target not in ("continuous", "survival"):
@@ -551,7 +551,7 @@ def test_settings_that_make_no_sense(call, match):
             r"shape \[N, 2\], got \(1, 3\)",
         ),
         (lambda: judging.summarize("survival", "te", [[0]], [0]), r"shape \[N, 2\], got \(1, 1\)"),
-        (lambda: judging.merit("ordinal", [0, 1], [0, 1]), "labels of each bag"),
+        (lambda: judging.metric_value("ordinal", [0, 1], [0, 1]), "labels of each bag"),
         (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one group a bag"),
         (lambda: classes.confusion_matrix([0, 1], [0], 2), "a prediction of each bag"),
     ],

@@ -96,10 +96,10 @@ def test_what_scores_mean_follows_the_validation_bags():
     target = target_of(bags_with(grades))
     scores = (grades.values[:, 0] + 0.5) / 3
     decision = target.decide(grades.values, scores)
-    told = target.told(scores, target.decision({"decision": decision.to_dict()}))
+    told = target.predictions(scores, target.decision({"decision": decision.to_dict()}))
     assert told["grade"] == grades.columns()["label"]
     assert target.summarize(grades.values, scores, decision=decision)["accuracy"] == 1
-    assert target.told(scores, None) == {"grade": [None] * 60}
+    assert target.predictions(scores, None) == {"grade": [None] * 60}
 
 
 @pytest.mark.parametrize(

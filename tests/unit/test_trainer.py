@@ -355,9 +355,9 @@ def test_the_reported_auroc_is_that_of_the_scores_that_the_loss_saw(pooling, obj
     training.objective.loss = watched.__get__(training.objective)
     result = training.train_epoch(0)
     scores, labels = (torch.cat(column).double().numpy() for column in zip(*seen))
-    assert result.merit == [auroc(labels, scores)]
+    assert result.metric == [auroc(labels, scores)]
     trial = Trial(np.arange(len(bags)), np.arange(2), seed=config.run.seed)
     expected = Trainer(config, bags).train_epoch()["train_auroc"]
-    assert expected == result.merit[0]
+    assert expected == result.metric[0]
     # Two of them, so that they are stacked.
     assert [found.train_auroc[0] for found in train_trials(config, bags, [trial] * 2)] == [expected] * 2

@@ -25,7 +25,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
 from midam.report.terminal import FitProgress, LiveProgress, stdout_console
-from midam.report.words import MERITS
+from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
@@ -203,7 +203,13 @@ def print_comparison(console: Console, comparison: Comparison, *, told: Collecti
     """The summary as a table, and its notes but for those that were `told` before."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     table = Table(
-        "method", f"{MERITS[metric]} [95% interval]", f"difference to {first}", "folds", "s/trial", "MiB", box=None
+        "method",
+        f"{METRIC_NAMES[metric]} [95% interval]",
+        f"difference to {first}",
+        "folds",
+        "s/trial",
+        "MiB",
+        box=None,
     )
     for row in comparison.summary.to_dict("records"):
         intervals = (format_interval(row, metric), format_interval(row, "difference", sign=True))

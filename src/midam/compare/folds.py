@@ -145,9 +145,9 @@ def folds_digest(folds: Sequence[Fold]) -> str:
 
 
 def ranked(bags: Bags, positions: Positions) -> bool:
-    """Whether the bags at these positions have a figure of merit: of two classes, whether they hold both."""
+    """Whether the bags at these positions have a main metric: of two classes, whether they hold both."""
     target = target_of(bags)
-    return target.judged(target.values(bags)[positions])
+    return target.has_metric(target.values(bags)[positions])
 
 
 def trainable(bags: Bags, positions: Positions) -> bool:

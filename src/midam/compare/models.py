@@ -23,9 +23,9 @@ from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
+from midam.runs.evaluation import RunEvaluation
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.judge import Judge
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
@@ -97,7 +97,7 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
         if len(val):
             held = SplitBags(bags.subset(val), names[val])
             scores = trainer.scores(held.bags, trainer.reader(held.bags))
-            judge = Judge(held, scores)
+            judge = RunEvaluation(held, scores)
             decided = judge.target.saved(judge.decision)
     origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
     return model_content(trainer.config, trainer.reported, origin, decided=decided)

@@ -101,7 +101,7 @@ def plan(
 def group_results(
     bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
 ) -> list[Row]:
-    """Results of the folds of a group, each of the candidate with the best validation merit; the first gets `peak`.
+    """Results of the folds of a group, each of the candidate with the best validation metric; the first gets `peak`.
 
     Of equals, the one with the best mean over epochs is taken, then the first.
     """

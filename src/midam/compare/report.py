@@ -83,13 +83,13 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
 def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, target: Target) -> Method:
     name = str(row["method"])
     own, of_trials = scores[scores["method"] == name], trials[trials["method"] == name]
-    merits = {(trial["repeat"], trial["fold"]): trial for trial in of_trials.to_dict("records")}
+    metrics = {(trial["repeat"], trial["fold"]): trial for trial in of_trials.to_dict("records")}
     tested = []
     for repeat, fold in sorted(set(zip(own["repeat"].tolist(), own["fold"].tolist()))):
         part = own[(own["repeat"] == repeat) & (own["fold"] == fold)]
         values = part[target.score_columns].to_numpy(np.float64)
         arrays = (part["bag"].to_numpy(np.str_), _codes(part, target), values[:, 0] if target.count == 1 else values)
-        tested.append(Tested(repeat, fold, *arrays, merit=float(merits[repeat, fold][target.metric])))
+        tested.append(Tested(repeat, fold, *arrays, metric=float(metrics[repeat, fold][target.metric])))
     figures = {key: float(value) for key, value in row.items() if key != "method"}
     return Method(name, figures, tested)
 

@@ -55,7 +55,7 @@ def run_comparison(
     on_progress: OnProgress | None = None,
     on_model: OnProgress | None = None,
 ) -> Comparison:
-    """Test methods on the same folds, by the figure of merit of what ranks the bags: of two classes, the AUROC.
+    """Test methods on the same folds, by the main metric of what ranks the bags: of two classes, the AUROC.
 
     In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
     rate, margin and epoch of the methods trained here. With one learning rate, one margin and ``select="last"`` nothing

@@ -1,4 +1,4 @@
-"""Runs of the folds of one split table: the figure of merit of each, their mean and its interval."""
+"""Runs of the folds of one split table: the main metric of each, their mean and its interval."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import pandas as pd
 from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.errors import BagDataError
 from midam.files import write_text
-from midam.report.words import MERITS, merit_of_part
+from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.forms import read_summary
 
@@ -28,10 +28,10 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
                 "the split table."
             )
         tested = summary["test"]
-        merit = merit_of_part(tested)
-        low, high = tested.get(f"{merit}_ci95") or (None, None)
+        metric = metric_of_part(tested)
+        low, high = tested.get(f"{metric}_ci95") or (None, None)
         counts = {f"{name}_bags": summary.get(name, {}).get("bags", 0) for name in ("train", "val", "test")}
-        figures = {merit: tested[merit], f"{merit}_low": low, f"{merit}_high": high}
+        figures = {metric: tested[metric], f"{metric}_low": low, f"{metric}_high": high}
         figures |= {name: tested[name] for name in ("auprc", "brier") if tested.get(name) is not None}
         rows.append({"fold": fold, **counts, **figures})
     return pd.DataFrame(rows)
@@ -50,30 +50,30 @@ def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFr
 
 
 def mean_of(table: pd.DataFrame) -> CorrectedInterval:
-    """Mean figure of merit over the folds that have one, with the interval of `corrected_interval`."""
-    merit = _merit(table.columns)
-    used = table.dropna(subset=[merit])
+    """Mean main metric over the folds that have one, with the interval of `corrected_interval`."""
+    metric = _metric(table.columns)
+    used = table.dropna(subset=[metric])
     trained = (used["train_bags"] + used["val_bags"]).to_numpy()
     ratio = float((used["test_bags"].to_numpy() / trained).mean()) if len(used) else 1.0
-    return corrected_interval(used[merit].to_numpy(dtype=float), ratio=ratio)
+    return corrected_interval(used[metric].to_numpy(dtype=float), ratio=ratio)
 
 
 def mean_words(table: pd.DataFrame) -> str:
     """The mean over the folds, its interval and what it rests on, in a sentence or two."""
-    found, merit = mean_of(table), MERITS[_merit(table.columns)]
+    found, metric = mean_of(table), METRIC_NAMES[_metric(table.columns)]
     if not found.trials:
-        return f"No fold has a test {merit}."
+        return f"No fold has a test {metric}."
     interval = "" if found.low != found.low else f" (95% interval {max(found.low, 0):.3f} to {min(found.high, 1):.3f})"
     lost = len(table) - found.trials
     fewer = f" {lost} folds have none." if lost else ""
     return (
-        f"Mean test {merit} {found.mean:.3f}{interval} of {found.trials} folds.{fewer} The interval is the corrected "
+        f"Mean test {metric} {found.mean:.3f}{interval} of {found.trials} folds.{fewer} The interval is the corrected "
         "resampled t (Nadeau and Bengio). Scores of different folds have no common scale, and are not pooled."
     )
 
 
-def _merit(columns: Iterable[str]) -> str:
-    return next(name for name in MERITS if name in columns)
+def _metric(columns: Iterable[str]) -> str:
+    return next(name for name in METRIC_NAMES if name in columns)
 
 
 def cell(value: Any) -> str:

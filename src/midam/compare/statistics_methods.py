@@ -1,6 +1,6 @@
 """Plain methods on statistics of bags, for the labels of any target.
 
-What they choose, they choose by the mean merit of the target over inner folds of the training bags, which are disjoint
+What they choose, they choose by the mean metric of the target over inner folds of the training bags, which are disjoint
 by group; the first of equals is taken.
 """
 
@@ -130,14 +130,16 @@ def _logistic(strength: float) -> Any:
 
 
 def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Scores with the strength of the best mean merit over inner folds; without folds, that in the middle."""
+    """Scores with the strength of the best mean metric over inner folds; without folds, that in the middle."""
     target = target_of(bags)
     x, y = statistics(bags, trial.train), target.values(bags)[trial.train]
-    merits: list[list[float | None]] = []
+    metrics: list[list[float | None]] = []
     for fold in inner_folds(bags, trial.train, seed=trial.seed):
         rest = np.setdiff1d(np.arange(len(y)), fold)
-        merits.append([target.merit(y[fold], fit(strength, x[rest], y[rest], x[fold])) for strength in strengths])
-    best = int(np.argmax(np.mean(np.array(merits, dtype=np.float64), axis=0))) if merits else len(strengths) // 2
+        metrics.append(
+            [target.metric_value(y[fold], fit(strength, x[rest], y[rest], x[fold])) for strength in strengths]
+        )
+    best = int(np.argmax(np.mean(np.array(metrics, dtype=np.float64), axis=0))) if metrics else len(strengths) // 2
     return fit(strengths[best], x, y, statistics(bags, trial.score))
 
 

@@ -24,7 +24,7 @@ from midam.compare.trials import (
 from midam.data.bags import Bags
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.evaluate.proportions import Estimate
-from midam.report.words import MERITS
+from midam.report.words import METRIC_NAMES
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 
@@ -67,7 +67,7 @@ class Comparison:
         where known, group. Positive bags score higher; the scores of two methods, or of two folds, have no common
         scale.
     metric : str
-        Figure of merit that methods are compared by, a key of `midam.report.words.MERITS`.
+        Main metric that methods are compared by, a key of `midam.report.words.METRIC_NAMES`.
     """
 
     trials: pd.DataFrame
@@ -94,8 +94,8 @@ class Comparison:
 
     def markdown(self) -> str:
         """Table and notes as Markdown."""
-        first, merit = self.summary["method"].iloc[0], MERITS[self.metric]
-        heads = ["method", f"{merit} [95% interval]", f"difference to {first} [95% interval]"]
+        first, metric = self.summary["method"].iloc[0], METRIC_NAMES[self.metric]
+        heads = ["method", f"{metric} [95% interval]", f"difference to {first} [95% interval]"]
         heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds", "MiB"]
         lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         for row in self.summary.to_dict("records"):
@@ -148,8 +148,8 @@ def basis(*, folds: int, metric: str = "auroc") -> str:
     """What the intervals of a comparison on so many folds rest on, for its table."""
     if folds == 1 and metric != "auroc":
         return (
-            f"One fold: intervals of the {MERITS[metric]} and of the paired difference on its test bags, by groups "
-            "where they are known, from what each moves the figure by (infinitesimal jackknife). How much hangs on "
+            f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
+            "groups where they are known, from what each moves the figure by (infinitesimal jackknife). How much hangs on "
             "training bags and seed they leave out."
         )
     if folds == 1:
@@ -224,7 +224,7 @@ def _on_test_bags(
     found: CorrectedInterval,
     first: Mapping[tuple[int, int], Row] | None = None,
 ) -> CorrectedInterval:
-    """The mean of a single fold with the interval on its test bags: of the merit, or of its difference to `first`."""
+    """The mean of a single fold with the interval on its test bags: of the metric, or of its difference to `first`."""
     if found.trials == 0:
         return found
     ((key, row),) = rows.items()
@@ -253,7 +253,7 @@ def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metr
     draw_forest(left, [Row(row["method"], _estimate(row, metric)) for row in records], missing="")
     gaps = [Row(row["method"], _estimate(row, "difference"), color=ORANGE) for row in records[1:]]
     draw_forest(right, [Row(names[0], Estimate(0.0, np.nan, np.nan, 0), "D", GRAY), *gaps], reference=0.0, missing="")
-    left.set_xlabel(f"Mean {MERITS[metric]} over folds, 95% interval")
+    left.set_xlabel(f"Mean {METRIC_NAMES[metric]} over folds, 95% interval")
     left.set_yticks(range(len(names)), names)
     left.set_ylim(len(names) - 0.4, -0.6)
     right.set_xlabel(f"Paired difference to {names[0]}, 95% interval")

@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     """What a task found on one fold."""
 
     columns: Row  # of the trial
-    validation: tuple[float, float] = (0.0, 0.0)  # figure of merit of the tested epoch, and mean over epochs
+    validation: tuple[float, float] = (0.0, 0.0)  # main metric of the tested epoch, and mean over epochs
 
 
 def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome], list[str]]:
@@ -102,7 +102,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
 def _pick(
     target: Target, values: NDArray[Any], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
-    """Test the epoch with the best validation AUROC, or other merit, the later of equals; without any, the last."""
+    """Test the epoch with the best main metric of the validation bags, the later of equals; without any, the last."""
     rows, margin = len(result.scores), config.method.margin if has_margin(config.method.objective) else None
     usable = np.flatnonzero(np.isfinite(result.scores.reshape(rows, -1)).all(axis=1))
     columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}
@@ -110,9 +110,9 @@ def _pick(
         return Outcome({**columns, "status": DIVERGED})
     best, validation = int(usable[-1]), (0.0, 0.0)
     if len(val):
-        merits = [_merit(target, values[val], result.scores[e, : len(val)]) for e in usable]
-        best = int(usable[len(merits) - 1 - int(np.argmax(merits[::-1]))])
-        validation = max(merits), float(np.mean(merits))
+        metrics = [_metric(target, values[val], result.scores[e, : len(val)]) for e in usable]
+        best = int(usable[len(metrics) - 1 - int(np.argmax(metrics[::-1]))])
+        validation = max(metrics), float(np.mean(metrics))
     tested = _tested(target, values[test], result.scores[best, len(val) :])
     return Outcome({**columns, **tested, "epoch": config.training.epochs - rows + best + 1}, validation)
 
@@ -131,13 +131,13 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
 
 
 def _tested(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> dict[str, Any]:
-    figures = {target.metric: _merit(target, values, scores)}
+    figures = {target.metric: _metric(target, values, scores)}
     if target.name == "binary":
         figures["auprc"] = auprc(values, scores)
     return {"status": OK, **figures, "scores": np.asarray(scores, dtype=np.float64).tolist()}
 
 
-def _merit(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
-    """Figure of merit of bags that the labels order: folds without such are not computed."""
-    found = target.merit(values, scores)
+def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
+    """Main metric of bags that the labels order: folds without such are not computed."""
+    found = target.metric_value(values, scores)
     return float("nan") if found is None else found

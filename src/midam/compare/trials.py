@@ -5,7 +5,7 @@ that was tested; `seconds` wall time, selection included, which trials trained i
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
 and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 
-Of bags that are ranked by more than 0 and 1, the figure of merit of their target takes the place of `auroc` and
+Of bags that are ranked by more than 0 and 1, the main metric of their target takes the place of `auroc` and
 `auprc`, positive bags are not counted, and the scores of a bag are a list where there are several columns.
 """
 

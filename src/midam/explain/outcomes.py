@@ -14,7 +14,7 @@ from midam.runs.scoring import predict_run
 
 def leading_columns(run: LoadedRun, scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """Column of the most probable class or label of bags of these scores [N, C]."""
-    return run.target.leading(scores, run.decision)
+    return run.target.main_column(scores, run.decision)
 
 
 def column_scores(run: LoadedRun, bags: Bags, index: int, of: str | None) -> tuple[NDArray[np.float64], int] | None:
@@ -30,7 +30,7 @@ def outcome_entry(
 ) -> dict[str, Any]:
     """Entries of explain.json of a bag; `several` is what `column_scores` gave."""
     scores, column = (np.array([found.score]), None) if several is None else several
-    told = {name: said[0] for name, said in run.target.told(scores, run.decision).items()}
+    told = {name: said[0] for name, said in run.target.predictions(scores, run.decision).items()}
     name = None if column is None else run.target.columns[column]
     return {
         "explained": name,

@@ -10,7 +10,7 @@ import torch
 
 from midam.evaluate.decisions import RISKS
 from midam.nn.ensemble import scorers_of
-from midam.report.words import MERITS, PART_NAMES, mean_words
+from midam.report.words import METRIC_NAMES, PART_NAMES, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
@@ -74,7 +74,7 @@ def _front(
     measured = _measured(run, summary)
     if measured is not None:
         split, found = measured
-        main = (MERITS.get(run.target.metric, run.target.metric), run.target.metric)
+        main = (METRIC_NAMES.get(run.target.metric, run.target.metric), run.target.metric)
         ranked_by = [(name, key) for name, key in (main, *run.target.card.figures) if key not in _FACTS]
         values = [(_OF_HUB.get(key, key), name, found[key]) for name, key in ranked_by if found.get(key) is not None]
         front["metrics"] = [values[0][0]]
@@ -89,8 +89,8 @@ def _front(
 
 def _measured(run: LoadedRun, summary: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """Split whose figures measure generalization best, and the figures."""
-    merit = run.target.metric
-    found = [(name, summary[name]) for name in ("test", "val") if summary.get(name, {}).get(merit) is not None]
+    metric = run.target.metric
+    found = [(name, summary[name]) for name in ("test", "val") if summary.get(name, {}).get(metric) is not None]
     return found[0] if found else None
 
 
@@ -180,7 +180,7 @@ def _results(run: LoadedRun, summary: dict[str, Any]) -> list[str]:
     if not parts:
         return []
     metric, columns = run.target.metric, run.target.card.figures
-    name = MERITS.get(metric, metric)
+    name = METRIC_NAMES.get(metric, metric)
     heads = ["bags", "n", f"{name} (95% CI)", *(title for title, _ in columns)]
     keys = (metric, *(key for _, key in columns))
     rows = [

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from midam.report.words import MERITS, merit_of_part
+from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.settings.data import DataSettings
 
 _SAYS = {
@@ -37,10 +37,10 @@ def verdict_words(found: Mapping[str, Any]) -> str:
 
 
 def result_words(found: Mapping[str, Any]) -> str:
-    """The merit of the baseline, the difference with its interval, and the verdict: a line of the console."""
-    (low, high), merit = found["difference_ci95"], merit_of_part(found)
+    """The metric of the baseline, the difference with its interval, and the verdict: a line of the console."""
+    (low, high), metric = found["difference_ci95"], metric_of_part(found)
     return (
-        f"baseline {MERITS[merit]} {found[merit]:.3f} ({found['method']}); model minus baseline "
+        f"baseline {METRIC_NAMES[metric]} {found[metric]:.3f} ({found['method']}); model minus baseline "
         f"{found['difference']:+.3f} (95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
     )
 
@@ -49,10 +49,10 @@ def covariate_words(found: Mapping[str, Any]) -> list[str]:
     """Lines on the covariates of a run, and on how they do alone: the entry `covariates` of summary.json."""
     said = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
     lines, alone = [f"covariates: {said}"], found["alone"]
-    merit = next((name for name in MERITS if name in (alone or {})), None)
-    if merit is None:
+    metric = next((name for name in METRIC_NAMES if name in (alone or {})), None)
+    if metric is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
-    words = f"covariates alone: {MERITS[merit]} {alone[merit]:.3f}{_interval(alone[f'{merit}_ci95'])}"
+    words = f"covariates alone: {METRIC_NAMES[metric]} {alone[metric]:.3f}{_interval(alone[f'{metric}_ci95'])}"
     gap = f"{alone['difference']:+.3f}{_interval(alone['difference_ci95'], form='+.3f')}"
     verdict = f": {covariate_verdict(alone)}" if alone["difference_ci95"] else ""
     return [*lines, f"{words} ({alone['method']}, {alone['part']} bags); model minus that {gap}{verdict}"]

@@ -30,7 +30,7 @@ from midam.report.figures import (
     save_figure,
     span,
 )
-from midam.report.words import MERITS, merit_of, shortened
+from midam.report.words import METRIC_NAMES, metric_of_history, shortened
 
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
 _LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": (PURPLE, "s", (0, (1, 1)))}
@@ -64,10 +64,10 @@ def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
     Where instances are drawn by remembered scores there are two more: what share of a bag's weight the draws hold and,
     where witnesses are known, whether they hold one; and how far the scores had moved since they were remembered.
     """
-    merit = merit_of(history)
+    metric = metric_of_history(history)
     panels = [
         ("Loss", {"loss": "Training", "val_loss": "Validation"}),
-        (MERITS[merit], {f"train_{merit}": "Training", f"val_{merit}": "Validation"}),
+        (METRIC_NAMES[metric], {f"train_{metric}": "Training", f"val_{metric}": "Validation"}),
     ]
     drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
     if any(np.isfinite(_column(history, key)).any() for key in drawn):

@@ -27,7 +27,7 @@ from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.baseline import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
 from midam.report.label_facts import label_words
-from midam.report.words import MERITS, mean_words, merit_of, merit_of_part
+from midam.report.words import METRIC_NAMES, mean_words, metric_of_history, metric_of_part
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
@@ -109,9 +109,9 @@ class _Narrowed:
 
 def epoch_words(row: Mapping[str, Any]) -> str:
     """Loss of a finished epoch, and what the validation bags say of it."""
-    merit = merit_of([row])
-    val = row[f"val_{merit}"]
-    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {MERITS[merit]} {val:.3f}")
+    metric = metric_of_history([row])
+    val = row[f"val_{metric}"]
+    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {METRIC_NAMES[metric]} {val:.3f}")
 
 
 class FitProgress(LiveProgress):
@@ -222,7 +222,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     several = mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
-    console.print(f"{headline} {format_merit(summary[headline])}")
+    console.print(f"{headline} {format_metric(summary[headline])}")
     _print_tried(console, summary)
     _print_baseline(console, summary)
     for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
@@ -239,19 +239,19 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
-    console.print(f"{headline} bags{seen}: {format_merit(result[headline])}")
+    console.print(f"{headline} bags{seen}: {format_metric(result[headline])}")
 
 
-def format_merit(part: Mapping[str, Any]) -> str:
-    """Figure of merit with its interval, for people."""
-    merit = merit_of_part(part)
-    if part[merit] is None:
-        why = "one class only" if merit == "auroc" else "no two bags that the labels order"
-        return f"{MERITS[merit]} not defined ({why})"
-    interval, method = part.get(f"{merit}_ci95"), part.get(f"{merit}_method")
+def format_metric(part: Mapping[str, Any]) -> str:
+    """Main metric with its interval, for people."""
+    metric = metric_of_part(part)
+    if part[metric] is None:
+        why = "one class only" if metric == "auroc" else "no two bags that the labels order"
+        return f"{METRIC_NAMES[metric]} not defined ({why})"
+    interval, method = part.get(f"{metric}_ci95"), part.get(f"{metric}_method")
     shown = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
     shown = f" ({', '.join(filter(None, (shown, method)))})" if shown else ""
-    return f"{MERITS[merit]} {part[merit]:.3f}{shown}"
+    return f"{METRIC_NAMES[metric]} {part[metric]:.3f}{shown}"
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -340,14 +340,14 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
     """A row a part; of the headline's part a row a class or label, its risk groups, and notes."""
-    merit = merit_of_part(next(iter(parts.values())))
+    metric = metric_of_part(next(iter(parts.values())))
     known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
-    table = Table("bags", counted, MERITS[merit], "95% CI", *(_FIGURES[key] for key in known), box=None)
+    table = Table("bags", counted, METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in known), box=None)
     for name, part in parts.items():
         positives = f" ({part['positives']})" if "positives" in part else ""
         figures = (_cell(_figure(part, key)) for key in known)
-        table.add_row(name, f"{part['bags']}{positives}", _cell(part[merit]), _range(part, merit), *figures)
+        table.add_row(name, f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
     console.print(table)
     part = parts[headline]
     if part.get("per_class"):

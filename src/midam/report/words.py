@@ -7,29 +7,29 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
-MERITS = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
+METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 
 
-def merit_of(history: Sequence[Mapping[str, Any]]) -> str:
-    """Figure of merit of the rows of a training, a key of `MERITS`; of none, AUROC.
-
-    Examples
-    --------
-    >>> merit_of([{"epoch": 1, "train_c_index": 0.6, "val_c_index": None}])
-    'c_index'
-    """
-    return next((name for name in MERITS if history and f"val_{name}" in history[0]), "auroc")
-
-
-def merit_of_part(part: Mapping[str, Any]) -> str:
-    """Figure of merit of a part of a summary, or of the baseline in it, a key of `MERITS`.
+def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:
+    """Main metric of the rows of a training, a key of `METRIC_NAMES`; of none, AUROC.
 
     Examples
     --------
-    >>> merit_of_part({"bags": 40, "c_index": 0.7})
+    >>> metric_of_history([{"epoch": 1, "train_c_index": 0.6, "val_c_index": None}])
     'c_index'
     """
-    return next(name for name in MERITS if name in part)
+    return next((name for name in METRIC_NAMES if history and f"val_{name}" in history[0]), "auroc")
+
+
+def metric_of_part(part: Mapping[str, Any]) -> str:
+    """Main metric of a part of a summary, or of the baseline in it, a key of `METRIC_NAMES`.
+
+    Examples
+    --------
+    >>> metric_of_part({"bags": 40, "c_index": 0.7})
+    'c_index'
+    """
+    return next(name for name in METRIC_NAMES if name in part)
 
 
 def shortened(name: str, limit: int) -> str:

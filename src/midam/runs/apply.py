@@ -23,8 +23,8 @@ from midam.evaluate.covariates import covariate_names
 from midam.evaluate.inputs import prepared
 from midam.evaluate.metrics import check_metric
 from midam.runs.data import noting, read_data
+from midam.runs.evaluation import summarize_parts
 from midam.runs.folder import SPLITS
-from midam.runs.judge import summarize_parts
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 from midam.settings import Settings

@@ -24,7 +24,7 @@ from midam.runs.folder import RunFolder, csv_text
 from midam.settings.model import are_pixels
 from midam.targets import Target, label_columns, target_of
 
-COMPARED = ("test", "val")  # splits to compare on, the first that has a figure of merit
+COMPARED = ("test", "val")  # splits to compare on, the first that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
 
 
@@ -65,7 +65,7 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
     """
     bags, splits, target = parts.bags, parts.splits, target_of(parts.bags)
     values = target.values(bags)
-    part = next((name for name in COMPARED if target.judged(values[splits == name])), None)
+    part = next((name for name in COMPARED if target.has_metric(values[splits == name])), None)
     if part is None:
         return Beside(note=f"there are no test or validation bags {target.ordered} to compare on")
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
@@ -81,13 +81,13 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
 
 
 def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
-    """Figure of merit of the baseline, and how much higher that of the model is, with their intervals."""
+    """Main metric of the baseline, and how much higher that of the model is, with their intervals."""
     target, groups = target_of(bags), bags.groups
-    values, merit = target.values(bags), target.metric
+    values, metric = target.values(bags), target.metric
     own = target.summarize(values, baseline, groups=groups)
     difference = target.difference(values, model, baseline, groups=groups)
     return {
-        **{key: own[key] for key in (merit, f"{merit}_ci95", f"{merit}_method")},
+        **{key: own[key] for key in (metric, f"{metric}_ci95", f"{metric}_method")},
         "difference": difference.value,
         "difference_ci95": [difference.low, difference.high],
         "difference_method": difference.method,

@@ -47,7 +47,7 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
     """How covariates alone do, and how much better the model does; None where no bags can be judged."""
     bags, target = parts.bags, target_of(parts.bags)
     values = target.values(bags)
-    part = next((name for name in COMPARED if target.judged(values[parts.splits == name])), None)
+    part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
     if part is None:
         return None
     with warnings.catch_warnings():

@@ -90,10 +90,10 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     target.check(parts.part("train"))
     for name in ("val", "test"):
         held = values[splits == name]
-        if len(held) and not target.judged(held):
+        if len(held) and not target.has_metric(held):
             what = "one class only" if target.name == "binary" else "no two bags that their labels order"
-            merit = "AUROC" if "auroc" in target.metric else "C-index"
-            message = f"the {name} bags hold {what} (in {bags.source}): no {merit} can be computed there"
+            metric = "AUROC" if "auroc" in target.metric else "C-index"
+            message = f"the {name} bags hold {what} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
     filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
     if found is None:

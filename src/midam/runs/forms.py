@@ -168,9 +168,9 @@ def summary_form(target: Target) -> type[Summary]:
 
 @lru_cache(maxsize=16)
 def _summary_form(form: type[PartForm], figure: str, names: tuple[str, ...]) -> type[Summary]:
-    merit: dict[str, Any] = {figure: (Share, ...), f"{figure}_ci95": (Interval, ...), f"{figure}_method": (str, ...)}
+    metric: dict[str, Any] = {figure: (Share, ...), f"{figure}_ci95": (Interval, ...), f"{figure}_method": (str, ...)}
     alone: dict[str, Any] = {figure: (Share | None, None), f"{figure}_ci95": (Interval | None, None)}
-    baseline: Any = create_model("Baseline", __base__=_Compared, **merit)
+    baseline: Any = create_model("Baseline", __base__=_Compared, **metric)
     beside: Any = create_model("Alone", __base__=_Alone, **alone)
     covariates: Any = create_model("Covariates", __base__=_Covariates, alone=(beside | None, ...))
     kind: Any = _named(form, names)

@@ -12,12 +12,12 @@ from midam._version import __version__
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.baseline import data_options
-from midam.report.words import merit_of
+from midam.report.words import metric_of_history
 from midam.runs.baseline import Beside, train_beside, write_scores
 from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
+from midam.runs.evaluation import RunEvaluation
 from midam.runs.folder import RunFolder, csv_text
-from midam.runs.judge import Judge
 from midam.runs.log import environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
@@ -65,7 +65,7 @@ def write_results(
     """
     bags = parts.bags
     settings = trainer.config.flat()
-    judge = Judge(parts, scores)
+    judge = RunEvaluation(parts, scores)
     decided = judge.target.saved(judge.decision)
     made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))
@@ -86,7 +86,7 @@ def write_results(
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         by_weights = _by_weights(trainer)
-        by_weights[selected] |= judge.merits()
+        by_weights[selected] |= judge.main_metrics()
         summary |= {
             "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
             "by_weights": by_weights,
@@ -121,15 +121,17 @@ def write_results(
 
 def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
     """Epoch of the last and, where there is one, the best weights, and their validation figure."""
-    merit = f"val_{merit_of(trainer.history)}"
+    metric = f"val_{metric_of_history(trainer.history)}"
     epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
-    return {name: {"epoch": epoch, merit: trainer.history[epoch - 1][merit]} for name, epoch in epochs.items() if epoch}
+    return {
+        name: {"epoch": epoch, metric: trainer.history[epoch - 1][metric]} for name, epoch in epochs.items() if epoch
+    }
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
     """Write metrics.csv, a row an epoch."""
-    merit = merit_of(history)
-    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{merit}", f"val_{merit}"]
+    metric = metric_of_history(history)
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
     columns += [name for name in (history or [{}])[-1] if name not in columns]
     write_text(folder.metrics, csv_text(columns, history))
 

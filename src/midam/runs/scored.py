@@ -29,7 +29,7 @@ def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
 def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
     """Those of the evaluated bags that are `inside` [N]."""
     scores = found.scores[inside]
-    predicted = target.read_predictions(target.told(scores, found.decision))
+    predicted = target.read_predictions(target.predictions(scores, found.decision))
     groups = None if bags.groups is None else bags.groups[inside]
     values = target.values(bags)[inside]
     return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])

@@ -15,9 +15,9 @@ from midam.errors import ConfigError
 from midam.evaluate.covariates import covariates_of
 from midam.evaluate.inputs import prepared
 from midam.evaluate.predict import bag_groups, predict_each
+from midam.runs.evaluation import predictions_text
 from midam.runs.instance_files import write_instance_scores
 from midam.runs.journal import ScoreJournal
-from midam.runs.judge import predictions_text
 from midam.runs.loaded import LoadedRun
 
 Scores = NDArray[np.float64]

@@ -169,7 +169,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             return [None] * len(bags)
         if of is None:
             scores = predict(self.model_, bags, chunk_size=self.settings_.run.chunk_size)
-            return [int(column) for column in self._target.leading(scores, self.decision_)]
+            return [int(column) for column in self._target.main_column(scores, self.decision_)]
         known = self._classes.tolist()
         if self.target_ == "binary" or of not in known:
             what = "no class of two: the score is that of the positive one" if self.target_ == "binary" else "a class"

@@ -76,7 +76,7 @@ class Target:
     objectives : tuple of str
         Objectives that suit it, the default first.
     metric : str
-        Name of its figure of merit in `summary.json`, in [0, 1], the higher the better.
+        Name of its main metric in `summary.json`, in [0, 1], the higher the better.
     """
 
     name: ClassVar[str]
@@ -86,7 +86,7 @@ class Target:
     linear: ClassVar[str] = "logistic regression"
     """Name of the method of `linear_scores`."""
     ordered: ClassVar[str] = "that their labels order"
-    """Which bags have a figure of merit, in words."""
+    """Which bags have a main metric, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
     form: ClassVar[type[PartForm]] = PartForm
@@ -132,11 +132,11 @@ class Target:
         return Outcome.of_columns(self.name, self.names, table).values
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Columns of the predictions in a table, those of `told`, with their forms."""
+        """Columns of the predictions in a table, those of `predictions`, with their forms."""
         return {}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:  # noqa: ARG002
-        """Predictions as numbers from the columns of `told`; None where nothing was predicted.
+        """Predictions as numbers from the columns of `predictions`; None where nothing was predicted.
 
         Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN where one is missing.
         """
@@ -193,31 +193,31 @@ class Target:
         """Refuse training bags of which nothing can be learned, with a `BagDataError`."""
         raise NotImplementedError
 
-    def judged(self, values: NDArray[Any]) -> bool:
-        """Whether bags of these values have a figure of merit."""
+    def has_metric(self, values: NDArray[Any]) -> bool:
+        """Whether bags of these values have a main metric."""
         raise NotImplementedError
 
-    def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """Figure of merit of scores [N] or [N, C]; None where there is none."""
+    def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
+        """Main metric of scores [N] or [N, C]; None where there is none."""
         raise NotImplementedError
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """Figure of merit with its interval; None where there is none."""
+        """Main metric with its interval; None where there is none."""
         raise NotImplementedError
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
-        """Figure of merit of `scores` minus that of `other` scores of the same bags."""
+        """Main metric of `scores` minus that of `other` scores of the same bags."""
         raise NotImplementedError
 
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> Decision | None:
         """Fit what turns scores into predictions on validation bags; None where these do not suffice."""
         try:
-            return self.fit_decision(values, scores) if len(values) and self.judged(values) else None
+            return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
         except OneClassError:
             return None
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
-        """Fit what turns scores into predictions on bags that `judged` accepts."""
+        """Fit what turns scores into predictions on bags that `has_metric` accepts."""
         raise NotImplementedError
 
     def load_decision(self, content: Mapping[str, Any]) -> Decision:
@@ -238,11 +238,11 @@ class Target:
         """Return a warning where the predictions mean nothing."""
         return []
 
-    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """Predictions from scores [N] or [N, C], by columns of predictions.csv; None without a decision."""
         raise NotImplementedError
 
-    def leading(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002
+    def main_column(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002
         """Column that speaks for each bag of scores [N] or [N, C], int [N]: the only one."""
         return np.zeros(len(scores), dtype=np.int64)
 
@@ -282,7 +282,7 @@ class Target:
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Entries of `summarize` but for groups and further metrics: the figure of merit, `bags`, `warnings`, ..."""
+        """Entries of `summarize` but for groups and further metrics: the main metric, `bags`, `warnings`, ..."""
         raise NotImplementedError
 
     def _outcome(self, bags: Bags) -> Outcome:

@@ -165,13 +165,13 @@ class Binary(Target):
         """Refuse bags of one class."""
         both_classes(bags)
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether both classes are there."""
         return bool(len(values)) and bool(values.min() < values.max())
 
-    def merit(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
+    def metric_value(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
         """AUROC; None of one class."""
-        return auroc(values, scores) if self.judged(values) else None
+        return auroc(values, scores) if self.has_metric(values) else None
 
     def estimate(self, values: NDArray[Any], scores: NDArray[Any], *, groups: Groups = None) -> Estimate | None:
         """AUROC with its interval; None of one class."""
@@ -195,7 +195,7 @@ class Binary(Target):
 
     def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> BinaryDecision | None:
         """Calibrator and operating point; None where validation bags lack a class."""
-        if not self.judged(values):
+        if not self.has_metric(values):
             return None
         return BinaryDecision(PlattCalibrator().fit(scores, values), operating_point(values, scores))
 
@@ -211,7 +211,7 @@ class Binary(Target):
         """A sentence where the scores did not rank the validation bags."""
         return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
 
-    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """Probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}

@@ -83,7 +83,7 @@ class ColumnTarget(Target):
         """Bags of each class or with each label, and the others."""
         return [(column == 1, column == 0) for column in self.table(values).T]
 
-    def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
+    def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
         """Macro AUROC; None where no column has bags of both kinds."""
         return macro_auroc(self.table(values), scores)
 
@@ -98,12 +98,12 @@ class ColumnTarget(Target):
         found = paired_macro_auroc(self.table(values), scores, other, groups=groups)
         return Difference(*found, difference_method("paired jackknife", groups))
 
-    def leading(self, scores: Scores, decision: Decided) -> NDArray[np.int64]:
+    def main_column(self, scores: Scores, decision: Decided) -> NDArray[np.int64]:
         """The most probable column, or that of the highest score; one without a probability is never taken."""
         shares = scores if decision is None else np.nan_to_num(decision.predict(scores), nan=-1.0)
         return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
-    def told(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
         """Probability of each column; None where there is none."""
         shares = np.full((len(scores), self.count), np.nan) if decision is None else decision.predict(scores)
         return {

@@ -58,7 +58,7 @@ class Continuous(RankedTarget):
         found = read_numbers(table["number"])
         return None if np.isnan(found).all() else found
 
-    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """The number that the score stands for."""
         return {"number": [None] * len(scores) if decision is None else decision.predict(scores).tolist()}
 
@@ -73,12 +73,12 @@ class Continuous(RankedTarget):
 
     def check(self, bags: Bags) -> None:
         """Refuse bags of one number."""
-        if not self.judged(self.values(bags)):
+        if not self.has_metric(self.values(bags)):
             raise BagDataError(
                 f"Expected training bags of different numbers, got one alone (in {bags.source}); nothing can be ranked."
             )
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether there are two numbers."""
         return len(np.unique(values)) > 1
 

@@ -57,7 +57,7 @@ class Multiclass(ColumnTarget):
                 f"{bags.source}); add bags, join classes, or leave such bags out."
             )
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether there are bags of two classes."""
         return len(np.unique(values)) > 1
 
@@ -77,16 +77,16 @@ class Multiclass(ColumnTarget):
         """Probabilities of the classes, from a model file."""
         return TemperatureCalibrator.from_dict(content)
 
-    def told(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
         """Probability of each class, and the most probable class."""
-        codes = self.leading(scores, decision).tolist()
+        codes = self.main_column(scores, decision).tolist()
         called = [None] * len(scores) if decision is None else [self.names[code] for code in codes]
-        return super().told(scores, decision) | {"class": called}
+        return super().predictions(scores, decision) | {"class": called}
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Figures of each class, and how well bags are called the class of the largest probability, or score."""
         result = super().describe(values, scores, decision, groups=groups)
         warnings = result.pop("warnings")
-        called = self.leading(scores, decision)
+        called = self.main_column(scores, decision)
         calls = describe_calls(values[:, 0].astype(np.float64), called, len(self.names), groups)
         return {**result, **calls, "warnings": warnings}

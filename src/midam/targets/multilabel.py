@@ -53,7 +53,7 @@ class Multilabel(ColumnTarget):
                 f"{', '.join(rare)} (in {bags.source}); add bags, or leave the column out of `label_column`."
             )
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether some label is there and not there."""
         return bool(((values == 1).any(axis=0) & (values == 0).any(axis=0)).any())
 

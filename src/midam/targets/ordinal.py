@@ -51,7 +51,7 @@ class Ordinal(RankedTarget):
         """Positions [N] of the grades."""
         return read_codes(table["grade"], self.names)
 
-    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """The grade."""
         return {"grade": named(self.names, scores, decision)}
 
@@ -61,12 +61,12 @@ class Ordinal(RankedTarget):
 
     def check(self, bags: Bags) -> None:
         """Refuse bags of one grade."""
-        if not self.judged(self.values(bags)):
+        if not self.has_metric(self.values(bags)):
             raise BagDataError(
                 f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
             )
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether there are two grades."""
         return len(np.unique(values)) > 1
 

@@ -55,7 +55,7 @@ class RankedTarget(Target):
 
         return Ridge().fit(x, values[:, 0]).predict(scored)
 
-    def merit(self, values: NDArray[Any], scores: Scores) -> float | None:
+    def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
         """C-index; None where no pair is comparable."""
         try:
             return self.comparable(values).concordance(scores)

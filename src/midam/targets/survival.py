@@ -102,7 +102,7 @@ class Survival(RankedTarget):
 
     incomparable = "no event with a bag behind it"
 
-    def told(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """The group of risk."""
         return {"risk": named(RISKS, scores, decision)}
 
@@ -130,13 +130,13 @@ class Survival(RankedTarget):
                 f"Expected at least {_LEAST_EVENTS} training bags with the event, got {got} (in {bags.source}); check "
                 "the column of events: 1 is an event, 0 none yet."
             )
-        if not self.judged(values):
+        if not self.has_metric(values):
             raise BagDataError(
                 f"Expected a training bag that outlives another's event, got none (in {bags.source}); nothing can be "
                 "ranked: check the column of times."
             )
 
-    def judged(self, values: NDArray[Any]) -> bool:
+    def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether a pair can be compared."""
         time, event = values.T
         first = np.min(time[event == 1], initial=np.inf)

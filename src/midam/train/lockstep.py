@@ -60,7 +60,7 @@ class TrialResult:
 
     scores: NDArray[np.float64]  # [E or 1, len(score)], or [E or 1, len(score), C] of several columns
     loss: NDArray[np.float64]  # [E], as in `Trainer.history`
-    train_auroc: NDArray[np.float64]  # [E]; of another target, its figure of merit
+    train_auroc: NDArray[np.float64]  # [E]; of another target, its main metric
     seconds: float  # wall time of the lockstep run, divided by its trials
 
 
@@ -194,7 +194,7 @@ class _Lockstep:
                 found = self._scores(self._average.reported)
                 scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         loss = np.array([result.loss for result in results]).T
-        train_auroc = np.array([result.merit for result in results]).T
+        train_auroc = np.array([result.metric for result in results]).T
         return [TrialResult(np.stack(own), loss[m], train_auroc[m], seconds=0.0) for m, own in enumerate(zip(*scores))]
 
     def _member(self, bags: Bags, trial: Trial, seed: int) -> Member:
@@ -266,7 +266,7 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     scored = bags.subset(trial.score)
     reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []
-    columns, merit = trainer.target.count, f"train_{trainer.target.metric}"
+    columns, metric = trainer.target.count, f"train_{trainer.target.metric}"
     failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
 
     def score(trainer: Trainer, _: object) -> None:
@@ -281,7 +281,7 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     return TrialResult(
         np.stack([*scores, *[failed] * (wanted - len(scores))]),
         np.array([row["loss"] for row in rows] + lost),
-        np.array([row[merit] for row in rows] + lost),
+        np.array([row[metric] for row in rows] + lost),
         seconds=time.perf_counter() - started,
     )
 

@@ -68,7 +68,7 @@ class Trainer:
     model : BagEnsemble
         The members' scorers as they are trained; a bag's score is the mean of theirs.
     target : Target
-        What the labels are; its `metric` is the figure of merit, "auroc" of two classes.
+        What the labels are; its `metric` is the main metric, "auroc" of two classes.
     epoch : int
         Epochs done.
     stopped : bool
@@ -233,7 +233,7 @@ class Trainer:
             "epoch": self.epoch,
             **rates,
             "loss": float(np.mean([result.loss[0] for result in results])),
-            f"train_{self.target.metric}": float(np.mean([result.merit[0] for result in results])),
+            f"train_{self.target.metric}": float(np.mean([result.metric[0] for result in results])),
             self.validated: self._validate(),
             **self._drawn(),
         }
@@ -296,9 +296,9 @@ class Trainer:
         if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
             return None
         values = self.target.values(self._val)
-        if not self.target.judged(values):
+        if not self.target.has_metric(values):
             return None
-        return self.target.merit(values, self.scores(self._val, self._val_reader))
+        return self.target.metric_value(values, self.scores(self._val, self._val_reader))
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
@@ -326,7 +326,7 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     unused = [f"select={config.training.select!r}"] if config.training.select == "best" else []
     unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
     target = None if val is None else target_of(val)
-    if unused and (val is None or target is None or not target.judged(target.values(val))):
+    if unused and (val is None or target is None or not target.has_metric(target.values(val))):
         of = "of both classes" if target is None else target.ordered
         warnings.warn(
             f"{' and '.join(unused)} cannot be followed without validation bags {of}: all epochs are "

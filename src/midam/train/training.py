@@ -36,10 +36,10 @@ _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 @dataclass(frozen=True, eq=False)
 class EpochResult:
-    """Of each of M scorers in an epoch: mean loss, figure of merit of the scores that it saw, whether all is finite."""
+    """Of each of M scorers in an epoch: mean loss, main metric of the scores that it saw, whether all is finite."""
 
     loss: NDArray[np.float64]
-    merit: list[float]
+    metric: list[float]
     finite: NDArray[np.bool_]
 
 
@@ -174,8 +174,8 @@ class Training:
                 labels.append(_by_scorer((batch.step or batch).labels, self.count))
         mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
         pairs = zip(*(torch.cat(parts, dim=1).double().cpu().numpy() for parts in (labels, seen)))
-        merits = [self._merit(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
-        return EpochResult(mean, merits, np.isfinite(mean) & self._finite_weights())
+        metrics = [self._metric(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
+        return EpochResult(mean, metrics, np.isfinite(mean) & self._finite_weights())
 
     def probe(self) -> None:
         """Try losses and gradients on a positive and a negative bag of one instance; raises whatever a part raises."""
@@ -210,8 +210,8 @@ class Training:
                 loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
         return loss, self.objective.seen(output)
 
-    def _merit(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-        found = self._members[0].target.merit(labels, scores)
+    def _metric(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
+        found = self._members[0].target.metric_value(labels, scores)
         return float("nan") if found is None else found
 
     def _finite_weights(self) -> NDArray[np.bool_]:

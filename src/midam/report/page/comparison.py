@@ -13,7 +13,7 @@ from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
 from midam.report.page.render import Drawing, Number, Section, Table, cell, drawing, render
 from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest, plot_mean_curves
-from midam.report.words import MERITS
+from midam.report.words import METRIC_NAMES
 
 _GRID = np.linspace(0, 1, 101)
 _MOST_KINDS = 7  # kinds of bags whose folds are drawn
@@ -28,7 +28,7 @@ class Tested:
     ids: NDArray[np.str_]
     labels: NDArray[np.int64]
     scores: NDArray[np.float64]
-    merit: float
+    metric: float
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Method:
 class MethodsStudy:
     """All that the page shows of a comparison; settings and facts as of `midam.report.page.study.Study`.
 
-    `basis` is what the intervals rest on, `metric` a key of `midam.report.words.MERITS`; `kinds` are the bags that
-    folds hold in like shares, none where labels are no such kinds. `by_class` has a row a class or label: its name, and
+    `basis` is what the intervals rest on, `metric` a key of `midam.report.words.METRIC_NAMES`; `kinds` are the bags
+    that folds hold in like shares, none where labels are no such kinds. `by_class` has a row a class or label: its name, and
     its AUROC by each method.
     """
 
@@ -68,8 +68,8 @@ class MethodsStudy:
     @property
     def title(self) -> str:
         """The metric in words, with a capital."""
-        merit = MERITS[self.metric]
-        return f"{merit[:1].upper()}{merit[1:]}"
+        metric = METRIC_NAMES[self.metric]
+        return f"{metric[:1].upper()}{metric[1:]}"
 
 
 def comparison_page(study: MethodsStudy) -> str:
@@ -104,7 +104,7 @@ def _lead(study: MethodsStudy) -> list[str | Markup]:
     best = ranked[0] if ranked else first
     apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
     opening = Markup("The highest mean {} has <strong>{}</strong> with {}, of {} methods.").format(
-        MERITS[metric], best.name, cell(best.estimate(metric)), len(study.methods)
+        METRIC_NAMES[metric], best.name, cell(best.estimate(metric)), len(study.methods)
     )
     if not apart:
         return [opening, f"No paired interval separates a method from {first.name}, the reference."]
@@ -113,7 +113,7 @@ def _lead(study: MethodsStudy) -> list[str | Markup]:
 
 
 def _summary(study: MethodsStudy) -> dict[str, Any]:
-    first, metric, merit, rows = study.methods[0].name, study.metric, MERITS[study.metric], []
+    first, metric, metric_name, rows = study.methods[0].name, study.metric, METRIC_NAMES[study.metric], []
     for method in study.methods:
         figures, estimate = method.figures, method.estimate("difference")
         gap = "reference" if method.name == first else Number(estimate, "+.3f", f"{method.name}.difference")
@@ -122,14 +122,14 @@ def _summary(study: MethodsStudy) -> dict[str, Any]:
         area = Number(method.estimate(metric), key=f"{method.name}.{metric}")
         rows.append([method.name, area, gap, *precision, *costs])
     precision_head = ["average precision"] if metric == "auroc" else []
-    heads = ["method", merit, f"difference to {first}", *precision_head, "folds", "seconds a trial", "MiB"]
+    heads = ["method", metric_name, f"difference to {first}", *precision_head, "folds", "seconds a trial", "MiB"]
     areas = [Row(method.name, method.estimate(metric)) for method in study.methods]
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
     gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
-    means = plot_forest(areas, f"Mean {merit} over folds")
+    means = plot_forest(areas, f"Mean {metric_name} over folds")
     differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
     drawings = [
-        drawing(means, f"Mean {merit} of each method.", f"Mean {merit}, 95% intervals."),
+        drawing(means, f"Mean {metric_name} of each method.", f"Mean {metric}, 95% intervals."),
         drawing(differences, "Paired difference of each method.", "Paired differences, 95% intervals."),
     ]
     table = Table("Methods on the same folds", heads, rows, sorts=True)
@@ -168,7 +168,7 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
         return None
     folds = {
         method.name: [
-            (part.merit, f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.merit:.3f}")
+            (part.metric, f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}")
             for part in method.tested
         ]
         for method in study.methods

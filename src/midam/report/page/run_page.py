@@ -21,7 +21,7 @@ from midam.report.page.survival import SurvivalPage
 from midam.report.page.target_page import MOST_NAMES, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
-from midam.report.words import MERITS, PART_NAMES, merit_of, merit_of_part
+from midam.report.words import METRIC_NAMES, PART_NAMES, metric_of_history, metric_of_part
 
 _PAGES: dict[str, type[TargetPage]] = {
     "binary": BinaryPage,
@@ -133,9 +133,9 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points += page.shift()
     if study.selected.get("weights") == "best":
-        merit = MERITS[merit_of(study.history)]
+        metric = METRIC_NAMES[metric_of_history(study.history)]
         points.append(
-            f"The epoch was chosen by its {merit} on the validation bags, whose figures are therefore too good."
+            f"The epoch was chosen by its {metric} on the validation bags, whose figures are therefore too good."
         )
     return points
 
@@ -159,24 +159,24 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
 
 
 def _baseline(study: Study) -> dict[str, Any] | None:
-    """Figure of merit of the model and of the baseline on the same bags, and their difference."""
+    """Main metric of the model and of the baseline on the same bags, and their difference."""
     baseline = study.baseline
     if baseline is None:
         return None
     found = baseline.found
     if found is None:
         return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
-    part, name, merit = PART_NAMES[found["part"]], found["method"], merit_of_part(found)
+    part, name, metric = PART_NAMES[found["part"]], found["method"], metric_of_part(found)
     bags = len(study.parts[found["part"]])
     rows: list[list[Any]] = [
-        ["this model", _estimate(baseline.model, merit, bags), None],
+        ["this model", _estimate(baseline.model, metric, bags), None],
         [
             f"baseline: {name}",
-            Number(_estimate(found, merit, bags), key=f"baseline.{merit}"),
+            Number(_estimate(found, metric, bags), key=f"baseline.{metric}"),
             Number(_estimate(found, "difference", bags), "+.3f", "baseline.difference"),
         ],
     ]
-    heads = ["method", MERITS[merit], "model minus baseline"]
+    heads = ["method", METRIC_NAMES[metric], "model minus baseline"]
     return {
         "missing": None,
         "table": Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows),
@@ -281,7 +281,7 @@ def _training(study: Study) -> Section:
                 figure = plot_learning(history, panel, best_epoch=study.best_epoch)
                 name = f"{panel[0].partition(',')[0]} along the epochs."
                 curves.append(drawing(figure, name, name))
-        metric = MERITS[merit_of(history)]
+        metric = METRIC_NAMES[metric_of_history(history)]
         content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
         content["selected"] = {"epoch": None, "weights": None, **study.selected}
     return Section("training", "Training", "common.html", content)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.proportions import Estimate
-from midam.report.words import MERITS
+from midam.report.words import METRIC_NAMES
 from midam.targets import Target
 
 # Subgroups that nobody has to ask for.
@@ -181,8 +181,8 @@ class Study:
 
     @property
     def metric_name(self) -> str:
-        """Figure of merit, as people know it; begins with a capital."""
-        name = MERITS.get(self.metric, self.metric)
+        """Main metric, as people know it; begins with a capital."""
+        name = METRIC_NAMES.get(self.metric, self.metric)
         return f"{name[:1].upper()}{name[1:]}"
 
     @property

@@ -55,7 +55,7 @@ class TargetPage:
 
     @property
     def ranked(self) -> bool:
-        """Whether the tested bags have a figure of merit."""
+        """Whether the tested bags have a main metric."""
         return self.summary.get(self.study.metric) is not None
 
     def counted(self) -> str:
@@ -147,7 +147,7 @@ class TargetPage:
         return {self.study.metric_name: self.target.estimate}
 
     def metric_tile(self) -> Tile:
-        """Tile of the figure of merit."""
+        """Tile of the main metric."""
         return self.tile(self.study.metric_name, self.study.metric)
 
     def tile(self, name: str, key: str, below: Any = None, *, form: str = ".3f") -> Tile:

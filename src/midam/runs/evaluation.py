@@ -17,7 +17,7 @@ from midam.targets import Target, label_columns, target_of
 Scores = NDArray[np.float64]
 
 
-class Judge:
+class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
     Attributes
@@ -45,18 +45,18 @@ class Judge:
         bags, splits = self._parts.bags, self._parts.splits
         return summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
 
-    def merits(self) -> dict[str, float | None]:
-        """Figure of merit of each split; None where there is none."""
+    def main_metrics(self) -> dict[str, float | None]:
+        """Main metric of each split; None where there is none."""
         parts = {name: self._parts.splits == name for name in SPLITS}
         return {
-            f"{name}_{self.target.metric}": self.target.merit(self._values[inside], self._scores[inside])
+            f"{name}_{self.target.metric}": self.target.metric_value(self._values[inside], self._scores[inside])
             for name, inside in parts.items()
         }
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:
         """Draw how well the scores of the test bags follow the labels; of the validation bags where those cannot."""
-        merit = self.target.metric
-        part = next((name for name in COMPARED if summary.get(name, {}).get(merit) is not None), None)
+        metric = self.target.metric
+        part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
         if part is None:
             return
         inside = self._parts.splits == part
@@ -75,15 +75,15 @@ def predictions_text(
 ) -> str:
     """Predictions as CSV, a row a bag: bag, labels, split, scores, what these mean, instances, group.
 
-    A single score column is "score", several are "score_NAME"; what they mean is what `Target.told` says. Labels, split
-    and group have columns where they are known, instances where the splits are; what is not known of a bag is empty.
+    A single score column is "score", several are "score_NAME"; what they mean is what `Target.predictions` says.
+    Labels, split and group have columns where they are known, instances where the splits are; what is not known of a bag is empty.
     """
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
         **label_columns(bags),
         "split": None if splits is None else splits.tolist(),
         **dict(zip(target.score_columns, scores.reshape(len(bags), -1).T.tolist(), strict=True)),
-        **target.told(scores, decision),
+        **target.predictions(scores, decision),
         "instances": None if splits is None else bags.sizes.tolist(),
         "group": None if bags.groups is None else bags.groups.tolist(),
     }
