@@ -149,8 +149,8 @@ def basis(*, folds: int, metric: str = "auroc") -> str:
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
-            "groups where they are known, from what each moves the figure by (infinitesimal jackknife). How much hangs on "
-            "training bags and seed they leave out."
+            "groups where they are known, from what each moves the figure by (infinitesimal jackknife). They leave out "
+            "how much depends on training bags and seed."
         )
     if folds == 1:
         return (

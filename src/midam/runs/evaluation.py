@@ -76,7 +76,8 @@ def predictions_text(
     """Predictions as CSV, a row a bag: bag, labels, split, scores, what these mean, instances, group.
 
     A single score column is "score", several are "score_NAME"; what they mean is what `Target.predictions` says.
-    Labels, split and group have columns where they are known, instances where the splits are; what is not known of a bag is empty.
+    Labels, split and group have columns where they are known, instances where the splits are; what is not known of a
+    bag is empty.
     """
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
