@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.evaluate import Decision
-from midam.evaluate.classes import one_against_rest
 from midam.runs.baseline import COMPARED, Beside
 from midam.runs.data import SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text
@@ -59,9 +58,13 @@ class RunEvaluation:
         part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
         if part is None:
             return
+        from midam.report.page.run_page import page_class
+        from midam.report.page.target_page import ScoredPart
+
         inside = self._parts.splits == part
-        drawn = {"values": self._values[inside], "scores": self._scores[inside], "summary": summary[part]}
-        draw_scores(folder, self.target, **drawn, decision=self.decision, title=f"{data}: {part} bags", beside=beside)
+        held, title = (self._values[inside], self._scores[inside], summary[part]), f"{data}: {part} bags"
+        drawn = ScoredPart(*held, self.decision, title, beside.scores)
+        page_class(self.target).draw(folder.root, self.target, drawn)
 
 
 def predictions_text(
@@ -111,36 +114,3 @@ def summarize_parts(
             given: dict[str, Any] = {"groups": groups, "decision": decision, "metrics": metrics}
             result[name] = target.summarize(values[inside], scores[inside], **given)
     return result
-
-
-def draw_scores(
-    folder: RunFolder,
-    target: Target,
-    *,
-    values: NDArray[Any],
-    scores: Scores,
-    summary: Mapping[str, Any],
-    decision: Decision | None,
-    title: str,
-    beside: Beside,
-) -> None:
-    """Draw the ROC curves of classes, the scores by grade or number, or survival by risk."""
-    from midam.report import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_roc, plot_survival
-
-    names, decided = target.names, {} if decision is None else decision.to_dict()
-    shared: dict[str, Any] = {"summary": summary, "title": title}
-    if target.pairs == "binary":
-        shared |= {"threshold": decided.get("threshold"), "baseline": beside.scores}
-        plot_roc(folder.roc, labels=values, scores=scores, **shared)
-    elif target.pairs in ("classes", "labels"):
-        labels = one_against_rest(values[:, 0], len(names)) if target.pairs == "classes" else values
-        plot_class_rocs(folder.roc, names=names, labels=labels, scores=scores, **shared)
-    elif target.name == "ordinal":
-        cuts = decided.get("cuts", ())
-        plot_grade_scores(folder.scores, names=names, grades=values[:, 0], scores=scores, cuts=cuts, **shared)
-    elif target.name == "continuous":
-        knots = (decided["scores"], decided["numbers"]) if decided else None
-        plot_number_scores(folder.scores, name=names[0], values=values[:, 0], scores=scores, knots=knots, **shared)
-    elif decision is not None:
-        groups = decision.predict(scores)
-        plot_survival(folder.scores, time=values[:, 0], event=values[:, 1], groups=groups, title=title)

@@ -59,8 +59,6 @@ class RunFolder:
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"
         self.model = root / "model.pt"
-        self.roc = root / "roc.png"
-        self.scores = root / "scores.png"
         self.curves = root / "curves.png"
         self.log = root / "log.txt"
         self.left_out = root / "left-out.csv"

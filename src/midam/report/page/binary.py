@@ -1,6 +1,7 @@
 """Page of two classes: ranking with bands, calibration, usefulness, operating points, abstention, errors."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.evaluate.utility import net_benefit, net_benefit_of_all
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
 from midam.report.page.study import ScoredBags, Study
-from midam.report.page.target_page import FEW, TargetPage
+from midam.report.page.target_page import FEW, ScoredPart, TargetPage
 from midam.report.plot_scores import (
     plot_decision_curve,
     plot_histogram,
@@ -26,6 +27,7 @@ from midam.report.plot_scores import (
     plot_thresholds,
 )
 from midam.report.words import form_apart
+from midam.targets import Target
 
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
@@ -38,6 +40,7 @@ _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negat
 class BinaryPage(TargetPage):
     """Two classes, of which one is positive."""
 
+    of_target = "binary"
     label = "label 1"
     claim = ", a positive bag scored above a negative one"
     pairs = "pairs"
@@ -47,6 +50,19 @@ class BinaryPage(TargetPage):
     without = "needs tested bags of both classes"
     always_errors = True
     flow_heads = ("positive", "share")
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
+        """Draw the ROC curve, next to that of the baseline."""
+        plot_roc(
+            folder / "roc.png",
+            labels=part.values,
+            scores=part.scores,
+            summary=part.summary,
+            title=part.title,
+            threshold=part.fitted.get("threshold"),
+            baseline=part.baseline,
+        )
 
     def __init__(self, study: Study) -> None:
         super().__init__(study)

@@ -1,6 +1,7 @@
 """Pages of several classes, of which a bag has one, and of several labels, of which it has any."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from midam.evaluate.reliability import reliability_bins
 from midam.report.figures import ORANGE
 from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing, plural
 from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, MOST_NAMES, UNDECIDED, TargetPage, joined, named_counts
+from midam.report.page.target_page import FEW, MOST_NAMES, UNDECIDED, ScoredPart, TargetPage, joined, named_counts
 from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
 from midam.report.words import PART_NAMES
+from midam.targets import Target
 
 _CURVES, _FOREST = 10, 30  # classes up to which there are ROC curves, and rows of the forest plot
 _FOLDED, _PAIRS = 30, 15  # classes up to which a click shows the whole confusion; confusions that are listed
@@ -27,12 +29,20 @@ class ClassesPage(TargetPage):
     """Several classes, of which a bag has one."""
 
     one, against = "class", "the rest"
+    of_target = "multiclass"
     sides = ("of it", "others")
     validates = "probabilities"
     label = "each class"
     claim = ", a bag of a class scored above a bag of another, by the score of that class,"
     pairs = "such pairs, averaged over the classes"
     calibrated = "Probabilities come from temperature scaling with an offset of each class on the validation bags, and "
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
+        """Draw the ROC curve of each class or label."""
+        labels = one_against_rest(part.values[:, 0], target.count) if target.pairs == "classes" else part.values
+        shown, path = part.summary, folder / "roc.png"
+        plot_class_rocs(path, names=target.names, labels=labels, scores=part.scores, summary=shown, title=part.title)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Labels [N, C] of 0 and 1, NaN where one is not known."""
@@ -215,6 +225,7 @@ class LabelsPage(ClassesPage):
     """Several labels, of which a bag has any."""
 
     one, against = "label", "bags without it"
+    of_target = "multilabel"
     sides = ("with it", "without")
     label = "each label"
     claim = ", a bag with a label scored above a bag without it, by the score of that label,"

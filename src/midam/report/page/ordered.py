@@ -1,6 +1,7 @@
 """Pages of labels with an order: grades, and numbers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from midam.report.figures import evenly
 from midam.report.page.classes import confusion, each_class
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
 from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, UNDECIDED, TargetPage, joined, named_counts
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, joined, named_counts
 from midam.report.plot_order import (
     plot_grade_scores,
     plot_number_reliability,
@@ -22,6 +23,7 @@ from midam.report.plot_order import (
     plot_predicted_numbers,
 )
 from midam.report.words import signed
+from midam.targets import Target
 
 _PARTS = 5
 _CUTS = (
@@ -35,10 +37,24 @@ _TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
 class GradesPage(TargetPage):
     """Grades, the lowest first."""
 
+    of_target = "ordinal"
     label = "each grade"
     claim = ": of two bags of different grades, the one with the higher grade had the higher score"
     pairs = "such pairs"
     validates = "cuts between grades"
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
+        """Draw the scores of each grade, with the cuts between grades."""
+        plot_grade_scores(
+            folder / "scores.png",
+            names=target.names,
+            grades=part.values[:, 0],
+            scores=part.scores,
+            summary=part.summary,
+            title=part.title,
+            cuts=part.fitted.get("cuts", ()),
+        )
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -149,11 +165,26 @@ class GradesPage(TargetPage):
 class NumbersPage(TargetPage):
     """Any number."""
 
+    of_target = "continuous"
     label = "the number"
     claim = ": of two bags, the one with the larger number had the higher score"
     pairs = "pairs of different numbers"
     validates = "numbers for scores"
     flow_heads = ("lowest", "quarter", "median", "three quarters", "highest")
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
+        """Draw the scores against the numbers, with the number that each score stands for."""
+        knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
+        plot_number_scores(
+            folder / "scores.png",
+            name=target.names[0],
+            values=part.values[:, 0],
+            scores=part.scores,
+            summary=part.summary,
+            title=part.title,
+            knots=knots,
+        )
 
     @property
     def numbers(self) -> NDArray[np.float64]:

@@ -22,15 +22,9 @@ from midam.report.page.target_page import MOST_NAMES, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.report.words import METRIC_NAMES, PART_NAMES, metric_of_history, metric_of_part
+from midam.targets import Target
 
-_PAGES: dict[str, type[TargetPage]] = {
-    "binary": BinaryPage,
-    "multiclass": ClassesPage,
-    "multilabel": LabelsPage,
-    "ordinal": GradesPage,
-    "continuous": NumbersPage,
-    "survival": SurvivalPage,
-}
+_PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
 # What the tested bags were to the training.
 _ROLES = {
     "test": "that played no part in training",
@@ -40,9 +34,14 @@ _ROLES = {
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 
 
+def page_class(target: Target) -> type[TargetPage]:
+    """Page of a target; that of a target from outside shows its main metric."""
+    return next((page for page in _PAGES if page.of_target == target.name), TargetPage)
+
+
 def report_page(study: Study) -> str:
     """HTML of the page."""
-    page = _PAGES.get(study.target.name, TargetPage)(study)
+    page = page_class(study.target)(study)
     errors = page.errors() if page.ranked or page.always_errors else None
     sections = [
         Section("summary", "In short", "common.html", _summary(study, page)),

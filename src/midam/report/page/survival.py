@@ -1,6 +1,7 @@
 """Page of times to an event: the score is a risk, and risk groups have curves of survival."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
 from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, UNDECIDED, TargetPage, joined
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, joined
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed
+from midam.targets import Target
 
 _RANKING = (
     "A pair is comparable where the earlier of two times is that of an event. The C-index depends on how long bags "
@@ -25,11 +27,20 @@ _RANKING = (
 class SurvivalPage(TargetPage):
     """Time and event; the higher the score, the earlier the event."""
 
+    of_target = "survival"
     label = "the event, and when time begins,"
     claim = ": of two bags of which one had the event first, the higher risk was given to that one"
     pairs = "comparable pairs"
     validates = "risk groups"
     flow_heads = ("events", "share", "median follow-up", "longest time")
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
+        """Draw the survival of each group of risk."""
+        if part.decision is not None:
+            time, event = part.values.T
+            groups = part.decision.predict(part.scores)
+            plot_survival(folder / "scores.png", time=time, event=event, groups=groups, title=part.title)
 
     @property
     def time(self) -> NDArray[np.float64]:

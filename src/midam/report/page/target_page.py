@@ -2,16 +2,19 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from midam.evaluate.decisions import Decision
 from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table, Tile, interval
 from midam.report.page.study import ScoredBags, Study
 from midam.report.plot_runs import Row
+from midam.targets import Target
 
 MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a click
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
@@ -19,6 +22,22 @@ UNDECIDED = "This needs validation bags to fit predictions on, and the run has n
 FEW = 100
 _WORST = 10  # bags shown of a kind
 _ASKED = 4  # bags named in the command that explains them
+
+
+class ScoredPart(NamedTuple):
+    """Bags of a part of a run, to draw their scores: labels, scores, their summary, decision and baseline."""
+
+    values: NDArray[Any]
+    scores: NDArray[np.float64]
+    summary: Mapping[str, Any]
+    decision: Decision | None
+    title: str
+    baseline: NDArray[np.float64] | None
+
+    @property
+    def fitted(self) -> Mapping[str, Any]:
+        """Numbers of the decision; empty without one."""
+        return {} if self.decision is None else self.decision.to_dict()
 
 
 class TargetPage:
@@ -40,6 +59,8 @@ class TargetPage:
         Whether wrong bags are listed also where nothing can be ranked.
     """
 
+    of_target: ClassVar[str] = ""
+    """Name of the target."""
     label: ClassVar[str] = "the label"
     claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
     pairs: ClassVar[str] = "comparable pairs"
@@ -48,6 +69,10 @@ class TargetPage:
     missing: ClassVar[str] = "nothing to rank"
     without: ClassVar[str] = "the page has no such section for this kind of label"
     always_errors: ClassVar[bool] = False
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
+        """Draw how well scores follow the labels into the folder of a run; nothing for a target without a page."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
