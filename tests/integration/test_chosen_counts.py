@@ -79,6 +79,7 @@ def test_numbers_that_the_user_gave_leave_no_note(ragged, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_bits(ragged, whole, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     process = start(*fit(ragged, run, *OPEN, "--memory-budget", "0.0003"), log=log)

@@ -27,6 +27,7 @@ def test_what_is_blocked_cannot_be_had(tmp_path):
         run("import fcntl", tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_needs_nothing_of_posix(tmp_path):
     pytest.importorskip("h5py")
     table(tmp_path / "bags.csv")

@@ -294,6 +294,7 @@ def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_slides_known_by_features_are_drawn_over_a_folder_of_images(tmp_path, capsys):
     (tmp_path / "slides").mkdir()
     (tmp_path / "thumbs").mkdir()
@@ -441,6 +442,7 @@ def test_nothing_is_written_among_the_files_of_the_bags(tmp_path, capsys):
     assert main([*explain[:2], data, *explain[3:], str(tmp_path / "why")]) == 0, "beside the manifest"
 
 
+@pytest.mark.long
 def test_files_and_manifest_in_one_folder_leave_room_for_results(tmp_path, monkeypatch):
     flat = tmp_path / "flat"
     flat.mkdir()

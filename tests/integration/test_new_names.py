@@ -98,6 +98,7 @@ def test_resume_goes_on_bit_for_bit(bags):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.long
 def test_compare_and_help(bags, capsys):
     methods = "visited+counting+attention,instance-logistic-max"
     command = ["compare", bags, "--methods", methods, "--cv", "1x2", "--epochs", "1", "--out", "compared"]

@@ -111,6 +111,7 @@ def surfaces(installed, bags, tmp_path_factory):
     return folder, dict(zip(commands, codes, strict=True)), out, errors
 
 
+@pytest.mark.long
 def test_every_surface_knows_the_names_of_an_installed_package(surfaces):
     folder, codes, printed, errors = surfaces
     assert {name: code for name, code in codes.items() if code} == {"near name": 2}, errors
@@ -122,6 +123,7 @@ def test_every_surface_knows_the_names_of_an_installed_package(surfaces):
     assert trials.count("bag-size") == trials.count("focused-auc+cross-fitted+linear-softmax") == 2
 
 
+@pytest.mark.long
 def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(surfaces):
     last = torch.load(surfaces[0] / "one" / "checkpoints" / "last.pt", weights_only=True)
     inner = last["trainer"]["members"][0]["objective"]["inner"]
@@ -129,10 +131,12 @@ def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(surfaces):
     assert (inner > 0).sum() == 12  # of which the positive ones are remembered
 
 
+@pytest.mark.long
 def test_an_unknown_name_is_refused_with_the_nearest(surfaces):
     assert "did you mean 'linear-softmax'" in surfaces[3]
 
 
+@pytest.mark.long
 def test_an_augmentation_from_outside_changes_images(surfaces):
     assert not torch.equal(weights(surfaces[0] / "noisy"), weights(surfaces[0] / "plain"))
 

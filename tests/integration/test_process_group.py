@@ -56,14 +56,16 @@ def done(*words, **options):
 
 
 @pytest.mark.slow
-def test_two_and_three_processes_train_what_one_does(tmp_path):
-    alone = launch(CASES, tmp_path / "1", 1)
-    for count, every in ((2, 1), (3, 4)):
-        cases = CASES[::every]
-        for case, one, several in zip(cases, alone[::every], launch(cases, tmp_path / str(count), count), strict=True):
-            assert one.keys() == several.keys()
-            for name, value in one.items():
-                np.testing.assert_allclose(several[name], value, rtol=1e-9, atol=1e-9, err_msg=f"{case} {name}")
+@pytest.mark.parametrize(
+    ("count", "every"), [(2, 5), pytest.param(2, 1, marks=pytest.mark.long), pytest.param(3, 4, marks=pytest.mark.long)]
+)
+def test_several_processes_train_what_one_does(tmp_path, count, every):
+    cases = CASES[::every]
+    alone = launch(cases, tmp_path / "1", 1)
+    for case, one, several in zip(cases, alone, launch(cases, tmp_path / str(count), count), strict=True):
+        assert one.keys() == several.keys()
+        for name, value in one.items():
+            np.testing.assert_allclose(several[name], value, rtol=1e-9, atol=1e-9, err_msg=f"{case} {name}")
     # All of it moved: what does not train is the same however many train it.
     assert all(np.ptp([one[f"loss-{epoch}"] for epoch in range(3)]) > 1e-4 for one in alone)
 

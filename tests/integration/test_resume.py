@@ -238,6 +238,7 @@ def test_a_full_disk_in_a_first_epoch_leaves_nothing(limit, file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_later_keeps_what_was_done(tmp_path):
     run, log, again = tmp_path / "run", tmp_path / "log", tmp_path / "again"
     command = ["fit", "digits", "--epochs", "3", "--num-instances", "2", "--out"]
@@ -259,6 +260,7 @@ def test_a_full_disk_later_keeps_what_was_done(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_while_predicting_leaves_nothing(table_run, tmp_path):
     data, run = table_run
     out, log = tmp_path / "p.csv", tmp_path / "log"

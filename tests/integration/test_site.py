@@ -206,6 +206,7 @@ def test_api_pages_are_small_and_name_no_internals(site):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+@pytest.mark.long
 def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_cut(site):
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

@@ -90,6 +90,7 @@ def test_predict_and_evaluate_elsewhere_and_at_home(study, tmp_path):
     assert "a file outside the data" in text
 
 
+@pytest.mark.long
 def test_a_store_is_the_folder(study, tmp_path):
     columns = ["--labels", study / "labels.csv", "--positive", "yes"]
     code, text = run(tmp_path, "data", "import", study / "h5_files", *columns, "--out", tmp_path / "store")
@@ -109,6 +110,7 @@ def test_a_store_is_the_folder(study, tmp_path):
     assert [name for name, split in splits.items() if split == "test"] == [f"S{number}.x" for number in range(32, 40)]
 
 
+@pytest.mark.long
 def test_describe_and_compare_read_folders(study, tmp_path):
     columns = ["--labels", study / "labels.csv", "--positive", "yes"]
     code, text = run(tmp_path, "data", "describe", study / "h5_files", *columns)

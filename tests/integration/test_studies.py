@@ -63,6 +63,7 @@ def trials(folder, name):
     return [row for row in map(json.loads, lines) if "wall" not in row]
 
 
+@pytest.mark.long
 def test_table2_joins_margins(tmp_path, sets):
     table2.study(options(tmp_path), sets)
     text = page(tmp_path, "table2")
@@ -95,6 +96,7 @@ def test_table2_joins_margins(tmp_path, sets):
     assert len(rows) == (10 + 6) * 2 * 4
 
 
+@pytest.mark.long
 def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
     table2.study(options(tmp_path), {"one": sets["one"]})
     before = page(tmp_path, "table2")
@@ -114,6 +116,7 @@ def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
     assert shown == {method: f"{mean:.3f}" for method, mean in means.items()}
 
 
+@pytest.mark.long
 def test_a_study_is_carried_on_from_the_trials_beside_its_page(tmp_path, sets, monkeypatch, capsys):
     one = {"one": sets["one"]}
     table2.study(options(tmp_path), one)
@@ -180,6 +183,7 @@ def without(folder, target, lost):
     (target / "cache" / "table2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
 
 
+@pytest.mark.long
 def test_more_splits_come_block_by_block_and_are_timed_apart(five, sets):
     blocks = [(row["split"] // 3, row["set"]) for row in trials(five, "table2.jsonl")]
     assert [block for block, _ in blocks] == sorted(block for block, _ in blocks)
@@ -190,6 +194,7 @@ def test_more_splits_come_block_by_block_and_are_timed_apart(five, sets):
     assert "- Time of the splits beyond the paper's three, margin 1" in text
 
 
+@pytest.mark.long
 def test_a_set_is_shown_once_every_method_has_trials(tmp_path, five, sets):
     without(five, tmp_path, lambda row: (row.get("set"), row.get("method")) == ("two", "midam-att"))
     table2.write(options(tmp_path), sets)
@@ -197,6 +202,7 @@ def test_a_set_is_shown_once_every_method_has_trials(tmp_path, five, sets):
     assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
 
 
+@pytest.mark.long
 def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, five, sets):
     late = {"set": "two", "method": "midam-att", "split": 4, "fold": 1, "lr": 0.1}
     without(five, tmp_path, lambda row: late.items() <= row.items())
@@ -212,6 +218,7 @@ def test_the_cross_validation_names_methods_of_feature_vectors():
     assert set(methods) & set(BASELINES.names()) <= {*FEATURE_BASELINES, *PEERS}
 
 
+@pytest.mark.long
 def test_the_quick_table2_is_timed_apart(tmp_path, sets):
     one = {"one": sets["one"]}
     table2.study(options(tmp_path, quick=True), one)

@@ -28,13 +28,14 @@ from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.train.lockstep import Trial
 
-EPOCHS = 4
+EPOCHS = 2
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Few trees and epochs."""
-    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 20)
+    """Few trees, epochs and strengths of a penalty."""
+    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
+    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 5)
     made = make_candidate
 
     def short(name, instance_shape):
@@ -283,6 +284,7 @@ def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
     assert auroc(bags.labels[folds[0].test], predict(model, bags.subset(folds[0].test))) == own
 
 
+@pytest.mark.long
 def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
     bags = make_bags(42)
     found = run_comparison(bags, ["auto", VECTORS[0]], repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
@@ -359,6 +361,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path, capsys, words, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
     bags, calls = make_bags(), []
     data, out = tmp_path / "bags.npz", tmp_path / "run"

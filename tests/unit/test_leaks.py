@@ -221,6 +221,7 @@ def test_fit_says_nothing_of_an_honest_table(tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_describe_and_compare_name_the_leak_too(tmp_path, capsys):
     data = table(tmp_path / "t.csv")
     assert main(["data", "describe", data]) == 0

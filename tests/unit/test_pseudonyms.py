@@ -106,6 +106,7 @@ def test_what_fit_and_explain_write_says_that_it_carries_names(trained):
     assert "This page names 2 bags as the data does." in texts(run / "explain" / "index.html")
 
 
+@pytest.mark.long
 def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
     data, _ = trained("binary")
     words = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]

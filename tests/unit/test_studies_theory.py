@@ -245,6 +245,7 @@ def test_the_relative_error_is_a_ratio_of_means():
 
 
 @pytest.mark.parametrize("study", [complexity, tracking])
+@pytest.mark.long
 def test_a_tiny_study_writes_its_page_and_keeps_its_runs(study, tmp_path):
     options = StudyOptions(smaller=True, out=tmp_path / "out", cache=tmp_path / "cache")
     study.run(options)

@@ -41,6 +41,7 @@ def test_parts_of_wide_features_are_standardized_as_the_whole(monkeypatch: pytes
     assert torch.equal(fitted(x), whole)
 
 
+@pytest.mark.long
 def test_wide_features_take_little_more_memory_than_they_are() -> None:
     code = (
         "import resource, torch\n"
