@@ -9,11 +9,11 @@ from benchmarks.peers import libauc_folder
 
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
+from midam.compare.baselines import set_kernels
 from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
-from midam.compare.setkernel import set_kernels
 from midam.compare.statistics import corrected_interval
 from midam.compare.summary import stopped_early
 from midam.compare.tasks import run_task

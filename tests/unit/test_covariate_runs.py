@@ -15,12 +15,12 @@ from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
 from midam.report.baseline import covariate_verdict, covariate_words
 from midam.runs.apply import evaluate_run, read_for
-from midam.runs.covariates import summarize_covariates
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.journal import ScoreJournal
 from midam.runs.loaded import load_run
+from midam.runs.results import summarize_covariates
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_named

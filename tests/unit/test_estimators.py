@@ -27,8 +27,7 @@ from torch.testing import assert_close
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
-from midam.functional.logmean import moving_average, point_weights, reduce
-from midam.functional.tracking import rate_of, track
+from midam.functional.logmean import moving_average, point_weights, rate_of, reduce, track
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced

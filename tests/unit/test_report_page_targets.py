@@ -23,8 +23,7 @@ from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
-from midam.runs.report import write_evaluation_report, write_run_report
-from midam.runs.scored import recorded_parts
+from midam.runs.report import recorded_parts, write_evaluation_report, write_run_report
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 

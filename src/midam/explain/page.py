@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from midam.errors import MidamError
-from midam.explain.explanation import instance_name
-from midam.explain.outcomes import predicted_words
+from midam.explain.explanation import instance_name, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Number, render
 from midam.report.pseudonyms import naming

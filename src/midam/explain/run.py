@@ -16,13 +16,11 @@ from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.inputs import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import Explanation, explain_bag
-from midam.explain.geojson import MOST, TOP
-from midam.explain.outcomes import column_scores, leading_columns, outcome_entry
+from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, leading_columns
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation, maps_of, placed_patches
-from midam.explain.slide_files import BagNames, bag_names, slide_stem, write_slide
+from midam.explain.slide_files import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -235,7 +233,7 @@ def _explain(
     how |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     found = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **how)
     entry = _entry(run, bags, found, options.top)
-    entry |= {} if run.target.name == "binary" else outcome_entry(run, bags, found, several)
+    entry |= {} if run.target.name == "binary" else bag_entry(run, bags, found, several)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         patches = placed_patches(found, bags, images)

@@ -4,8 +4,7 @@ Nothing here holds state, and nothing here imports anything but torch.
 """
 
 from midam.functional import columns, logmean, maximum, objectives, pairs, partial_auc, poolings, summary
-from midam.functional.logmean import BagStatistic
-from midam.functional.tracking import track
+from midam.functional.logmean import BagStatistic, track
 
 __all__ = [
     "BagStatistic",

@@ -1,4 +1,4 @@
-"""Forms of the files of a run, one class a file; each has one reader here or in `midam.runs.scored`."""
+"""Forms of the files of a run, one class a file; each has one reader here or in `midam.runs.report`."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -18,7 +18,18 @@ from midam.evaluate.calibrate import NO_DECISION
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.plain_files import open_plain
-from midam.reading import counts, known_numbers, read_columns, read_json
+from midam.reading import (
+    ColumnForm,
+    counts,
+    ids,
+    known_numbers,
+    numbers,
+    one_of,
+    positive_counts,
+    read_columns,
+    read_json,
+    texts,
+)
 from midam.report.baseline import advice, caution
 from midam.report.page.run_page import report_page
 from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
@@ -28,7 +39,6 @@ from midam.runs.baseline import read_scores
 from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.forms import Explanations, read_summary, read_target
 from midam.runs.method import method_title, taken_settings
-from midam.runs.scored import evaluated_bags, recorded_parts
 from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import Target
@@ -337,3 +347,45 @@ def _flag(changed: tuple[str, str, str]) -> str:
     if value is True:
         return flag
     return f"{flag} {shlex.quote(value if isinstance(value, str) else text)}"
+
+
+_PARTS = ("train", "val", "test")  # in the order of the flow
+
+
+def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
+    """Scored bags of each part of the run's own data; none where the run did not finish."""
+    if not folder.predictions.exists():
+        return {}
+    columns = read_columns(folder.predictions, _prediction_columns(target), optional=("instances", "group"))
+    rows = {name: columns["split"] == name for name in _PARTS}
+    tables = {name: {key: column[inside] for key, column in columns.items()} for name, inside in rows.items()}
+    return {name: _scored(table, target) for name, table in tables.items() if len(table["bag"])}
+
+
+def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
+    """Those of the evaluated bags that are `inside` [N]."""
+    scores = found.scores[inside]
+    predicted = target.read_predictions(target.predictions(scores, found.decision))
+    groups = None if bags.groups is None else bags.groups[inside]
+    values = target.values(bags)[inside]
+    return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])
+
+
+def _prediction_columns(target: Target) -> dict[str, ColumnForm]:
+    """Columns of predictions.csv, with their forms."""
+    scores = dict.fromkeys(target.score_columns, numbers)
+    known = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts}
+    return {"bag": ids, **target.label_forms(), **known, **scores, **target.prediction_forms()}
+
+
+def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:
+    columns = {name: column.tolist() for name, column in table.items()}
+    scores = np.stack([table[name] for name in target.score_columns], axis=1)
+    return ScoredBags(
+        table["bag"],
+        target.read_labels(columns),
+        scores[:, 0] if target.count == 1 else scores,
+        target.read_predictions(columns),
+        groups=table.get("group"),
+        sizes=table.get("instances"),
+    )

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError, require, require_choice, require_counts
-from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
-from midam.functional.tracking import Rate, rate_of, track
+from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
 from midam.nn.branches import each, fold_slots, rows_of
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.process_group import Ranks
