@@ -95,7 +95,7 @@ class TrialsLostError(MidamError):
 
 
 class Note(UserWarning):
-    """What midam has decided and says in a line, such as which label it takes for the positive one."""
+    """A decision of midam that is reported in a line, such as which label is the positive one."""
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
@@ -310,7 +310,7 @@ def require_counts(least: int = 1, /, **counts: object) -> None:
 
 
 def install(extra: str) -> str:
-    """What a message says of a package that is missing: a line that adds the packages of an extra to this midam.
+    """Advice for a missing package: a line that adds the packages of an extra to this midam.
 
     It works wherever midam came from: pip takes the midam that is installed, and asks no index for it.
 

@@ -25,7 +25,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserve
 
 
 def advice_on(path: Path) -> str:
-    """What to do where a file of a run is missing: its folder may be that above runs, as of `midam fit --fold all`."""
+    """Advice for a missing file of a run: its folder may be the one above runs, as of `midam fit --fold all`."""
     runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
     return f"name one of the runs in it, such as {listed(runs, most=3)}" if runs else "check the path"
 
@@ -230,7 +230,7 @@ def _with_owner(busy: MidamError, lock: Path) -> MidamError:
 
 
 class Journal:
-    """What is done, a line of JSON each, in a file that one process at a time appends to; made if missing.
+    """Finished work, a line of JSON each, in a file that one process at a time appends to; made if missing.
 
     A line that a crash cut off is dropped when the file is opened. Leave the context, or call `close`, to let go;
     `busy` is raised where another process holds the file. `rows` are what the lines say, up to the first that is no

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def exports(package: str, *, modules: str = "") -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """What the package `package` takes for its `__all__`, `__getattr__` and `__dir__`.
+    """Make `__all__`, `__getattr__` and `__dir__` of the package `package`.
 
     Its names are those that its file imports under ``if TYPE_CHECKING:``, written once for type checkers and for here;
     `modules` are the modules inside that are attributes too.

@@ -176,7 +176,7 @@ class Ranks:
                 yield job, part[: rows(job)]
 
     def from_lead(self, call: Callable[[], T]) -> T:
-        """What a call gives in the leading process, which alone makes it, in all of them."""
+        """Result of a call in the leading process, which alone makes it, shared with all processes."""
         box: list[Any] = [call() if self.leads else None]
         self._exchange(lambda: dist.broadcast_object_list(box, src=0, device=self.device))
         return box[0]

@@ -75,7 +75,7 @@ class Processes:
         return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
 
     def strategy(self) -> Any:
-        """What a `lightning_fabric.Fabric` of these processes takes for its strategy."""
+        """Strategy of a `lightning_fabric.Fabric` of these processes."""
         if self.count == 1:
             return "auto"
         from lightning_fabric.strategies.ddp import DDPStrategy  # for several processes alone

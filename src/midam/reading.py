@@ -28,7 +28,7 @@ ColumnForm = Callable[[list[str]], Column]
 
 
 class Form(BaseModel):
-    """What a file holds, by name and type; entries beyond these are left alone."""
+    """Content of a file, by name and type; further entries are left alone."""
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -122,7 +122,7 @@ def check_form(
 
 
 def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES) -> str | None:
-    """What in a tree of values is not plain (text, number, list, dictionary) or too much; None where all is sound.
+    """Fault of a tree of values that is not plain (text, number, list, dictionary) or too large; None if there is none.
 
     Parts that stand at several places count each time.
     """

@@ -93,7 +93,7 @@ class Registry:
             raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
 
     def find(self, name: str) -> Any:
-        """What a known name stands for, or a `ClassPath`, whose import runs the code of its module.
+        """Find the class of a known name, or of a `ClassPath`, whose import runs the code of its module.
 
         A `ConfigError` if there is no such name, it cannot be imported, or it is no such thing; and for a class path
         that is a text alone, which is not imported.

@@ -78,7 +78,7 @@ def is_known_word(name: object) -> bool:
 
 
 def advice_for(name: object) -> str:
-    """What to do where no name of ours stands for a word of others; empty where nothing is known of it."""
+    """Advice for a word of another library that no name here matches; empty if there is none."""
     key = plain_key(name)
     return next((text for words, text in word_tables()["advice"].items() if key in _keys(words)), "")
 

@@ -39,7 +39,7 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _preamble() -> Any:
-    """What a shell calls to complete a set of the catalog or a file."""
+    """Complete a set of the catalog or a file, for a shell."""
     words = " ".join(catalog.names())
     return {"bash": f'_midam_data() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'}
 

@@ -182,7 +182,7 @@ def _following(processes: "Processes", console: Console) -> Iterator[None]:
 
 
 def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
-    """What shows and logs the course of a run."""
+    """Progress and logs of a run."""
     from midam.report.terminal import epoch_words
 
     def note(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: how options are written, how a mistake is reported, and parameters as flags."""
+"""Base of the commands: how options are written, how a mistake is reported, and parameters as flags."""
 
 import ast
 import copy
@@ -234,7 +234,7 @@ def as_flags(message: str, names: Collection[str]) -> str:
 
 
 def _metavar(kind: Any) -> str:
-    """What the help calls the value of an option."""
+    """Name of the value of an option in the help."""
     part, *words = _alternatives(kind)
     if words:
         return "|".join([_metavar(part), *(str(word) for choice in words for word in get_args(choice))])

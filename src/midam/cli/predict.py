@@ -183,7 +183,7 @@ def _names(runs: list[str]) -> list[str]:
 def _scoring(
     stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
 ) -> "Scoring":
-    """What one run scores."""
+    """Bags that one run scores."""
     from midam.runs.scoring import Scoring
     from midam.runs.shards import shard_range
 

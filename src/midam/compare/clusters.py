@@ -50,7 +50,7 @@ def check_address(workers: Workers) -> None:
 
 
 class Cluster(Farm):
-    """What the farms of Dask and Ray share: they wait for workers."""
+    """Base of the farms of Dask and Ray, which wait for workers."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -260,6 +260,6 @@ class RayFarm(Cluster):
 
 
 def call(function: Callable[[Any], Any], task: Any, device: str | None = None) -> Any:
-    """What a worker does."""
+    """Work of a worker."""
     use_device(device)
     return function(task)

@@ -190,7 +190,7 @@ def _train(
 
 
 def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]:
-    """What the summary says of the comparison, and a sentence on it."""
+    """Entries of the summary about the comparison, and a sentence on it."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)
     how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"

@@ -81,7 +81,7 @@ def empty_forest_scorer(
 
 
 def tree_offset(rows: Numbers) -> Numbers | None:
-    """What is subtracted from rows [N, W] before trees, which see float32: the middle of columns that need it."""
+    """Offset of rows [N, W] before trees, which use float32: the middle of columns that need it."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     fine = coarse(low, high)
     return np.where(fine, low + (high - low) / 2, 0.0) if fine.any() else None

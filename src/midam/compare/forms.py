@@ -32,7 +32,7 @@ class _Settings(Form):
 
 
 class Record(Form):
-    """What ``config.yaml`` holds."""
+    """Content of ``config.yaml``."""
 
     version: str
     data: str

@@ -1,4 +1,4 @@
-"""What can be compared, by name: methods trained here, and baselines, which include other libraries' models."""
+"""Methods of a comparison by name: those trained here, and baselines, which include other libraries' models."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -79,7 +79,7 @@ def keep_models(
 
 
 def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, Any] | None:
-    """What the model file of a run holds; None where the training diverges."""
+    """Content of the model file of a run; None if the training diverges."""
     train, val = task.parts
     bags, imputed = fill(bags, how, train=bags.subset(train))
     names = np.full(len(bags), "", dtype="<U5")

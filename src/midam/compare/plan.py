@@ -1,4 +1,4 @@
-"""What a comparison consists of: groups of tasks, and folds that cannot be used."""
+"""Plan of a comparison: groups of tasks, and folds that cannot be used."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -264,7 +264,7 @@ def _foreign(folder: Path, journal: Path) -> bool:
 
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
-    """What must be equal in two calls that share a folder, except for the path of the data."""
+    """Settings that must be equal in two calls that share a folder, except for the path of the data."""
     return {
         "version": __version__,
         "data": bags.source,

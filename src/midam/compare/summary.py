@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def basis(self) -> str:
-        """What the intervals of the summary rest on."""
+        """Units that the intervals of the summary depend on."""
         return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()), metric=self.metric)
 
     @property
@@ -145,7 +145,7 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
 
 
 def basis(*, folds: int, metric: str = "auroc") -> str:
-    """What the intervals of a comparison on so many folds rest on, for its table."""
+    """Describe, below its table, what the intervals of a comparison on so many folds depend on."""
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "

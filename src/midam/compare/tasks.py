@@ -40,7 +40,7 @@ class Task:
 
 
 class Outcome(NamedTuple):
-    """What a task found on one fold."""
+    """Result of a task on one fold."""
 
     columns: Row  # of the trial
     validation: tuple[float, float] = (0.0, 0.0)  # main metric of the tested epoch, and mean over epochs

@@ -56,7 +56,7 @@ COLUMNS = trial_columns("auroc")
 
 
 def trial_name(method: str, fold: Fold) -> Row:
-    """What names a trial."""
+    """Key of a trial."""
     return {"method": method, "repeat": fold.repeat, "fold": fold.fold}
 
 

@@ -45,7 +45,7 @@ class OnLogit:
         return self._on_scale(scores)
 
     def _on_scale(self, scores: ArrayLike) -> Scores:
-        """What the line takes of scores of any shape."""
+        """Scores of any shape on the scale of the line."""
         s = np.asarray(scores, dtype=np.float64)
         return s if self.version_ == _ON_SCORE else score_logits(s)
 

@@ -203,7 +203,7 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
 
 
 def class_moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
-    """What each unit moves the AUROC of a column by, [U], and the units of the rarer kind."""
+    """Influence of each unit on the AUROC of a column, [U], and the units of the rarer kind."""
     known = np.flatnonzero(np.isfinite(labels))
     kinds, own = labels[known].astype(np.int64), units[known]
     moves, fewest = np.zeros(int(units.max()) + 1), len(units)

@@ -1,4 +1,4 @@
-"""What a score says in the words of the label: a probability, a grade, a number, a group of risk.
+"""Decisions: from a score to a probability, a grade, a number or a group of risk.
 
 Each is fitted on validation bags and kept as plain numbers. `midam.targets.Target.decide` fits that of a target.
 """
@@ -21,10 +21,10 @@ from midam.evaluate.survival import risk_cuts, risk_group
 
 
 class Decision(Protocol):
-    """What all of them have in common."""
+    """Protocol of the decisions."""
 
     def predict(self, scores: ArrayLike) -> NDArray[Any]:
-        """What the scores [N] or [N, C] say: probabilities [N, C], or a grade, number or group of risk [N]."""
+        """Predictions from scores [N] or [N, C]: probabilities [N, C], or a grade, number or group of risk [N]."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted numbers, for JSON or a checkpoint."""
@@ -99,7 +99,7 @@ class TemperatureCalibrator(OnLogit):
         return scipy.special.softmax(self.logits(scores), axis=1)
 
     def logits(self, scores: ArrayLike) -> Scores:
-        """What the softmax takes of scores [N, C]: each column rises with its score alone."""
+        """Logits of the softmax from scores [N, C]: each column rises with its score alone."""
         _check_fitted(self)
         x = (self._on_scale(scores) - self.center_) / self.scale_
         return self.slope_ * x + self.offsets_

@@ -23,7 +23,7 @@ from midam.nn.scorer import BagScorer
 
 
 class Averages(NamedTuple):
-    """What m instances contribute, averaged over M members by their weights in the ensemble."""
+    """Contributions of m instances, averaged over M members by their weights in the ensemble."""
 
     score: Tensor  # [m]
     attention: Tensor  # [m]
@@ -71,7 +71,7 @@ class InstancePass:
                 yield self.take(positions, segment.to(x.device), [instances_of(scorer, x) for scorer in self.scorers])
 
     def take(self, positions: Tensor, of: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """What `chunks` gives of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
+        """Contributions of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
         scores = []
         for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
             total.add(positions, of, z, v)

@@ -22,7 +22,7 @@ Positions = NDArray[np.intp]
 
 
 class Wins(NamedTuple):
-    """What each bag adds to the comparable pairs, float64 [N] each.
+    """Contributions of each bag to the comparable pairs, float64 [N] each.
 
     As the `upper` bag of a pair, which should score higher, and as the `lower` one: the weight of its pairs, and of
     those that the scores order rightly.

@@ -31,7 +31,7 @@ _CHUNKS_AT_A_TIME = 16
 
 @dataclass(frozen=True, repr=False)
 class InstanceScores(BriefRepr):
-    """What the instances of one bag contribute.
+    """Contributions of the instances of one bag.
 
     Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
     logit whose softmax is that weight (with max pooling: the mean of their logits), each by the weights of the members
@@ -177,7 +177,7 @@ def instance_scores(
 
 
 def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
-    """What the instances of a bag contribute, of the scores and logits [m, M] that its whole first pass gave."""
+    """Contributions of the instances of a bag, from the scores and logits [m, M] of its whole first pass."""
     score, z = (torch.cat(column) for column in zip(*chunks))
     found = passed.average(score, z, first=0)
     members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, found.weights.T))

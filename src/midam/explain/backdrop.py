@@ -69,7 +69,7 @@ class ImageFolder:
         return None if found is None else self._paths[found]
 
     def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
-        """What the slide of a file says, as `find` finds it; nothing of an image that is no slide."""
+        """Scale and bounds of the slide that `find` finds for a file; none if the image is not a slide."""
         path = self.find(bag, file, several=several)
         return SlideFacts() if path is None else slide_facts(path)
 
@@ -131,7 +131,7 @@ class ImageFolder:
 
 
 def slide_facts(path: Path) -> SlideFacts:
-    """What a slide says of its scale and bounds; nothing of what is no slide, is not there, or cannot be read."""
+    """Scale and bounds of a slide; none if the file is no slide, is missing, or cannot be read."""
     try:
         if path.suffix.lower() not in _SUFFIXES or not path.exists() or not _is_slide(path):
             return SlideFacts()

@@ -1,4 +1,4 @@
-"""What each instance adds to the score of its bag: the score, less that of the bag without the instance.
+"""Contribution of each instance: the score of its bag, less that of the bag without the instance.
 
 No bag is scored again instance by instance: the statistic (n, l, r) of a bag without instance i has a closed form. With
 w its weight, it is
@@ -28,7 +28,7 @@ _HEAVY = 0.5
 
 
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
-    """What each of n instances adds to the score of the bag, [n], in units of the score, averaged as the scorers are.
+    """Contribution of each of n instances to the score of the bag, [n], in units of the score, averaged over scorers.
 
     The sum over a bag is not its score. An only instance adds all of the score.
     """

@@ -37,7 +37,7 @@ from midam.settings import usual_chunk
 
 @dataclass(frozen=True, repr=False)
 class Explanation(BriefRepr):
-    """What the instances of a bag contribute to its score.
+    """Contributions of the instances of a bag to its score.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ def bag_entry(
 
 
 def label_words(outcome: Outcome) -> str:
-    """What is known of one bag.
+    """Label of one bag in words.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def label_words(outcome: Outcome) -> str:
 
 
 def predicted_words(predicted: dict[str, Any] | None) -> str | None:
-    """What is predicted of a bag; None of nothing.
+    """Prediction of a bag in words; None if there is none.
 
     Examples
     --------

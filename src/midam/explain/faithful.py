@@ -76,7 +76,7 @@ class Faithfulness:
 
     @property
     def verdict(self) -> str:
-        """What removing the top instances first does: "lowers", "raises" or "neither".
+        """Effect of removing the top instances first: "lowers", "raises" or "neither".
 
         It lowers the score where the area is smaller than that of every random order, as in 1 of 21 bags for a random
         ranking, and raises it where the area is larger than every one; neither where that is by less than can be seen.

@@ -1,4 +1,4 @@
-"""What is mapped of a bag: what its instances add, their weights, their scores; with fixed scales of colors."""
+"""Values that are mapped: contributions of instances, their weights, their scores; with fixed scales of colors."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _OPAQUE = 0.8
 
 
 class Layer(NamedTuple):
-    """What a map shows."""
+    """Values of a map."""
 
     key: str  # "added", "weight" or "score"
     name: str
@@ -58,7 +58,7 @@ class Layer(NamedTuple):
 
 
 def layers_of(found: Explanation) -> list[Layer]:
-    """What is mapped: what the instances add, their weights where they differ, and their scores."""
+    """Values that are mapped: contributions of the instances, their weights where they differ, and their scores."""
     added, relative = found.contribution.astype(np.float64), found.relative_weight.astype(np.float64)
     around = added_range(added)
     matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)

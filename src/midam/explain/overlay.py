@@ -29,7 +29,7 @@ _CONTOUR = 0.5  # of the scale of contributions
 
 @dataclass(frozen=True)
 class PatchMap:
-    """What a map shows: an explanation, the patches of one slide of its bag, and its image where it is at hand."""
+    """Content of a map: an explanation, the patches of one slide of its bag, and its image if there is one."""
 
     found: Explanation
     patches: Patches
@@ -52,7 +52,7 @@ class PatchMap:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """What is mapped."""
+        """Values that are mapped."""
         return layers_of(self.found)
 
     @property

@@ -194,7 +194,7 @@ _UNKNOWN = "the files do not say which side is left"
 
 
 class View(NamedTuple):
-    """What the file of a scan says of the picture of a slice."""
+    """Geometry of a slice from the file of its scan."""
 
     plane: str = ""  # such as "axial"; empty where that is unknown
     edges: str = ""  # letters of the sides at the left, right, upper and lower edge, such as RLAP

@@ -22,7 +22,7 @@ _STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first STAMP, whose files 
 
 @dataclass(frozen=True)
 class SlideFacts:
-    """What a slide that is at hand says: micrometers a pixel of level 0, and the corner of what was scanned."""
+    """Scale and bounds of a slide: micrometers a pixel of level 0, and the corner of the scanned area."""
 
     micrometers: float | None = None
     corner: tuple[int, int] = (0, 0)

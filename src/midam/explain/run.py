@@ -40,7 +40,7 @@ _FOLDER = "explain"
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """What is written of each bag.
+    """Files to write for each bag.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def explain_bags(
 
 
 def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
-    """What of the bags could not be drawn: a line for each reason, with the number of bags and the first one.
+    """Reasons why bags could not be drawn, a line each, with the number of bags and the first one.
 
     Examples
     --------
@@ -296,7 +296,7 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """What makes two calls the same, beside the content of each bag: model, calibration, options, ids, covariates."""
+    """Digest of a call: model, calibration, options, ids and covariates, but for the content of each bag."""
     said = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
     call = {"run": run.digest(), "options": said, "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:

@@ -126,7 +126,7 @@ def slice_text(found: Explanation, instance: int) -> str:
 
 
 def _numbers_text(found: Explanation) -> str:
-    """What the numbers of the slices in their files are."""
+    """Numbers of the slices in their files."""
     names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
     words = [text for name, text in names.items() if name in found.columns]
     return f"; {', '.join(words)}" if words else ""

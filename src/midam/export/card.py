@@ -124,14 +124,14 @@ def _purpose(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any]) ->
 
 
 def _several(run: LoadedRun, summary: dict[str, Any]) -> str | None:
-    """What the score is the mean of; None where it is that of one scorer."""
+    """Describe the scorers that the score averages; None if there is one."""
     if summary:
         return mean_words(summary)
     return mean_words({"members": len(run.model.members)})
 
 
 def _taken(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `auto` took, of what it tried; nothing of another run."""
+    """Methods that `auto` took; none if the run is of another method."""
     return [row for row in summary.get("auto", {}).get("tried", ()) if row["weight"] > 0]
 
 

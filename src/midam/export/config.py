@@ -1,4 +1,4 @@
-"""What an export says of its model beside the weights: config.json, without paths of a machine and names of bags."""
+"""The config.json of an export: its model without weights, paths of a machine and names of bags."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def refuse_covariates(run: LoadedRun) -> None:
 
 
 def _outcome(run: LoadedRun) -> dict[str, Any]:
-    """What bags are ranked by where it is more than 0 and 1, and what is told of their scores."""
+    """Target, names and decision of a model that is not binary."""
     if run.target.name == "binary":
         return {}
     return {**run.target.description, "decision": None if run.decision is None else run.decision.to_dict()}

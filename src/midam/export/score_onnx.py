@@ -24,7 +24,7 @@ _RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
 
 
 class Score(NamedTuple):
-    """What is known of a bag: a score that ranks bags, and the decision where the model was calibrated."""
+    """Score of a bag, which ranks bags, and the prediction where the model was calibrated."""
 
     score: float  # in [0, 1]; ranks bags, and is not a probability
     probability: float | None  # of the positive class
@@ -32,7 +32,7 @@ class Score(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """What is known of a bag that is ranked by more than two classes: classes, labels, grades, numbers, survival."""
+    """Scores and predictions of a bag of a target that is not binary: classes, labels, grades, numbers, survival."""
 
     scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
     told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
@@ -131,13 +131,13 @@ def _as_exported(folder: Path) -> Iterator[None]:
 
 
 def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
-    """What is known of a bag of these scores."""
+    """Scores of a bag by name, with its predictions."""
     several = config["target"] in ("multiclass", "multilabel")
     return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
 
 
 def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
-    """What the scores of a bag mean, by the names that `midam predict` gives it."""
+    """Predictions from the scores of a bag, by the names of `midam predict`."""
     kind, names, decision = config["target"], config["names"], config["decision"]
     if decision is None:
         return {}

@@ -23,7 +23,7 @@ def rows_of(index: Tensor, branches: int) -> Tensor:
 
 
 def each(x: Tensor, branches: int) -> Tensor:
-    """What is said of K bags or instances, [K, ...], said of each of their rows, [K * G, ...]."""
+    """Repeat rows of K bags or instances, [K, ...], for each of their G branches: [K * G, ...]."""
     return x if branches == 1 else x.repeat_interleave(branches, dim=0)
 
 

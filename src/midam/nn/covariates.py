@@ -1,4 +1,4 @@
-"""What covariates of a bag, such as age and sex, add to its score beside the instances: a linear term of the logit."""
+"""A linear term of the logit from covariates of a bag, such as age and sex, next to its instances."""
 
 from typing import Any, Protocol, Self
 
@@ -58,7 +58,7 @@ class CovariateTerm(nn.Module):
         self.weight = nn.Parameter(torch.zeros((coder.width,) if columns == 1 else (columns, coder.width)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is added to the logits, [K] or [K, C], of covariates x [K, P]."""
+        """Term of the logits, [K] or [K, C], from covariates x [K, P]."""
         x = x.to(self.weight.dtype)
         # No matrix product, which autocast would run in half precision.
         return ((x if self.weight.ndim == 1 else x.unsqueeze(1)) * self.weight).sum(dim=-1)

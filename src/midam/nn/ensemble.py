@@ -18,7 +18,7 @@ _SUM_ERROR = 1e-9
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a trained model takes: the features of its training bags, which `midam.evaluate.inputs.prepared` finds.
+    """Features that a trained model takes, those of its training bags, which `midam.evaluate.inputs.prepared` finds.
 
     Attributes
     ----------

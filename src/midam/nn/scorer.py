@@ -15,7 +15,7 @@ from midam.nn.pooling.base import Pooling
 
 @dataclass(frozen=True)
 class BagOutput:
-    """What the pooling knows of K bags: the statistic (l, r; n) and, from it, the score and its logit.
+    """Pooled K bags: the statistic (l, r; n) and, from it, the score and its logit.
 
     Score and logit are computed when first asked for, with the weights of that moment, and kept.
 
@@ -64,7 +64,7 @@ class BagOutput:
 
 @dataclass(frozen=True)
 class SeenBags:
-    """What an objective sees of K bags of which other processes know the rest: scores or logits, whichever it takes."""
+    """Scores or logits, as an objective takes them, of K bags; other processes hold the others."""
 
     score: Tensor
     logit: Tensor

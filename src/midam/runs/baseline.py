@@ -30,7 +30,7 @@ _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-stat
 
 @dataclass(frozen=True)
 class Beside:
-    """What came of the baseline.
+    """Result of the baseline.
 
     Attributes
     ----------

@@ -145,7 +145,7 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
-    """What a run remembers of its data, so that none of its bags or patients can pass for new: read once.
+    """Origin of a run's data, kept so that none of its bags or patients can count as new: read once.
 
     "data" holds source, its place, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest
     of its instances (the split nearest to training where bags are equal); "groups" those that were trained or validated

@@ -87,7 +87,7 @@ class RunFolder:
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def contents(self) -> list[Path]:
-        """What the folder holds, without what a killed process and a failed start have left there: a log alone."""
+        """Content of the folder, without the remains of a killed process and of a failed start: a log alone."""
         if not self.root.is_dir():
             return []
         found = [path for path in self.root.iterdir() if not is_left(path)]
@@ -146,7 +146,7 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 
 class _Budget(Form):
-    """What the settings file of a run holds beside the settings."""
+    """Entries of the settings file of a run other than settings."""
 
     data: str | int | float | bool | None = None
     method: str | None = None
@@ -189,7 +189,7 @@ def read_budget(folder: RunFolder) -> float | None:
 
 
 def read_chosen(folder: RunFolder) -> str | None:
-    """What the settings of a run say of counts that were chosen; None where none were."""
+    """Note in the settings of a run on counts that were chosen; None if none were."""
     first = read_text(folder.config).partition("\n")[0] if folder.config.exists() else ""
     return first.removeprefix(CHOSEN) if first.startswith(CHOSEN) else None
 

@@ -89,7 +89,7 @@ _Seconds = Annotated[Number, Field(ge=0)]
 
 
 class Summary(Form):
-    """What ``summary.json`` holds whatever the target; `summary_form` adds the figures of the parts."""
+    """Content of ``summary.json`` for every target; `summary_form` adds the figures of the parts."""
 
     selected: Annotated[_Selected | None, NotNull] = None
     by_weights: dict[str, _Weights] = Field(default_factory=dict)
@@ -120,7 +120,7 @@ class Summary(Form):
 
 
 class _Titled(Form):
-    """What a file says of the target; nothing where bags have two classes."""
+    """Target in a file; absent for two classes."""
 
     target: Annotated[str | None, NotNull] = None
     names: list[str] = Field(default_factory=list)
@@ -208,6 +208,6 @@ class _Entry(Form):
 
 
 class Explanations(Form):
-    """What ``explain.json`` holds, of what a page links."""
+    """Entries of ``explain.json`` that a page links."""
 
     bags: list[_Entry]

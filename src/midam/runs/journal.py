@@ -1,4 +1,4 @@
-"""What a call has done so far, on disk while it does the rest, so that the same call can go on after it was stopped."""
+"""Journal of a call: finished work on disk, so that the same call can continue after it was stopped."""
 
 import base64
 import json

@@ -91,7 +91,7 @@ class LoadedRun:
 
     @property
     def target(self) -> Target:
-        """What the labels of the run's bags are."""
+        """Target of the labels of the run's bags."""
         return target_named(self.data.get("outcome"), classes=self.data.get("classes"))
 
     @property
@@ -170,7 +170,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
 
 
 def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model file says of its bags, with all names in their form, whichever midam wrote it."""
+    """Data entries of a model file, with normalized names, whichever version wrote it."""
     data = dict(content["data"])
     for key in ("classes", "feature_names"):
         if data.get(key) is not None:

@@ -40,7 +40,7 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
 
 
 class Tracking:
-    """What a run tells the loggers of its Fabric; when one of them fails in the middle, the training goes on."""
+    """Reports of a run to the loggers of its Fabric; if one of them fails, the training goes on."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric, self._failed = fabric, False

@@ -111,7 +111,7 @@ def taken_settings(settings: Settings) -> dict[str, Any]:
 
 
 def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULTIPLICATION SIGN}") -> str:
-    """What pages call the method of a run."""
+    """Name of the method of a run on pages."""
     parts = settings.method
     named = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
     return method or f" {sign} ".join(named)

@@ -1,4 +1,4 @@
-"""What a finished run leaves behind: model, predictions, summary, figures."""
+"""Files of a finished run: model, predictions, summary, figures."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from midam.train.trainer import Trainer
 
 @dataclass(frozen=True)
 class Fitted:
-    """What `write_results` takes in place of a trainer: a model that was fitted in one step, by a method of this name.
+    """Input of `write_results` instead of a trainer: a model that was fitted in one step, by a method of this name.
 
     Of its settings, only those that such a method takes are kept.
     """
@@ -148,7 +148,7 @@ def model_content(
     method: str | None = None,
     parts: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """What the model file of a run holds; `origin` is what `midam.runs.data.describe_origin` says of its data.
+    """Content of the model file of a run; `origin` is the result of `midam.runs.data.describe_origin`.
 
     `decided` are the entries that `Target.saved` gives of its decision.
     `method` names one that is fitted in one step, and takes few settings; `parts` are those of a chosen model.
@@ -172,12 +172,12 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
 
 
 def _imputed(parts: SplitBags) -> dict[str, Any]:
-    """What the summary says of missing values that were filled."""
+    """Note of the summary on missing values that were filled."""
     return {} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}
 
 
 def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
-    """What the summary says of counts that were chosen."""
+    """Note of the summary on counts that were chosen."""
     if line is None:
         return {}
     counts = dict(zip(("num_positive", "num_negative", "num_instances"), config.training.batch))

@@ -118,7 +118,7 @@ def shard_path(out: Path, shard: Shard) -> Path:
 
 
 class _FactsForm(Form):
-    """What ``NAME.shard-K-of-N.json`` holds beside its format and version; see `ShardFacts`."""
+    """Content of ``NAME.shard-K-of-N.json`` but for format and version; see `ShardFacts`."""
 
     number: Positive
     count: Positive
@@ -142,7 +142,7 @@ class _FactsForm(Form):
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """What stands beside the table of a shard, in a file of the same name that ends in .json.
+    """Facts about the table of a shard, in a file of the same name that ends in .json.
 
     Attributes
     ----------

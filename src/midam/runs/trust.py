@@ -202,7 +202,7 @@ def _makes(path: str, base: str, *, setting: str) -> bool:
 
 
 def _trusted() -> dict[str, str]:
-    """What was trusted before, by digest."""
+    """Earlier decisions of trust, by digest."""
     place = _place()
     try:
         found = parse_json(read_bytes(place, error=ConfigError)) if place.exists() else {}

@@ -100,7 +100,7 @@ class CutSettings(SettingsGroup):
         return self.patch_size if self.stride is None else self.stride
 
     def cut(self, kind: str) -> dict[str, Any]:
-        """What makes instances of this kind: "patches", "slices" or "volume"; defaults spelled out."""
+        """Settings of the cut into "patches", "slices" or "volume"; defaults spelled out."""
         names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
         found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""What the command line and its page say of each setting: type, default, text and known names."""
+"""Descriptions of settings for the command line and its page: type, default, text and known names."""
 
 import inspect
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What all groups of settings share: strict types, values that cannot change, and errors of one form."""
+"""Base of all groups of settings: strict types, values that cannot change, and errors of one form."""
 
 import sys
 from dataclasses import astuple

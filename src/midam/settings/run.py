@@ -1,4 +1,4 @@
-"""What a run does beside its method: splits, seed, device, precision, threads, reading, baseline, logging."""
+"""Settings of a run but for its method: splits, seed, device, precision, threads, reading, baseline, logging."""
 
 import math
 from typing import Annotated, Any, Literal, Self

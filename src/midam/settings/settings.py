@@ -185,7 +185,7 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
 
 @cache
 def _named(settings: type[Settings]) -> dict[str, Named]:
-    """What each setting names that may be a class path."""
+    """Kinds of class paths by the setting that may name one."""
     groups = [field.annotation for field in settings.model_fields.values()]
     fields = {name: field for group in groups for name, field in group.model_fields.items()}  # type: ignore[union-attr]
     marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}

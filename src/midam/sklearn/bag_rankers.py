@@ -79,7 +79,7 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     grades: Sequence[Any] | None
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """What y would say of each bag, [N]: a grade of `grades_`, or a number.
+        """Predicted y of each bag, [N]: a grade of `grades_`, or a number.
 
         It follows from the score alone, by cuts or by a rising curve that were fitted on the held-out bags; a
         `ConfigError` without such bags. Bags that differ in `bag_scores` may share it.

@@ -1,4 +1,4 @@
-"""What the classifier and the transformers share: bags from X, and features checked as scikit-learn checks them."""
+"""Base of the classifier and the transformers: bags from X, and features checked as scikit-learn checks them."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""What an estimator of bags takes as X, how features are matched by name, and labels by bag."""
+"""Inputs of an estimator of bags: forms of X, features matched by name, and labels by bag."""
 
 from collections.abc import Sequence
 from os import PathLike

@@ -1,4 +1,4 @@
-"""What an estimator of bags takes as y, and how it is coded: classes, several labels, grades, numbers, survival."""
+"""Forms of y and their codes: classes, several labels, grades, numbers, survival."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

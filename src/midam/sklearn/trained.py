@@ -1,4 +1,4 @@
-"""What all trained estimators of bags share: training, scores, explanations, runs on disk."""
+"""Base of all trained estimators of bags: training, scores, explanations, runs on disk."""
 
 import copy
 import math
@@ -139,7 +139,7 @@ class TrainedEstimator(BagEstimator):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: a model that was trained on a GPU is read where there is none."""
+        """State for pickling; a model that was trained on a GPU can be read without one."""
         state: dict[str, Any] = super().__getstate__()
         if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
             state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
@@ -147,7 +147,7 @@ class TrainedEstimator(BagEstimator):
 
     @property
     def target_(self) -> str:
-        """What y is: a name of `midam.registry.TARGETS`."""
+        """Target of y: a name of `midam.registry.TARGETS`."""
         return self._target.name
 
     @property
@@ -174,7 +174,7 @@ class TrainedEstimator(BagEstimator):
         return [explain_bag(self.model_, bags, i, column=column, **how) for i, column in enumerate(columns)]
 
     def _decision(self) -> Decision | None:
-        """What turns scores into predictions."""
+        """Decision that turns scores into predictions."""
         return self.decision_
 
     def _take_up(self, run: LoadedRun) -> None:
@@ -268,7 +268,7 @@ class TrainedEstimator(BagEstimator):
 
 
 def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
-    """What must be the same for centers, dual variable and momenta to be taken up."""
+    """Settings that must be equal to continue with centers, dual variable and momenta."""
     return settings.method, settings.model, settings.training.optimizer
 
 
@@ -282,7 +282,7 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What is known of the bags of several calls; what was trained on once was trained on."""
+    """Splits of the bags of several calls; a bag that was trained on once counts as trained on."""
     found = {**before, **now}
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}

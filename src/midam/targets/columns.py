@@ -1,4 +1,4 @@
-"""What classes and labels share: a score column of each, ranked against the rest, and the mean of their AUROCs."""
+"""Base of classes and labels: a score column of each, ranked against the rest, and the mean of their AUROCs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self

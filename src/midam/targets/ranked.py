@@ -1,4 +1,4 @@
-"""What grades, numbers and times share: one score that follows an order of bags, judged by the C-index."""
+"""Base of grades, numbers and times: one score that follows an order of bags, measured by the C-index."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -87,7 +87,7 @@ class RankedTarget(Target):
     incomparable = "all labels are equal"
 
     def counted(self, values: NDArray[Any]) -> tuple[str, int]:
-        """What the interval rests on, and its number."""
+        """Units that the interval depends on, and their number."""
         return "bags", len(values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class WeightAverage(Generic[Model]):
         return cast("Model", self._mean.module)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """What a resume needs."""
+        """State that a resume needs."""
         return None if self._mean is None else self._mean.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:

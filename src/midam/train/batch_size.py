@@ -147,7 +147,7 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
 
 
 def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
-    """What they were chosen by, and what to do about it."""
+    """Reason for the choice, with advice."""
     of, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
     reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
     if _draws(config) and high <= size.num_instances:
@@ -191,7 +191,7 @@ class _Memory:
         return self._cost.weights + self._cost.instance * instances
 
     def words(self, size: BatchSize) -> str:
-        """What a step takes of the limit."""
+        """Memory of a step as a share of the limit."""
         unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
         return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
 

@@ -26,7 +26,7 @@ _OF_ENCODERS = ("hidden", "dropout", "norm")
 
 @dataclass(frozen=True)
 class MethodParts:
-    """What is trained: the scorer, the estimator and the objective."""
+    """Trained parts: the scorer, the estimator and the objective."""
 
     model: BagScorer
     estimator: Estimator

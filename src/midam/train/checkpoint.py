@@ -114,7 +114,7 @@ class _Part(Form):
 
 
 class ModelContent(_Origin):
-    """What ``model.pt`` holds."""
+    """Content of ``model.pt``."""
 
     model: _Weights
     calibrator: dict[str, FiniteFloat] | None
@@ -125,7 +125,7 @@ class ModelContent(_Origin):
 
 
 class TrainerContent(_Origin):
-    """What ``last.pt`` holds."""
+    """Content of ``last.pt``."""
 
     trainer: _Trainer
     seconds: Annotated[FiniteFloat, Field(ge=0)]
@@ -133,7 +133,7 @@ class TrainerContent(_Origin):
 
 
 class BestContent(Form):
-    """What ``best.pt`` holds."""
+    """Content of ``best.pt``."""
 
     model: _Weights
     epoch: int

@@ -53,7 +53,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class TrialResult:
-    """What came of a trial; with several members, their mean.
+    """Result of a trial; with several members, their mean.
 
     `scores` are those of its bags after each of E epochs, or after the last alone; NaN once a training has diverged.
     """

@@ -203,5 +203,5 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
 
 
 def _name(names: tuple[object, ...], stratum: int) -> str:
-    """What a stratum of the sampler is called."""
+    """Name of a stratum of the sampler."""
     return str(names[stratum]) if stratum < len(names) else f"stratum {stratum}"

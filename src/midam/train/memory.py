@@ -1,4 +1,4 @@
-"""What a training does for draws that go by scores: passes that fill the memory, and the annealing beside them."""
+"""Score memory of a training: passes that fill it for draws by score, and the annealing that goes with them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -130,7 +130,7 @@ class Objective(nn.Module):
         self._proposed.update(values)
 
     def seen(self, output: BagOutput | SeenBags) -> Tensor:
-        """What the loss sees of the bags, [K], or [K, C] of several columns: scores or logits."""
+        """Scores or logits of the bags that the loss takes, [K], or [K, C] of several columns."""
         return output.score if self.squash else output.logit
 
     def commit(self, loss: Tensor) -> None:
@@ -201,7 +201,7 @@ class StackedObjective(Objective):
         return total
 
     def seen(self, output: BagOutput | SeenBags) -> Tensor:
-        """What the losses see of the bags, [M * K]."""
+        """Scores or logits of the bags that the losses take, [M * K]."""
         one: Objective = self._stack.template  # type: ignore[assignment]
         return one.seen(output)
 

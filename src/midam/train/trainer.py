@@ -146,7 +146,7 @@ class Trainer:
 
     @property
     def reported(self) -> BagEnsemble:
-        """What is validated and reported: `model`, or the mean of its weights once it is taken."""
+        """Model that is validated and reported: `model`, or the mean of its weights once it is taken."""
         return self._average.reported
 
     def reader(self, bags: Bags) -> InstanceReader:
@@ -285,7 +285,7 @@ class Trainer:
         return result
 
     def _drawn(self) -> dict[str, float | None]:
-        """What the draw rule says of its draws, means over the members."""
+        """Statistics of the draw rule, means over the members."""
         found = [member.sampler.drawn for member in self.members if isinstance(member.sampler, Sampler)]
         means = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
         return {name: value if np.isfinite(value) else None for name, value in means.items()}

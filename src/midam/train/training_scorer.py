@@ -1,4 +1,4 @@
-"""What a training step runs of a scorer: augmented, compiled, checkpointed; the scorer itself stays as it is."""
+"""Scorer of a training step: augmented, compiled, checkpointed; the scorer itself stays as it is."""
 
 from typing import cast
 
@@ -39,7 +39,7 @@ class Checkpointed(nn.Module):
 def training_scorer(
     model: BagScorer, config: Settings, *, instance_shape: tuple[int, ...], standardized: bool = False
 ) -> BagScorer:
-    """What a step runs in place of `model`, with its very parameters, for augment, checkpointing and compile.
+    """Scorer that a step runs instead of `model`, with the same parameters, for augment, checkpointing and compile.
 
     With `standardized` instances, the scorer's own standardizer is left out. Where nothing is asked for, this is
     `model` itself. A `ConfigError` refuses what cannot be augmented or checkpointed.

@@ -1,4 +1,4 @@
-"""What `auto` tries: methods by name, each scored on held-out bags and fitted on all."""
+"""Candidates of `auto`: methods by name, each scored on held-out bags and fitted on all."""
 
 import hashlib
 import json
@@ -59,11 +59,11 @@ class Candidate:
         return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit().reported)
 
     def refit(self, folds: int) -> float:
-        """What `fit` takes, of what `held_out` takes for so many folds."""
+        """Seconds of `fit` as a share of those of `held_out` for so many folds."""
         return 1.0 if self._together else 1 / (folds - 1)
 
     def digest(self, bags: Bags, *, seed: int) -> str:
-        """What its held-out scores follow from: the bags, the seed, its settings and the version of the library."""
+        """Inputs of its held-out scores: the bags, the seed, its settings and the version of the library."""
         config = None if self.config is None else self.config.flat()
         said = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()

@@ -135,7 +135,7 @@ def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Ten
 
 
 def _about(found: Found) -> dict[str, Any]:
-    """What the summary tells of a search."""
+    """Entries of the summary about a search."""
     names = [f"{row.method} ({row.weight:.2f})" for row in found.tried if row.weight > 0]
     if found.folds:
         how = f"by the mean AUROC over {found.folds} inner folds of the training bags"

@@ -130,7 +130,7 @@ class Tried:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a search found.
+    """Result of a search.
 
     Attributes
     ----------

@@ -92,7 +92,7 @@ class ScorePooling(Pooling):
         self.scorer = nn.Linear(in_features, columns)
 
     def instance_score(self, e: Tensor) -> Tensor:
-        """What is pooled of encodings e [M, D], [M] or [M, C]."""
+        """Logits or scores that are pooled, from encodings e [M, D]: [M] or [M, C]."""
         raw = upcast(self.scorer(e)).squeeze(-1)
         return torch.sigmoid(raw) if self.squash else raw
 

@@ -27,13 +27,13 @@ class Total:
 
     @property
     def merged(self) -> BagStatistic:
-        """What was merged so far, as it is merged."""
+        """The merged statistic, in the form in which parts are merged."""
         if self._merged is None:
             raise ValueError(_EMPTY)
         return self._merged
 
     def value(self) -> BagStatistic:
-        """What was merged so far, in the dtype of the logits."""
+        """The merged statistic in the dtype of the logits."""
         return self.merged
 
     def weights(self, z: Tensor, positions: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class MeanTotal(Total):
         return part
 
     def value(self) -> BagStatistic:
-        """What was merged so far, in the dtype of the logits."""
+        """The merged statistic in the dtype of the logits."""
         return BagStatistic(*(x.to(self._dtype) for x in self.merged))
 
     def weights(self, z: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002
@@ -101,7 +101,7 @@ def _linearized_sample(z: Tensor, v: Tensor, *, mask: Tensor | None) -> BagStati
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a bag's instances are reduced to: a (n, l, r) of `midam.functional.logmean.BagStatistic`.
+    """Statistic (n, l, r) of the instances of a bag: a `midam.functional.logmean.BagStatistic`.
 
     Attributes
     ----------
