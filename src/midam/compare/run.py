@@ -11,7 +11,7 @@ from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.forms import read_record
 from midam.compare.memory import peaks_mib
-from midam.compare.methods import check_methods, find_methods
+from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
 from midam.compare.plan import Selection, chosen_counts, group_results, make_selection, plan
@@ -143,10 +143,7 @@ def run_comparison(
             compute(missing, partial(run_task, bags, how=how), keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
             remarks += chosen_counts(bags, groups)
-            comparison = make_comparison(bags, store.rows, names, checked, remarks=remarks)
-            trained = [method.name for method in compared if method.baseline is None]
-            how_far = stopped_early(comparison.summary, trained, base.training.epochs, metric=target.metric)
-            comparison = comparison.with_remarks(how_far)
+            comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:
@@ -158,6 +155,21 @@ def run_comparison(
                 f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
             ) from None
     return comparison
+
+
+def _compared(
+    bags: Bags,
+    store: TrialStore,
+    methods: Sequence[ComparedMethod],
+    folds: Sequence[Fold],
+    *,
+    remarks: list[str],
+    epochs: int,
+) -> Comparison:
+    """The comparison of all trials, with a remark on methods whose best epoch is among the last."""
+    made = make_comparison(bags, store.rows, [method.name for method in methods], folds, remarks=remarks)
+    trained = [method.name for method in methods if method.baseline is None]
+    return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
 
 
 def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:

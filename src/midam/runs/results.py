@@ -59,67 +59,72 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
 
-    `scores` [N] of all bags are those under the weights that `selected` names, "last" or "best", which are those of
-    what the trainer reports. `origin` is what the model file remembers of the
-    data; `notes` are what reading the data warned of, `choice` says which counts were chosen and why. `seconds` gives
-    the seconds of each part of the run, from those of the baseline, and is asked last. `on_stage` is told what begins.
-    `about` is further told by the summary. The model is written before the baseline is trained, the summary last: where
-    it is, all is. Returns the summary.
+    `scores` [N] of all bags are those under the weights that `selected` names, "last" or "best", which the trainer
+    reports. `origin` is the entry of the model file about the data; `notes` are warnings of reading the data, `choice`
+    says which counts were chosen and why. `seconds` returns the seconds of each part of the run, from those of the
+    baseline, and is called last. `on_stage` is called with what begins. `about` holds further entries of the summary.
+    The model is written before the baseline is trained, the summary last: where it is, all is. Returns the summary.
     """
-    bags = parts.bags
-    settings = trainer.config.flat()
-    judge = RunEvaluation(parts, scores)
-    decided = judge.target.saved(judge.decision)
+    evaluation = RunEvaluation(parts, scores)
+    decided = evaluation.target.saved(evaluation.decision)
     made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))
-    write_text(folder.predictions, judge.predictions())
+    write_text(folder.predictions, evaluation.predictions())
     beside = Beside()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         on_stage("training the baseline", 0)
         beside = train_beside(parts, scores, seed=trainer.config.run.seed)
         write_scores(folder, parts, beside)
     on_stage("writing results", 0)
-    summary = judge.summarize()
-    covariates = summarize_covariates(trainer.reported, parts, scores)
-    known = {key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")}
+    summary = evaluation.summarize()
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
         from midam.report import plot_curves
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-        by_weights = _by_weights(trainer)
-        by_weights[selected] |= judge.main_metrics()
-        summary |= {
-            "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
-            "by_weights": by_weights,
-            "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
-            "members": trainer.config.training.members,
-            "epochs": trainer.epoch,
-            "baseline": beside.found,
-            **({} if beside.note is None else {"baseline_note": beside.note}),
-            **({} if covariates is None else {"covariates": covariates}),
-            **_chosen(trainer.config, choice),
-        }
-    summary |= {
-        **judge.target.description,
-        "data": {
-            "name": data,
-            **({"options": options} if (options := data_options(trainer.config.data)) else {}),
-            "bags": len(bags),
-            "instances": bags.num_instances,
-            **known,
-            **_imputed(parts),
-            "notes": list(notes),
-        },
-        "version": __version__,
-        "environment": environment(),
-        **about,
-    }
-    judge.draw(folder, summary, data, beside)
+        summary |= _of_training(trainer, selected, evaluation, beside)
+        covariates = summarize_covariates(trainer.reported, parts, scores)
+        summary |= {} if covariates is None else {"covariates": covariates}
+        summary |= _chosen(trainer.config, choice)
+    summary |= evaluation.target.description
+    summary["data"] = _of_data(parts, data, trainer.config, origin, notes)
+    summary |= {"version": __version__, "environment": environment(), **about}
+    evaluation.draw(folder, summary, data, beside)
     summary["seconds"] = seconds(beside.seconds)
     write_json(folder.summary, summary)
     return summary
+
+
+def _of_training(trainer: Trainer, selected: str, evaluation: RunEvaluation, beside: Beside) -> dict[str, Any]:
+    """Entries of the summary about a training and its baseline."""
+    settings, by_weights = trainer.config.flat(), _by_weights(trainer)
+    by_weights[selected] |= evaluation.main_metrics()
+    return {
+        "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
+        "by_weights": by_weights,
+        "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
+        "members": trainer.config.training.members,
+        "epochs": trainer.epoch,
+        "baseline": beside.found,
+        **({} if beside.note is None else {"baseline_note": beside.note}),
+    }
+
+
+def _of_data(
+    parts: SplitBags, name: str, config: ResolvedSettings, origin: Mapping[str, Any], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Entries of the summary about the data."""
+    options = data_options(config.data)
+    return {
+        "name": name,
+        **({"options": options} if options else {}),
+        "bags": len(parts.bags),
+        "instances": parts.bags.num_instances,
+        **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},
+        **_imputed(parts),
+        "notes": list(notes),
+    }
 
 
 def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
