@@ -98,7 +98,7 @@ test-clusters: $(VENV)/.dev  ## run the tests that need clusters of Dask and Ray
 
 # Warnings of old packages about each other are no failures here.
 test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits
-	$(call FRESH,lowest) -c constraints-lowest.txt '.[parquet,excel,hdf5,zarr,images,medical,wsi,track,export]' pytest hypothesis dcurves
+	$(call FRESH,lowest) -c constraints-lowest.txt '.[parquet,excel,hdf5,zarr,images,pretrained,medical,wsi,track,export]' pytest hypothesis dcurves
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)/lowest/bin/python -m pytest tests/unit -q -m "not data and not slow" -o filterwarnings=
 
 lowest: $(VENV)/.dev  ## write constraints-lowest.txt anew, after a bound has changed

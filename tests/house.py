@@ -32,7 +32,7 @@ CORE = {
 }
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
-BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
+BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report", "embed"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "nn": CORE | {"functional"},
     "evaluate": BELOW_EVALUATE,
     "targets": BELOW_TRAIN,
+    "embed": BELOW_EVALUATE,
     "train": BELOW_TRAIN | {"targets"},
     "report": BELOW_TRAIN | {"targets", "train"},
     "runs": BELOW_RUNS,

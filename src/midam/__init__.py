@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
+    from midam.embed import embed_bags as embed_bags
+    from midam.embed import load_network as load_network
     from midam.errors import BagDataError as BagDataError
     from midam.errors import CheckpointError as CheckpointError
     from midam.errors import ConfigError as ConfigError
@@ -77,5 +79,5 @@ if TYPE_CHECKING:
     from midam.train.trainer import Trainer as Trainer
     from midam.train.trainer import build_training as build_training
 
-_MODULES = "cli compare data errors evaluate explain export functional nn registry report runs sklearn train"
+_MODULES = "cli compare data embed errors evaluate explain export functional nn registry report runs sklearn train"
 __all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

@@ -280,6 +280,18 @@ ENCODERS = Registry(
     base="torch.nn.Module",
     functions=True,
 )
+# Frozen ones: a name that ends with a colon takes what follows it. Class paths are those of ENCODERS.
+NETWORKS = Registry(
+    "network",
+    {
+        "efficientnet-lite0": "midam.embed.lite0.EfficientNetLite0",
+        "hf:": "midam.embed.others.TransformersNetwork",
+        "timm:": "midam.embed.others.TimmNetwork",
+        "onnx:": "midam.embed.others.OnnxNetwork",
+    },
+    base="midam.embed.network.Network",
+    paths=False,
+)
 # Applied in this order, then those of plugins.
 AUGMENTATIONS = Registry(
     "augmentation",

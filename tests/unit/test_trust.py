@@ -323,6 +323,7 @@ IMPORTS = {
             "compare/deploy.py",
             "compare/methods.py",
             "data/sources/__init__.py",
+            "embed/others.py",
             "evaluate/metrics.py",
         ),
         *("nn/pooling/__init__.py", "runs/method.py", "settings/group.py"),

@@ -40,6 +40,7 @@ COMMANDS = {
     "explain": "show which instances decided",
     "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
+    "embed": "turn images, patches or slices into vectors by a pretrained network",
     "export": "write a run as ONNX, safetensors and a Python file, with a model card",
     "data": "describe data, import it into a store, verify a store",
     "completion": "print a script that completes these commands in bash, zsh or tcsh",

@@ -98,7 +98,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.terminal import print_description, print_warnings, stdout_console
 
     keep_folder(options, "out", data="name")
-    bags = _read(options.name, options)
+    bags = read_bags_of(options.name, options)
     gaps = missing_shares(bags)
     if options.impute != "none":
         tell(bags, options.impute, missing_counts(bags), of="all bags")
@@ -129,7 +129,7 @@ def _import(options: Namespace, console: Console) -> int:
             "Expected no --impute for a store, which would fill the training bags with what the test bags say; train "
             "on the table itself."
         )
-    bags = _read(options.source, options)
+    bags = read_bags_of(options.source, options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
@@ -158,7 +158,8 @@ def _verify(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _read(data: str, options: Namespace) -> "Bags":
+def read_bags_of(data: str, options: Namespace) -> "Bags":
+    """Bags of the settings of data among the options, labeled unless --unlabeled is one."""
     from midam.data.store import is_store
     from midam.runs.data import read_data
 

@@ -17,6 +17,7 @@ from midam.data.sources.imageoptions import RunOptions
 from midam.data.sources.outcome_values import known_names
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
+from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
 from midam.evaluate.covariates import covariate_names
@@ -64,7 +65,8 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     # Those that were constant in training say nothing, nor does the site; of a table they are no features either.
     known = (*run.settings.data.covariates, run.settings.training.balance)
     unused = (name for name in known if name is not None and name not in taken)
-    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused), **(cut or {})}
+    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
+    changes |= {name: value for name, value in (cut or {}).items() if name not in RECIPE}
     changes |= {name: value for name, value in reading.items() if value is not None}
     classes, names = run.data.get("classes"), run.data.get("feature_names")
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
@@ -78,7 +80,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     settings = run.settings.replace(**changes)
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Slices, or volumes, of which no size was asked for have that of the run.
-        matrix = tuple(run.data["instance_shape"][1:])
+        matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
         how["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
     bags = read_data(data, settings, **how)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
@@ -87,7 +89,9 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
         bags = bags.replace(classes=classes)
     bags = align_features(bags, names, of=run.source)
     if cut is not None and bags.cut is not None:
-        _check_cut(cut, bags.cut, data)
+        _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
+    if cut is not None and "network" in cut:
+        bags = _as_embedded(run, cut, bags)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -95,6 +99,18 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
             f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
     return prepared(run.model, bags)
+
+
+def _as_embedded(run: LoadedRun, cut: dict[str, Any], bags: Bags) -> Bags:
+    """Bags of vectors as those of the run: raw ones are embedded by its recipe, those of another are refused."""
+    if "network" in (bags.cut or {}):
+        check_recipe(cut, bags.cut or {}, of=run.source, data=bags.source)
+    elif len(bags.instance_shape) > 1:
+        return embed_like(bags, cut, of=run.source, accelerator=run.settings.run.accelerator)
+    else:
+        message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"
+        warnings.warn(message, UserWarning, stacklevel=4)
+    return bags
 
 
 def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:

@@ -146,6 +146,10 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         named = own.pop("method")
         parts.append({**part, "method": named, "config": None if part["config"] is None else own})
     content |= _in_form(content)
+    network = (content["data"].get("cut") or {}).get("network")
+    if network is not None and ":" not in network:  # it may be a class path
+        granted = check_code({"encoder": network}, file, trust=trust)["encoder"]
+        content["data"]["cut"] = {**content["data"]["cut"], "network": granted}
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
     settings = Settings.from_flat(config, source=str(path)).resolve(shape)
     with fitting(file):

@@ -1,0 +1,68 @@
+"""`midam embed`: each image, patch or slice once through a frozen network, into a store of vectors."""
+
+from pathlib import Path
+from typing import Literal
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.markup import escape
+
+from midam.cli.data import read_bags_of
+from midam.cli.outputs import keep_folder
+from midam.cli.parser import DATA, Parser, add_settings
+from midam.registry import NETWORKS
+from midam.settings import Settings
+from midam.settings.cut import CutSettings
+
+_TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
+on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
+raw files by itself: it embeds them by the recipe that the store notes."""
+_READING = Settings.names("data", "cut")
+
+
+def parser() -> ArgumentParser:
+    """Options of the command."""
+    embed = Parser("embed", _TEXT)
+    embed.add_argument("data", type=str, help=DATA)
+    known = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
+    embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {known}")
+    embed.add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
+    text = "side of the square to which patches or slices are resized; default: as the network wants them"
+    embed.add_argument("--size", type=int | None, default=None, metavar="PIXELS", help=text)
+    text = "type of the vectors in the store (default: float16)"
+    embed.add_argument("--dtype", type=Literal["float16", "float32"], default="float16", help=text)
+    text = "the bags have no labels, as those that are to be predicted"
+    embed.add_argument("--unlabeled", action="store_true", help=text)
+    add_settings(embed, (*_READING, "accelerator"))
+    return embed
+
+
+def run(options: Namespace, console: Console) -> int:
+    """Embed data; returns the exit code."""
+    from midam.data.store import require_free
+    from midam.embed.bags import described, embed_bags, fitting_patch, make_recipe
+    from midam.embed.others import known_network, load_network
+    from midam.report.describe import format_bytes, stored_bytes
+    from midam.report.terminal import BagProgress, stdout_console
+    from midam.runs.trust import remember
+
+    require_free(options.out)
+    keep_folder(options, "out")
+    network = load_network(known_network(options.encoder))
+    if ":" not in network.name:
+        remember({"encoder": network.name})  # a class path that was typed here may be imported when a run names it
+    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
+    options.patch_size = fitting_patch(options.data, cut, network)
+    bags = read_bags_of(options.data, options)
+    how = {name: options[name] for name in ("dtype", "size", "accelerator")}
+    recipe = make_recipe(bags, network, dtype=options.dtype, size=options.size)
+    console.print(escape(described(recipe)))
+    with BagProgress("embedding", bags.sizes, console=console) as progress:
+        found = embed_bags(bags, network, options.out, on_bag=progress.update, **how)
+    size, again = (
+        format_bytes(stored_bytes(Path(options.out))),
+        "fit" if found.labels is not None or found.outcome is not None else "predict RUN",
+    )
+    text = f"store: {options.out} ({len(found)} bags, {found.num_instances} vectors of {network.width}, {size})"
+    stdout_console().print(escape(f"{text}\nnext: midam {again} {options.out}"))
+    return 0

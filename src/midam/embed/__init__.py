@@ -1,0 +1,12 @@
+"""Frozen networks that have seen before: images, patches and slices as vectors, and the recipe that made them."""
+
+from typing import TYPE_CHECKING
+
+from midam.lazy_imports import exports
+
+if TYPE_CHECKING:
+    from midam.embed.bags import embed_bags as embed_bags
+    from midam.embed.network import Network as Network
+    from midam.embed.others import load_network as load_network
+
+__all__, __getattr__, __dir__ = exports(__name__)

@@ -1,0 +1,303 @@
+"""Bags of images, patches or slices as bags of vectors: each instance once through a frozen network."""
+
+import json
+import shutil
+import tempfile
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.on_disk import Rows
+from midam.data.sets import catalog
+from midam.data.sources.file_reader import file_reader
+from midam.data.sources.file_rows import FileRows
+from midam.data.sources.find_files import find_files
+from midam.data.sources.formats.images import ImageReader
+from midam.data.sources.formats.openslide_pyramid import is_pyramid
+from midam.data.sources.formats.slides import SlideReader, TiffReader
+from midam.data.store import is_store, open_store, write_store
+from midam.embed.network import Network
+from midam.embed.others import known_network, load_network
+from midam.embed.pixels import assembled, intensities, standardized
+from midam.errors import BagDataError, ConfigError, Note, require
+from midam.settings.cut import PATCHES, CutSettings
+
+Dtype = Literal["float16", "float32"]
+
+# What `Bags.cut` says of vectors, besides how their images were cut.
+RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
+_CELLS = 1024  # of an image that pass at once: 32 x 32
+_NUMBERS = 32 * 3 * 224 * 224  # of patches or slices that pass at once
+_KEPT = 4  # blocks
+_USUAL_SIDE = 224
+_JOBS = 2  # one reads and decodes while the other computes
+
+
+class EmbeddedRows(Rows):
+    """Vectors [M, D] of the instances of bags; computed when they are read, a block at a time.
+
+    A block depends on the bags alone and never on what is asked for, so that each vector has the same bits whenever it
+    is computed: some whole rows of cells of one image, or some patches or slices of one bag.
+    """
+
+    def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
+        self.shape, self.dtype = (bags.num_instances, network.width), np.dtype(recipe["dtype"])
+        self._raw, self._bags, self._network, self._device = bags.instances, bags, network.to(device), device
+        self._recipe, self._cells = recipe, recipe["way"] == "cells"
+        # The images of a bag of several files pass one by one.
+        files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts
+        self._bounds = np.unique([*files, *bags.starts, *(bags.starts + bags.sizes)])
+        if isinstance(self._raw, Rows):
+            self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+        self._kept: OrderedDict[int, NDArray[Any]] = OrderedDict()
+
+    def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """Compute the vectors at `positions` [m]."""
+        found = np.empty((len(positions), self.shape[1]), self.dtype)
+        order = np.argsort(positions, kind="stable")
+        ascending, at = positions[order], 0
+        while at < len(order):
+            low, high, columns = self._block(int(ascending[at]))
+            end = int(np.searchsorted(ascending, high))
+            found[order[at:end]] = self._vectors(low, high, columns)[ascending[at:end] - low]
+            at = end
+        return found
+
+    def _block(self, position: int) -> tuple[int, int, int]:
+        """First and last instance, and cells in a row, of the block of a position."""
+        part = int(np.searchsorted(self._bounds, position, side="right"))
+        begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
+        columns = self._columns(begin, end) if self._cells else 0
+        if self._cells:
+            step = max(_CELLS // columns, 1) * columns
+        else:
+            step = max(_NUMBERS // int(3 * np.prod(self._recipe["size"] or self._raw.shape[-2:])), 1)
+        low = begin + (position - begin) // step * step
+        return low, min(low + step, end), columns
+
+    def _columns(self, begin: int, end: int) -> int:
+        """Cells in a row of an image; one of which not all cells are there is refused."""
+        places = None if self._bags.coords is None else np.asarray(self._bags.coords[begin:end])
+        columns = 0 if places is None else len(np.unique(places[:, 0]))
+        if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
+            raise BagDataError(
+                f"Expected whole images, whose cells fill a rectangle, got others (in {self._bags.source}); cut "
+                "patches with another `patch_size`."
+            )
+        return columns
+
+    def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
+        with self._lock:
+            if low in self._kept:
+                return self._kept[low]
+        pixels = intensities(np.asarray(self._raw[low:high]), self._span(low))
+        images = assembled(pixels, columns) if columns else pixels
+        network = self._network
+        with self._turn, torch.inference_mode():
+            x = standardized(torch.from_numpy(images).to(self._device), self._recipe)
+            if self._cells:
+                y = network.maps(x).flatten(2)[0].T
+            else:
+                y = network.vectors(x)
+        found = y.float().cpu().numpy()
+        if found.shape != (high - low, self.shape[1]):
+            raise ConfigError(
+                f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(found.shape)} (of "
+                f"{network.name}); use another network."
+            )
+        found = self._in_type(found)
+        with self._lock:
+            self._kept[low] = found
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def _in_type(self, found: NDArray[Any]) -> NDArray[Any]:
+        if self.dtype == np.float16 and np.abs(found).max() > np.finfo(np.float16).max:
+            raise ConfigError(
+                f"Expected vectors within float16, got {np.abs(found).max():.3g} (of {self._network.name}); take "
+                "`dtype` float32."
+            )
+        return found.astype(self.dtype)
+
+    def _span(self, low: int) -> tuple[float, float]:
+        """Intensities of a bag that become 0 and 1: those of its type, or of floats its percentiles 0.5 and 99.5."""
+        kind = self._raw.dtype
+        if kind.kind != "f":
+            return 0.0, float(np.iinfo(kind).max)
+        if self._windowed():
+            return 0.0, 1.0
+        part = int(np.searchsorted(self._bounds, low, side="right"))
+        begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
+        some = np.unique(np.linspace(begin, end - 1, min(end - begin, 64)).astype(np.int64))
+        first, last = np.percentile(np.asarray(self._raw[some]), [0.5, 99.5])
+        return float(first), float(last)
+
+    def _windowed(self) -> bool:
+        return (self._bags.cut or {}).get("window") is not None
+
+
+def way_of(bags: Bags, network: Network) -> str:
+    """Which instances the bags give: "cells" of whole images, "slices" of volumes, or "patches"."""
+    cut = bags.cut or {}
+    if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
+        raise BagDataError(
+            f"Expected images, patches or slices with one channel or three, got instances of shape "
+            f"{list(bags.instance_shape)} (in {bags.source}); name the files of images or scans."
+        )
+    if "slice_size" in cut:
+        return "slices"
+    plain = not cut.get("tissue") and cut.get("magnification") is None and bags.coords is not None
+    step = network.stride
+    return "cells" if plain and step and cut.get("patch_size") == cut.get("stride") == step else "patches"
+
+
+def fitting_patch(data: str, cut: CutSettings, network: Network) -> int:
+    """Patch size with which data is read for a network: that of the settings, unless it is the default.
+
+    Of images it is then a cell of the network, of slides what the network sees at once.
+    """
+    chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
+    kind = "" if chosen else _kind(data)
+    if kind == "images" and network.stride is not None:
+        return network.stride
+    return cut.patch_size if not kind else (network.sides or (_USUAL_SIDE,))[-1]
+
+
+def _kind(data: str) -> str:
+    """Whether a set of the catalog or a folder is one of "images" or "slides"; "" for others."""
+    if catalog.is_name(data):
+        return "images" if catalog.describe(data).get("kind") == "images" else ""
+    if not Path(data).is_dir() or is_store(data):
+        return ""
+    with warnings.catch_warnings(action="ignore"):  # reading repeats them
+        first = find_files(data)[0]
+    reader = file_reader(first)
+    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(first)):
+        return "slides"
+    return "images" if isinstance(reader, ImageReader) else ""
+
+
+def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
+    """What is done to the instances of bags; under the names `RECIPE`."""
+    way = way_of(bags, network)
+    if size is not None and (way == "cells" or size < 1):
+        raise ConfigError(f"Expected `size` >= 1 for patches or slices, got {size} for {way}; leave it out.")
+    side = None if way == "cells" else network.side(bags.instance_shape) if size is None else size
+    shape, square = list(bags.instance_shape), None if side is None else [side, side]
+    values = (network.name, network.weights, network.layer, way, shape, square, network.mean, network.std, dtype)
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE, values, strict=True)}
+
+
+def described(recipe: Mapping[str, Any]) -> str:
+    """One line on what the instances are, and what is done to them."""
+    height, width = recipe["shape"][1:]
+    size = "" if recipe["size"] is None else f", resized to {recipe['size'][0]} x {recipe['size'][1]}"
+    if recipe["way"] == "cells":
+        return (
+            f"cells: each image passes whole through {recipe['network']}, a vector for each {height} x {width} pixels"
+        )
+    return f"{recipe['way']} of {height} x {width}{size}: a vector each by {recipe['network']}"
+
+
+def embedded(bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto") -> Bags:
+    """Bags of vectors, each computed when it is read; their `cut` carries the recipe."""
+    here = torch.cuda.is_available()
+    if accelerator == "cuda" and not here:
+        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    device = torch.device("cuda" if here and accelerator != "cpu" else "cpu")
+    rows = EmbeddedRows(bags, network, recipe=recipe, device=device)
+    return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
+
+
+def embed_bags(
+    bags: Bags,
+    encoder: str | Network,
+    out: str | Path,
+    *,
+    dtype: Dtype = "float16",
+    size: int | None = None,
+    accelerator: str = "auto",
+    on_bag: Callable[[int], None] | None = None,
+) -> Bags:
+    """Pass each instance of bags once through a frozen network, and write the vectors into a store.
+
+    Images are cut into the cells of the network's last feature map: one pass an image, where `bags` was read with a
+    `patch_size` of the network's stride, as by default of "efficientnet-lite0". Other patches, and slices, give a
+    vector each. Places, labels, groups and covariates are kept. A stopped call goes on when it is repeated, and gives
+    the same bytes. Memory does not grow with the bags.
+
+    Parameters
+    ----------
+    bags : Bags
+        Images, patches or slices, as of `midam.read_bags`.
+    encoder : str or Network
+        The network, or its name, see `midam.embed.load_network`.
+    out : str or Path
+        Folder of the store.
+    dtype : {"float16", "float32"}
+        Type of the vectors in the store.
+    size : int, optional
+        Side of the square to which patches or slices are resized; default: as the network wants them.
+    accelerator : {"auto", "cpu", "cuda"}
+        Where the network runs.
+    on_bag : callable, optional
+        Called with the position of each bag that is done.
+
+    Returns
+    -------
+    Bags
+        Those of the store. Their `cut` carries the recipe: network, SHA-256 of its weights, layer, preprocessing.
+    """
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
+    made = embedded(bags, network, make_recipe(bags, network, dtype=dtype, size=size), accelerator=accelerator)
+    return open_store(write_store(made, out, jobs=_JOBS, on_bag=on_bag))
+
+
+def embed_like(bags: Bags, cut: Mapping[str, Any], *, of: str, accelerator: str = "auto") -> Bags:
+    """Embed bags by the recipe in the `cut` of a run `of`, into a store of its own that ends with the bags."""
+    network = load_network(cut["network"])
+    recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
+    check_recipe(cut, recipe, of=of, data=bags.source)
+    warnings.warn(
+        f"{len(bags)} bags are embedded by {network.name} first; `midam embed` keeps the vectors for later calls (in "
+        f"{bags.source})",
+        Note,
+        stacklevel=3,
+    )
+    folder = tempfile.mkdtemp(prefix="midam-")
+    try:
+        made = embedded(bags, network, recipe, accelerator=accelerator)
+        found = open_store(write_store(made, Path(folder) / "store", jobs=_JOBS))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found.instances, shutil.rmtree, folder, ignore_errors=True)
+    return found.replace(source=bags.source)
+
+
+def check_recipe(expected: Mapping[str, Any], found: Mapping[str, Any], *, of: str, data: str) -> None:
+    """Refuse vectors of another recipe than that of a run `of`; the first difference is named."""
+    for name in RECIPE:
+        one, other = expected.get(name), found.get(name)
+        if one != other and not (name == "shape" and expected["size"] is not None):
+            raise BagDataError(
+                f"Expected vectors of {name} {_short(one)}, on which {of} was trained, got {_short(other)} (in "
+                f"{data}); embed the images by the same network and settings, or name their files."
+            )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text

