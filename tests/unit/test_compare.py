@@ -108,11 +108,11 @@ def test_folds_that_cannot_test_two_positive_groups_are_said(tmp_path):
     bags = few_groups(3)
     with pytest.warns(UserWarning, match="4 folds reduced to 2"):
         folds = repeated_folds(bags, repeats=1, folds=4)
-    assert fold_remarks(bags, folds) == ["1 of 2 folds test a single positive group"]
+    assert fold_remarks(bags, folds) == ["1 of 2 folds rank a single group above others"]
     options = {"measure_memory": False, "out": tmp_path / "out", "notes": ["4 folds were asked for"]}
     found = run_comparison(bags, ["bag-statistics-logistic", "instance-logistic-max"], folds, **options)
     text = (tmp_path / "out" / "summary.md").read_text()
-    for note in ("4 folds were asked for", "1 of 2 folds test a single positive group"):
+    for note in ("4 folds were asked for", "1 of 2 folds rank a single group above others"):
         assert note in found.notes
         assert f"- {note}." in text
 
@@ -120,7 +120,7 @@ def test_folds_that_cannot_test_two_positive_groups_are_said(tmp_path):
 def test_more_folds_than_bags_of_a_class_are_reduced_and_one_of_a_class_is_refused():
     with pytest.warns(UserWarning, match="31 folds reduced to 15"):
         assert len(repeated_folds(witness_bags(), repeats=1, folds=31)) == 15
-    with pytest.raises(BagDataError, match=r"two groups of each class.*got 1 with positive.*add bags"):
+    with pytest.raises(BagDataError, match=r"two groups that the labels rank above others.*got 1 and \d+ .*add bags"):
         repeated_folds(few_groups(1), repeats=1, folds=5)
 
 

@@ -59,14 +59,14 @@ def test_folds_are_reduced_until_each_ranks_two_bags():
     # Four events: in no more than two folds can each test two of them.
     times = np.stack([np.arange(1.0, 21.0), np.arange(20) < 4], axis=1)
     bags = bags_with("survival", times, ["time", "event"])
-    with pytest.warns(UserWarning, match="5 folds reduced to 2: no more of them can each rank two of the bags above"):
+    with pytest.warns(UserWarning, match="5 folds reduced to 2: no more of them can each hold two bags to rank above"):
         folds = repeated_folds(bags, repeats=1, folds=5)
     assert [int(times[fold.test, 1].sum()) for fold in folds] == [2, 2]
     single = [Fold(0, 0, np.arange(1, 19), np.array([0, 19]))]
     assert fold_remarks(bags, single) == ["1 of 1 folds rank a single bag above others"]
     outcome = Outcome.of("continuous", [1, 2, 3, 4], names=["size"])
     alike = Bags.from_list([[[0.0]]] * 4, outcome=outcome, groups=["a"] * 4)
-    with pytest.raises(BagDataError, match="two groups, one to train on and one to test on, got one"):
+    with pytest.raises(BagDataError, match=r"two groups that the labels rank above others .*, got 1 and 1"):
         repeated_folds(alike, repeats=1, folds=2)
 
 

@@ -126,9 +126,9 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
         return made, [f"{len(made)} folds of {options.split_file}; {inside}", *lost]
     made = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(made) // repeats
-    tested = "test two positive bags of" if bags.outcome is None else "rank bags of two"
-    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made: no more can each {tested} different groups"
-    return made, [fewer] if per_repeat < folds else []
+    unit = "bags" if bags.groups is None else "groups"
+    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made"
+    return made, [f"{fewer}: no more can each hold two {unit} to rank above others"] if per_repeat < folds else []
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:

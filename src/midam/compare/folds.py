@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sources.split_table import fold_numbers, read_splits
-from midam.data.splits import (
-    check_disjoint,
-    class_counts,
-    most_parts,
-)
+from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
 from midam.targets import target_of
 
@@ -57,10 +53,9 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
         count -= 1
         made = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
-        binary = bags.outcome is None
-        tested = f"test two positive and a negative of the {unit}" if binary else f"rank two of the {unit} above others"
         warnings.warn(
-            f"{folds} folds reduced to {count}: no more of them can each {tested} (in {bags.source})",
+            f"{folds} folds reduced to {count}: no more of them can each hold two {unit} to rank above others (in "
+            f"{bags.source})",
             UserWarning,
             stacklevel=2,
         )
@@ -97,8 +92,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     """Sentences on folds whose test part ranks a single group, and on classes that some of them cannot rank."""
     single = sum(_ranked_units(bags, fold) == 1 for fold in folds)
     unit, target = "bag" if bags.groups is None else "group", target_of(bags)
-    what = f"test a single positive {unit}" if target.name == "binary" else f"rank a single {unit} above others"
-    found = [f"{single} of {len(folds)} folds {what}"] if single else []
+    found = [f"{single} of {len(folds)} folds rank a single {unit} above others"] if single else []
     lacking = dict.fromkeys(target.columns, 0)
     for fold in folds if target.count > 1 else []:
         for name, (above, below) in zip(target.columns, target.sides(target.values(bags)[fold.test]), strict=True):
@@ -152,11 +146,8 @@ def ranked(bags: Bags, positions: Positions) -> bool:
 
 def trainable(bags: Bags, positions: Positions) -> bool:
     """Whether something can be learned from the bags at these positions: of two classes, whether they hold both."""
-    target = target_of(bags)
-    if target.name == "binary":
-        return ranked(bags, positions)
     try:
-        target.check(bags.subset(positions))
+        target_of(bags).check(bags.subset(positions))
     except BagDataError:
         return False
     return True
@@ -174,47 +165,35 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
     except BagDataError:
         return None
     inner, val = train[parts == "train"], train[parts == "val"]
-    sound = target.name == "binary" or (trainable(bags, inner) and (ranked(bags, val) or not len(val)))
-    return (inner, val) if sound else None
+    return (inner, val) if trainable(bags, inner) and (ranked(bags, val) or not len(val)) else None
 
 
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Test positions among the training bags of up to five folds; none where two folds cannot hold both classes.
+    """Test positions among the training bags of up to five folds; only those that can be ranked, by what others teach.
 
-    Of other targets than two classes, only folds whose bags can be ranked, and whose others teach something.
+    None where two such folds cannot be made.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
     values, units = target.values(bags)[train], _units(bags)[train]
-    most = most_parts(class_counts(values, units)) if target.name == "binary" else len(np.unique(units))
-    if (count := min(5, most)) < 2:
+    if (count := min(5, target.most_folds(values, units))) < 2:
         return []
     numbers = target.folds(values, groups=groups, folds=count, seed=seed)
-    found = [np.flatnonzero(numbers == fold) for fold in range(count)]
-    if target.name == "binary":
-        return found
-    every = np.arange(len(train))
+    found, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
     return [fold for fold in found if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
 
 
 def _most_folds(bags: Bags, unit: str) -> int:
     """Folds that can be made, at least two; or a `BagDataError`."""
-    units = _units(bags)
-    if bags.outcome is not None:
-        possible = len(np.unique(units))
-        if possible < 2:
-            raise BagDataError(
-                f"Expected at least two {unit}, one to train on and one to test on, got one (in {bags.source}); add "
-                "bags of others."
-            )
-        return possible
-    counts = class_counts(bags.require_labels(), units)
-    if most_parts(counts) < 2:
-        negative, positive = (counts > 0).sum(axis=0).tolist()
+    target, units = target_of(bags), _units(bags)
+    values = target.values(bags)
+    possible = target.most_folds(values, units)
+    if possible < 2:
+        got = " and ".join(str(len(np.unique(units[side]))) for side in target.sides(values)[0])
         raise BagDataError(
-            f"Expected at least two {unit} of each class, one to train on and one to test on, got {positive} with "
-            f"positive and {negative} with negative bags (in {bags.source}); add bags of the rarer class."
+            f"Expected at least two {unit} that the labels rank above others and two below, some to train on and some "
+            f"to test on, got {got} (in {bags.source}); add bags."
         )
-    return most_parts(counts)
+    return possible
 
 
 def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
@@ -235,6 +214,4 @@ def _ranked_units(bags: Bags, fold: Fold) -> int:
     """Groups that the labels of the test bags rank above others; of several columns, of the one with most."""
     target, units = target_of(bags), _units(bags)[fold.test]
     sides = target.sides(target.values(bags)[fold.test])
-    if target.name == "binary":
-        return len(np.unique(units[sides[0][0]]))
     return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)

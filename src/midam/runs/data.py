@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, both_classes
+from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
@@ -19,6 +19,7 @@ from midam.data.splits import check_disjoint
 from midam.errors import BagDataError
 from midam.files import write_text
 from midam.report.describe import leaks
+from midam.report.words import METRIC_NAMES
 from midam.settings import Settings
 from midam.targets import target_of
 
@@ -69,8 +70,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
         If a group stands in two splits and the settings do not allow it.
     """
     target = target_of(bags)
-    if target.name == "binary":
-        both_classes(bags)
+    target.check(bags)
     run, values = settings.run, target.values(bags)
     if bags.splits is None:
         shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
@@ -91,9 +91,8 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     for name in ("val", "test"):
         held = values[splits == name]
         if len(held) and not target.has_metric(held):
-            what = "one class only" if target.name == "binary" else "no two bags that their labels order"
-            metric = "AUROC" if "auroc" in target.metric else "C-index"
-            message = f"the {name} bags hold {what} (in {bags.source}): no {metric} can be computed there"
+            metric = METRIC_NAMES.get(target.metric, target.metric)
+            message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
     filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
     if found is None:

@@ -87,6 +87,8 @@ class Target:
     """Name of the method of `linear_scores`."""
     ordered: ClassVar[str] = "that their labels order"
     """Which bags have a main metric, in words."""
+    unordered: ClassVar[str] = "no two bags that their labels order"
+    """Which bags do not have one."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
     form: ClassVar[type[PartForm]] = PartForm
@@ -168,6 +170,10 @@ class Target:
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
         """Fold that tests each bag, stratified and disjoint by group."""
         return strata_folds(self.strata(values), groups=groups, folds=folds, seed=seed)
+
+    def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:  # noqa: ARG002
+        """Most folds of bags of these groups [N], or bags where there are none."""
+        return len(np.unique(units))
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from midam.data.bags import Bags, both_classes
-from midam.data.splits import split_labels, stratified_folds
+from midam.data.splits import class_counts, most_parts, split_labels, stratified_folds
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
@@ -83,6 +83,7 @@ class Binary(Target):
     objectives = ("minmax-auc", "pairwise", "bce")
     metric = "auroc"
     ordered = "of both classes"
+    unordered = "one class only"
     given = ("threshold", "probabilities", "groups")
     form = BinaryForm
     decided_figure = "brier"
@@ -147,6 +148,10 @@ class Binary(Target):
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
         """As of other targets, but both classes are in each fold, or a `BagDataError` says why not."""
         return stratified_folds(values, groups=groups, folds=folds, seed=seed)
+
+    def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:
+        """Most folds that can each hold both classes."""
+        return most_parts(class_counts(values, units))
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:
