@@ -339,9 +339,9 @@ def test_a_model_of_transformers_from_its_folder(images):
         torch.testing.assert_close(network.vectors(x), tokens[:, 0])
         torch.testing.assert_close(network.maps(x)[:, :, 2, 1], tokens[:, 1 + 2 * 4 + 1])
     assert embed("h.store", encoder="hf:eyes") == 0
-    assert fit("h.store", "run") == 0
+    assert fit("h.store", "seen") == 0
     for data, out in (("h.store", "store.csv"), ("images", "raw.csv")):
-        assert main(["predict", "run", data, "--out", out]) == 0
+        assert main(["predict", "seen", data, "--out", out]) == 0
     assert scores("raw.csv") == scores("store.csv")
     shutil.rmtree("eyes")
     with pytest.raises(ConfigError, match="Expected a model of transformers, got none for 'eyes'"):

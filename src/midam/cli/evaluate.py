@@ -64,6 +64,6 @@ def evaluated(
 
     keep_data(options)
     with noting() as notes:
-        trained, bags = read_inputs(options, labeled=True)
+        trained, bags = read_inputs(options, console, labeled=True)
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         return bags, evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all), notes

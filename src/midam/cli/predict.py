@@ -72,13 +72,14 @@ def add_tables(parser: ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)
 
 
-def read_inputs(options: Namespace, *, labeled: bool = False) -> "tuple[LoadedRun, Bags]":
+def read_inputs(options: Namespace, console: Console, *, labeled: bool = False) -> "tuple[LoadedRun, Bags]":
     """Run and bags that the options of `add_inputs` name; `labeled` bags need labels."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
     run = load_run(options.run, trust=options.trust)
-    return run, read_for(run, options.data, labeled=labeled, **{name: options[name] for name in TABLES})
+    reading = {name: options[name] for name in TABLES}
+    return run, read_for(run, options.data, labeled=labeled, console=console, **reading)
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -99,7 +100,7 @@ def run(options: Namespace, console: Console) -> int:
         keep_data(options, run=name, path=out)
     runs = [load_run(name, trust=options.trust) for name in options.run]
     reading = {name: options[name] for name in TABLES}
-    bags = read_together(runs, lambda trained: read_for(trained, options.data, **reading))
+    bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **reading))
     for out, own in zip(outs, bags):
         keep_sources(own, options.data, str(out), "--out", folder=False)
         keep_other(out)

@@ -265,8 +265,15 @@ def embed_bags(
     return open_store(write_store(made, out, jobs=_JOBS, on_bag=on_bag))
 
 
-def embed_like(bags: Bags, cut: Mapping[str, Any], *, of: str, accelerator: str = "auto") -> Bags:
-    """Embed bags by the recipe in the `cut` of a run `of`, into a store of its own that ends with the bags."""
+def embed_like(
+    bags: Bags,
+    cut: Mapping[str, Any],
+    *,
+    of: str,
+    accelerator: str = "auto",
+    on_bag: Callable[[int], None] | None = None,
+) -> Bags:
+    """Embed bags by the recipe in the `cut` of a run `of`, into a store that is removed with the bags."""
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, of=of, data=bags.source)
@@ -279,7 +286,7 @@ def embed_like(bags: Bags, cut: Mapping[str, Any], *, of: str, accelerator: str 
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
         made = embedded(bags, network, recipe, accelerator=accelerator)
-        found = open_store(write_store(made, Path(folder) / "store", jobs=_JOBS))
+        found = open_store(write_store(made, Path(folder) / "store", jobs=_JOBS, on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -117,6 +117,7 @@ class TransformersNetwork(_Tried):
         super().__init__()
         self.name = f"hf:{source}"
         package = need_package("transformers", f"for {self.name}", extra="transformers")
+        package.utils.logging.disable_progress_bar()  # a model in memory at once needs no bar
         try:
             model = package.AutoModel.from_pretrained(source, use_safetensors=True, trust_remote_code=False)
             file = package.utils.cached_file(source, "preprocessor_config.json")

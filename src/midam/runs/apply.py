@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
@@ -23,6 +24,7 @@ from midam.evaluate import Decision
 from midam.evaluate.covariates import covariate_names
 from midam.evaluate.inputs import prepared
 from midam.evaluate.metrics import check_metric
+from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.evaluation import summarize_parts
 from midam.runs.folder import SPLITS
@@ -33,7 +35,9 @@ from midam.settings import Settings
 _SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
 
 
-def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any) -> Bags:
+def read_for(
+    run: LoadedRun, data: str, *, labeled: bool = False, console: Console | None = None, **reading: Any
+) -> Bags:
     """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
 
     Features are found by name, in any order, and others are left out with a note. Labels are read by the names that the
@@ -47,6 +51,8 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
         Catalog name or path.
     labeled : bool, default False
         Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
+    console : Console, optional
+        Where progress is shown, if raw files are embedded for a run on vectors.
     **reading
         Settings of the groups `data` and `cut` that hold instead; None leaves one as it is.
 
@@ -91,7 +97,7 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     if cut is not None and "network" in cut:
-        bags = _as_embedded(run, cut, bags)
+        bags = _as_embedded(run, cut, bags, console)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -101,12 +107,16 @@ def read_for(run: LoadedRun, data: str, *, labeled: bool = False, **reading: Any
     return prepared(run.model, bags)
 
 
-def _as_embedded(run: LoadedRun, cut: dict[str, Any], bags: Bags) -> Bags:
+def _as_embedded(run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None) -> Bags:
     """Bags of vectors as those of the run: raw ones are embedded by its recipe, those of another are refused."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, of=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
-        return embed_like(bags, cut, of=run.source, accelerator=run.settings.run.accelerator)
+        how: dict[str, Any] = {"of": run.source, "accelerator": run.settings.run.accelerator}
+        if console is None:
+            return embed_like(bags, cut, **how)
+        with BagProgress("embedding", bags.sizes, console=console) as progress:
+            return embed_like(bags, cut, **how, on_bag=progress.update)
     else:
         message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"
         warnings.warn(message, UserWarning, stacklevel=4)
