@@ -323,7 +323,8 @@ def test_an_onnx_file(images):
         midam.load_network("onnx:bad.onnx")
 
 
-def test_a_model_of_transformers_from_its_folder(images):
+def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")
     sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     config = transformers.Dinov2Config(**sizes, image_size=56, patch_size=14)
