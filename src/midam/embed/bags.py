@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from midam.data.store import is_store, open_store, write_store
 from midam.embed.network import Network
 from midam.embed.others import known_network, load_network
 from midam.embed.pixels import assembled, intensities, standardized
-from midam.errors import BagDataError, ConfigError, Note, require
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require
 from midam.settings.cut import PATCHES, CutSettings
 
 Dtype = Literal["float16", "float32"]
@@ -38,7 +38,8 @@ RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", 
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 32 * 3 * 224 * 224  # of patches or slices that pass at once
 _KEPT = 4  # blocks
-_USUAL_SIDE = 224
+_USUAL_SIDE, _LARGEST_SIDE = 224, 2048
+_PLACED = ("hf:", "onnx:")  # names that go on with a place, which may differ from machine to machine
 _JOBS = 2  # one reads and decodes while the other computes
 
 
@@ -191,8 +192,12 @@ def _kind(data: str) -> str:
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
     """What is done to the instances of bags; under the names `RECIPE`."""
     way = way_of(bags, network)
-    if size is not None and (way == "cells" or size < 1):
-        raise ConfigError(f"Expected `size` >= 1 for patches or slices, got {size} for {way}; leave it out.")
+    if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
+        raise ConfigError(
+            f"Expected `size` from 1 to {_LARGEST_SIDE} for patches or slices, got {size} for {way}; leave it out."
+        )
+    if dtype not in get_args(Dtype):
+        raise ConfigError(f"Expected `dtype` float16 or float32, got {dtype!r}; choose one of them.")
     side = None if way == "cells" else network.side(bags.instance_shape) if size is None else size
     shape, square = list(bags.instance_shape), None if side is None else [side, side]
     values = (network.name, network.weights, network.layer, way, shape, square, network.mean, network.std, dtype)
@@ -274,6 +279,7 @@ def embed_like(
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
     """Embed bags by the recipe in the `cut` of a run `of`, into a store that is removed with the bags."""
+    _require_recipe(cut, of)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, of=of, data=bags.source)
@@ -298,11 +304,22 @@ def check_recipe(expected: Mapping[str, Any], found: Mapping[str, Any], *, of: s
     """Refuse vectors of another recipe than that of a run `of`; the first difference is named."""
     for name in RECIPE:
         one, other = expected.get(name), found.get(name)
+        kinds = {str(value)[: str(value).find(":") + 1] for value in (one, other)}
+        if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
+            continue  # the weights tell
         if one != other and not (name == "shape" and expected["size"] is not None):
             raise BagDataError(
                 f"Expected vectors of {name} {_short(one)}, on which {of} was trained, got {_short(other)} (in "
                 f"{data}); embed the images by the same network and settings, or name their files."
             )
+
+
+def _require_recipe(cut: Mapping[str, Any], of: str) -> None:
+    """Refuse what a damaged or made-up run has for a recipe."""
+    names, size = ("network", "weights", "dtype"), cut.get("size")
+    sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE) <= set(cut)
+    if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):
+        raise CheckpointError(f"Expected the recipe of vectors, got a part of one or none (in {of}); train again.")
 
 
 def _short(value: Any) -> str:

@@ -115,6 +115,7 @@ class TransformersNetwork(_Tried):
 
     def __init__(self, source: str) -> None:
         super().__init__()
+        source = str(Path(source).resolve()) if Path(source).is_dir() else source
         self.name = f"hf:{source}"
         package = need_package("transformers", f"for {self.name}", extra="transformers")
         package.utils.logging.disable_progress_bar()  # a model in memory at once needs no bar
@@ -196,6 +197,7 @@ class OnnxNetwork(_Tried):
 
     def __init__(self, source: str) -> None:
         super().__init__()
+        source = str(Path(source).resolve())
         self.name = f"onnx:{source}"
         onnx = need_package("onnxruntime", f"for {self.name}", extra="export")
         content = Path(source).read_bytes() if Path(source).is_file() else b""

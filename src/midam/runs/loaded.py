@@ -147,7 +147,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         parts.append({**part, "method": named, "config": None if part["config"] is None else own})
     content |= _in_form(content)
     network = (content["data"].get("cut") or {}).get("network")
-    if network is not None and ":" not in network:  # it may be a class path
+    if isinstance(network, str) and ":" not in network:  # it may be a class path
         granted = check_code({"encoder": network}, file, trust=trust)["encoder"]
         content["data"]["cut"] = {**content["data"]["cut"], "network": granted}
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
