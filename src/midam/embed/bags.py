@@ -36,7 +36,7 @@ Dtype = Literal["float16", "float32"]
 # What `Bags.cut` says of vectors, besides how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
 _CELLS = 1024  # of an image that pass at once: 32 x 32
-_NUMBERS = 32 * 3 * 224 * 224  # of patches or slices that pass at once
+_NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _KEPT = 4  # blocks
 _USUAL_SIDE, _LARGEST_SIDE = 224, 2048
 _PLACED = ("hf:", "onnx:")  # names that go on with a place, which may differ from machine to machine
@@ -101,10 +101,10 @@ class EmbeddedRows(Rows):
         with self._lock:
             if low in self._kept:
                 return self._kept[low]
-        pixels = intensities(np.asarray(self._raw[low:high]), self._span(low))
-        images = assembled(pixels, columns) if columns else pixels
+        stored, span = np.asarray(self._raw[low:high]), self._span(low)
         network = self._network
         with self._turn, torch.inference_mode():
+            images = intensities(assembled(stored, columns) if columns else stored, span)
             x = standardized(torch.from_numpy(images).to(self._device), self._recipe)
             if self._cells:
                 y = network.maps(x).flatten(2)[0].T

@@ -21,7 +21,9 @@ def assembled(cells: NDArray[Any], columns: int) -> NDArray[Any]:
 def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.float32]:
     """Pixels as float32 from 0 to 1, which the two intensities of a span become; what lies outside is cut off."""
     low, high = span
-    scaled = (pixels.astype(np.float32) - np.float32(low)) / np.float32(max(high - low, 1e-12))
+    scaled = pixels.astype(np.float32)
+    scaled -= np.float32(low)
+    scaled /= np.float32(max(high - low, 1e-12))
     return np.clip(scaled, 0.0, 1.0, out=scaled)
 
 
@@ -35,4 +37,4 @@ def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
         x = interpolate(x, size=recipe["size"], mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
     x = x.expand(-1, 3, -1, -1)
     mean, std = (torch.tensor(recipe[name], dtype=x.dtype, device=x.device)[:, None, None] for name in ("mean", "std"))
-    return (x - mean) / std
+    return (x - mean).div_(std)
