@@ -209,6 +209,17 @@ def test_patches_and_other_sizes(images):
         midam.embed_bags(read(), TINY, "q.store", size=32)
 
 
+def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
+    calls, forward = [], Flat.forward
+    monkeypatch.setattr(Flat, "forward", lambda net, x: calls.append(len(x)) or forward(net, x))
+    rng = np.random.default_rng(0)
+    bags = midam.Bags.from_list([rng.integers(0, 255, (n, 3, 16, 16)).astype(np.uint8) for n in range(1, 10)])
+    network = midam.load_network(typed(f"{HERE}.Flat"))
+    calls.clear()
+    midam.embed_bags(bags, network, tmp_path / "m.store")
+    assert sorted(calls) == list(range(1, 10))
+
+
 def test_slices_of_volumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scans").mkdir()

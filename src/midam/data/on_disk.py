@@ -33,6 +33,7 @@ class Rows(ABC):
     dtype: np.dtype[Any]
     paths: tuple[Path, ...] = ()  # files that the instances are read from, where that is known
     plan: str = ""  # the options with which the rows are made of the files
+    origin: tuple[str, ...] = ()  # digests of what the rows are computed from, where that is in no file
 
     @abstractmethod
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:

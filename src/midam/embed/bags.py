@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows
 from midam.data.sets import catalog
 from midam.data.sources.file_reader import file_reader
@@ -59,6 +60,8 @@ class EmbeddedRows(Rows):
         self._bounds = np.unique([*files, *bags.starts, *(bags.starts + bags.sizes)])
         if isinstance(self._raw, Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
+        if not self.paths:
+            self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._kept: OrderedDict[int, NDArray[Any]] = OrderedDict()
 

@@ -66,13 +66,18 @@ def plan_digest(bags: Bags) -> str:
         "source": bags.source,
         "starts": bags.starts.tolist(),
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
-        "files": [_stamp(path) for path in files] if files else [bag_digests(bags), _coords_digest(bags)],
+        "files": [_stamp(path) for path in files] if files else [_contents(bags), _coords_digest(bags)],
     }
     if bags.outcome is not None:
         plan["outcome"] = described(bags.outcome)
     if bags.covariates is not None:
         plan["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
+
+
+def _contents(bags: Bags) -> list[str]:
+    """Digests of the instances, or of what they are computed from, which is sooner told."""
+    return list(getattr(bags.instances, "origin", ())) or bag_digests(bags)
 
 
 def _files(bags: Bags) -> list[Path]:
