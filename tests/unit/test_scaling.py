@@ -8,7 +8,12 @@ import torch
 from scipy.stats.mstats import winsorize
 from sklearn.preprocessing import QuantileTransformer
 
+from midam.data.bags import Bags
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
+from midam.settings import Settings
+from midam.train.trainer import Trainer
 
 
 @pytest.mark.parametrize(("count", "cut"), [(4, 0), (5, 1), (100, 1), (201, 2)])
@@ -97,10 +102,33 @@ def test_blend_is_the_mean_of_the_linear_value_and_the_normal_score_of_the_rank(
     linear = make((4,)).double().fit(torch.from_numpy(x))
     ranked = QuantileTransformer(n_quantiles=200, output_distribution="normal").fit(linear(torch.from_numpy(x)).numpy())
     scores = ranked.transform(linear(torch.from_numpy(new)).numpy()).clip(-3, 3)
-    blend = make((4,), scaling="blend").double().fit(torch.from_numpy(x))(torch.from_numpy(new))
-    np.testing.assert_allclose(
-        blend.numpy(), (linear(torch.from_numpy(new)).numpy() + scores) / 2, rtol=1e-9, atol=1e-9
-    )
+    blend = make((4,), scaling="blend").double().fit(torch.from_numpy(x))
+    wanted = (linear(torch.from_numpy(new)).numpy() + scores) / 2 - blend.offset.numpy()
+    np.testing.assert_allclose(blend(torch.from_numpy(new)).numpy(), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_long_means_of_blended_features_are_subtracted_and_short_ones_stay() -> None:
+    features = np.concatenate([_mixed_features(400, seed=seed) for seed in range(320)], axis=1)
+    x = torch.from_numpy(features).float()
+    wide, narrow = (make((width,), scaling="auto").fit(x[:, :width]) for width in (1280, 40))
+    assert wide(x)[:, wide.blended].mean(dim=0).abs().max() < 1e-5
+    assert not narrow.offset.any()
+    earlier = {
+        name: value for name, value in wide.state_dict().items() if name != "offset"
+    }  # of a model made before it
+    other = make((1280,), scaling="auto")
+    other.load_state_dict(earlier)
+    torch.testing.assert_close(other(x), wide(x) + wide.offset)
+
+
+def test_many_features_that_are_often_zero_are_learned() -> None:
+    rng, labels = np.random.default_rng(0), np.arange(40) % 2
+    signals = np.arange(1280) < 50
+    rows = [rng.normal(size=(40, 1280)) + 0.5 * rng.normal(size=1280) + label * signals for label in labels]
+    bags = Bags.from_list([np.maximum(x - 0.2, 0).astype(np.float32) for x in rows], labels)
+    scores = predict(Trainer(Settings(epochs=12, members=1), bags).fit().reported, bags)
+    assert auroc(labels, scores) > 0.98
+    assert np.ptp(scores) > 0.3  # without the offset the scores of all bags stayed within 0.06
 
 
 def test_blend_keeps_the_order_and_equal_values_equal() -> None:

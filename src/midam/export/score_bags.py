@@ -230,7 +230,8 @@ class _Member:
             u = ((x.float() - center) / scale).clamp(-clip, clip)
         if self.scaling == "linear":
             return u
-        return torch.where(self.w["standardizer.blended"], 0.5 * (u + self._normal_scores(u)), u)
+        blended = 0.5 * (u + self._normal_scores(u)) - self.w.get("standardizer.offset", 0.0)
+        return torch.where(self.w["standardizer.blended"], blended, u)
 
     def _normal_scores(self, u: Tensor) -> Tensor:
         """Standard normal quantile, within +-3, of the rank of each feature among the training instances."""
