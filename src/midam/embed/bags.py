@@ -51,6 +51,8 @@ class EmbeddedRows(Rows):
     is computed: some whole rows of cells of one image, or some patches or slices of one bag.
     """
 
+    block_bags = 2  # so that little is computed again after a stop
+
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
         self.shape, self.dtype = (bags.num_instances, network.width), np.dtype(recipe["dtype"])
         self._raw, self._bags, self._network, self._device = bags.instances, bags, network.to(device), device

@@ -162,12 +162,13 @@ class _StoppedError(Exception):
 def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
     """Bags that are left, neighboring small ones together."""
     row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
+    most = getattr(bags.instances, "block_bags", 0) or _BLOCK_BAGS
     block: list[int] = []
     size = 0
     for number in [number for number in range(len(bags)) if number not in done]:
         block.append(number)
         size += int(bags.sizes[number]) * row_bytes
-        if size >= _BLOCK_BYTES or len(block) == _BLOCK_BAGS:
+        if size >= _BLOCK_BYTES or len(block) == most:
             yield block
             block, size = [], 0
     if block:
