@@ -101,6 +101,8 @@ class OwnDefaults(griffe.Extension):
         self._correct(pkg)
 
     def _correct(self, thing: griffe.Object) -> None:
+        if any("takes_request" in str(one.value) for one in getattr(thing, "decorators", ())):
+            thing.parameters = _at_run_time(getattr(importlib.import_module(thing.parent.path), thing.name))
         parameters = getattr(thing, "parameters", ())
         for section in thing.docstring.parsed if thing.docstring and parameters else ():
             if section.kind is griffe.DocstringSectionKind.parameters:
@@ -110,6 +112,19 @@ class OwnDefaults(griffe.Extension):
         for member in thing.members.values():
             if not member.is_alias:
                 self._correct(member)
+
+
+def _at_run_time(function: Any) -> griffe.Parameters:
+    """Parameters of a function whose decorator gives it those of a request."""
+    found = []
+    for one in inspect.signature(function).parameters.values():
+        plain = one.default is None or isinstance(one.default, str | int | tuple)
+        default = repr(one.default) if plain else f"{type(one.default).__name__}()"
+        default = None if one.default is inspect.Parameter.empty else default
+        annotation = one.annotation.__name__ if isinstance(one.annotation, type) else str(one.annotation)
+        kind = griffe.ParameterKind[one.kind.name.lower()]
+        found.append(griffe.Parameter(one.name, annotation=annotation, kind=kind, default=default))
+    return griffe.Parameters(*found)
 
 
 def _same_line(parameter: griffe.DocstringParameter) -> tuple[str, bool]:

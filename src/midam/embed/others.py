@@ -42,6 +42,7 @@ def load_network(name: str) -> Network:
 
 def known_network(name: str) -> str:
     """A name that the user typed: a class path among them may be imported."""
+    require(name, str, "encoder", "name a network")
     return name if ":" in name else typed(name)
 
 

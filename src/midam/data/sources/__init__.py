@@ -1,67 +1,60 @@
 """Reading of bags: by catalog name, from a store, a file, a manifest or a folder of files."""
 
+import functools
+import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import ParamSpec
 
 import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut, lost_bags
-from midam.data.on_disk import ReadsName
 from midam.data.sources.covariate_columns import split_sites
 from midam.data.sources.file_names import first_names
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, refuse_unused
+from midam.data.sources.imageoptions import refuse_unused
 from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
-from midam.data.sources.request import BadLabels, BagBy, MissingName, OnFile, Request
+from midam.data.sources.request import Request
 from midam.data.sources.split_table import read_splits
-from midam.data.validate import ClassName
-from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, nearest, with_article
+from midam.errors import ConfigError, DataNotFoundError, given, nearest
 from midam.registry import typed
 
 __all__ = ["read_bags"]
 
+P = ParamSpec("P")
+
 # What a run cannot have brought along from other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
-    *("source", "images", "reads", "require_labels", "reader", "on_file"),
+    *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
     *("classes", "features", "bad_labels", "left_out", "read_as_missing"),
 )
 
 
-def read_bags(
-    path_or_name: str | Path,
-    *,
-    bag_column: str = "bag",
-    label_column: str = "label",
-    group_column: str | None = None,
-    split_column: str | None = None,
-    coord_columns: Sequence[str] = (),
-    ignore_columns: Sequence[str] = (),
-    covariates: Sequence[str] = (),
-    site_column: str | None = None,
-    labels: str | Path | None = None,
-    slides: str | Path | None = None,
-    positive: str | None = None,
-    target: str = "auto",
-    grades: Sequence[str] = (),
-    bag_by: BagBy = "slide",
-    split_file: str | Path | None = None,
-    fold: int | None = None,
-    missing: MissingName = "error",
-    sheet: str | None = None,
-    impute: bool = False,
-    classes: tuple[ClassName, ...] | None = None,
-    features: Sequence[str] | None = None,
-    bad_labels: BadLabels = "error",
-    images: ImageOptions = DEFAULTS,
-    reads: ReadsName = "auto",
-    require_labels: bool = True,
-    reader: str | None = None,
-    on_file: OnFile | None = None,
-) -> Bags:
+def takes_request(make: Callable[P, Request]) -> Callable[[Callable[[Request], Bags]], Callable[P, Bags]]:
+    """Make a function of a request one of the request's parameters, for callers, type checkers and `help`."""
+    signature = inspect.signature(make).replace(return_annotation=Bags)
+
+    def decorate(read: Callable[[Request], Bags]) -> Callable[P, Bags]:
+        @functools.wraps(read)
+        def of_parameters(*args: P.args, **kwargs: P.kwargs) -> Bags:
+            try:
+                request = make(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(str(error).replace("Request.__init__()", f"{read.__name__}()")) from None
+            return read(request)
+
+        of_parameters.__signature__ = signature  # type: ignore[attr-defined]
+        return of_parameters
+
+    return decorate
+
+
+@takes_request(Request)
+def read_bags(request: Request) -> Bags:
     """Read bags from the catalog, a store, a file, a manifest or a folder of files.
 
     Parameters
@@ -143,13 +136,8 @@ def read_bags(
     >>> len(read_bags("digits"))
     360
     """
-    if not isinstance(path_or_name, str | Path):
-        raise BagDataError(
-            f"Expected a path or a name, got {with_article(type(path_or_name).__name__)}; make bags of a DataFrame "
-            "with `Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
-        )
-    asked = {**locals(), "reader": None if reader is None else typed(reader)}
-    request = Request(asked.pop("path_or_name"), **asked)
+    if request.reader is not None:
+        request = request.changed(reader=typed(request.reader))
     found = bag_reader(request)
     if found is None:
         raise _unknown(request)
@@ -159,7 +147,7 @@ def read_bags(
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)
     warn_of_alike_names(bags)
-    bags = bags if split_file is None else _split(bags, split_file, request)
+    bags = bags if request.split_file is None else _split(bags, request.split_file, request)
     return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out
 
 

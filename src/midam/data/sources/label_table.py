@@ -176,7 +176,7 @@ def _labeled(
         said, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
         words = {word_of(value).casefold() for values in said.values() for value in values}
         fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
-        return code_columns(said, replace(request, classes=usual) if fits else request, where=where, ids=ids)
+        return code_columns(said, request.changed(classes=usual) if fits else request, where=where, ids=ids)
 
     splits = values(split)
     return Labeled(

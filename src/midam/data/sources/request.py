@@ -1,7 +1,7 @@
 """The request for data: the parameters of `midam.data.read_bags`, which readers are given."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -9,7 +9,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
 from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.validate import ClassName
-from midam.errors import ConfigError, path_of
+from midam.errors import BagDataError, ConfigError, path_of, with_article
 from midam.names import name_of, on_disk
 
 BagBy = Literal["slide", "patient"]
@@ -32,22 +32,23 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class Request:
-    """What `midam.data.read_bags` was asked for: its parameters, under their names."""
+    """Parameters of `midam.data.read_bags`, which has them all from here; readers get them as they are."""
 
-    source: str | Path
+    path_or_name: str | Path
+    _: KW_ONLY
     bag_column: str = "bag"
     label_column: str = "label"
     group_column: str | None = None
     split_column: str | None = None
-    coord_columns: tuple[str, ...] = ()
-    ignore_columns: tuple[str, ...] = ()
-    covariates: tuple[str, ...] = ()
+    coord_columns: Sequence[str] = ()
+    ignore_columns: Sequence[str] = ()
+    covariates: Sequence[str] = ()
     site_column: str | None = None
     labels: str | Path | None = None
     slides: str | Path | None = None
     positive: str | None = None
     target: str = "auto"
-    grades: tuple[str, ...] = ()
+    grades: Sequence[str] = ()
     bag_by: BagBy = "slide"
     split_file: str | Path | None = None
     fold: int | None = None
@@ -55,30 +56,47 @@ class Request:
     sheet: str | None = None
     impute: bool = False
     classes: tuple[ClassName, ...] | None = None
-    features: tuple[str, ...] | None = None
+    features: Sequence[str] | None = None
     bad_labels: BadLabels = "error"
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"
     require_labels: bool = True
     reader: str | None = None
     on_file: OnFile | None = None
-    left_out: list[LeftOut] = field(default_factory=list)  # grows while it is read
-    read_as_missing: dict[str, str] = field(default_factory=dict)  # words of label columns, grows while it is read
+    left_out: list[LeftOut] = field(default_factory=list, init=False)  # grows while it is read
+    read_as_missing: dict[str, str] = field(default_factory=dict, init=False)  # words of label columns, grows too
 
     def __post_init__(self) -> None:
+        if not isinstance(self.path_or_name, str | Path):
+            raise BagDataError(
+                f"Expected a path or a name, got {with_article(type(self.path_or_name).__name__)}; make bags of a "
+                "DataFrame with `Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
+            )
         for name in _NAMES:
             value = getattr(self, name)
             several = isinstance(value, Iterable) and not isinstance(value, str)
             object.__setattr__(self, name, tuple(map(_word, value)) if several else _word(value))
-        for name in ("source", "labels", "slides", "split_file"):
+        for name in ("path_or_name", "labels", "slides", "split_file"):
             value = getattr(self, name)
             if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):
                 object.__setattr__(self, name, type(value)(path))
 
     @property
+    def source(self) -> str | Path:
+        """Path or name of the data."""
+        return self.path_or_name
+
+    @property
     def path(self) -> Path:
         """The source, where it is a path."""
         return Path(self.source)
+
+    def changed(self, **changes: Any) -> Self:
+        """The request with other values of some parameters; what grows while it is read is shared."""
+        found = replace(self, **changes)
+        object.__setattr__(found, "left_out", self.left_out)
+        object.__setattr__(found, "read_as_missing", self.read_as_missing)
+        return found
 
     def completed(self) -> Self:
         """The request with what it implies: grades are those of an ordinal target, and of no other."""
@@ -86,7 +104,7 @@ class Request:
             return self
         if self.target != "auto":
             raise ConfigError(f"Expected `grades` with `target='ordinal'`, got {self.target!r}; leave one of them out.")
-        return replace(self, target="ordinal")
+        return self.changed(target="ordinal")
 
     @property
     def beside(self) -> tuple[str, ...]:

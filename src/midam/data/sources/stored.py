@@ -1,7 +1,6 @@
 """What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -60,7 +59,7 @@ class RelabeledStoreReader(StoreReader):
         bags = _open(request)
         of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
         if bags.covariates is not None and not (request.beside and of_table):
-            bags, request = _stored_covariates(bags, request), replace(request, covariates=(), site_column=None)
+            bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # What its classes were called when it was made holds for a table that says the same.
         labeled = read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes)
