@@ -245,7 +245,7 @@ def embed_bags(
     Images are cut into the cells of the network's last feature map: one pass an image, where `bags` was read with a
     `patch_size` of the network's stride, as by default of "efficientnet-lite0". Other patches, and slices, give a
     vector each. Places, labels, groups and covariates are kept. A stopped call goes on when it is repeated, and gives
-    the same bytes. Memory does not grow with the bags.
+    the same bytes. Memory holds a few blocks of one bag.
 
     Parameters
     ----------
