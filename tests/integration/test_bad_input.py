@@ -301,7 +301,7 @@ def test_settings_files_that_are_no_files(here, capsys):
 
 
 def test_incomplete_commands(here, capsys):
-    refused(capsys, words=["command", "fit,predict,evaluate,explain,report,compare,export"])
+    refused(capsys, words=["command", "fit,predict,evaluate,explain,report,compare,embed,export"])
     refused(capsys, "fit", words=["DATA"])
     refused(capsys, "predict", words=["run"])
     refused(capsys, "predict", "run", "digits", words=["--out"])
