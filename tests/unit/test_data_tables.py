@@ -1,6 +1,7 @@
 """Labels as words, formats of tables, all faults at once, columns that protect from leaks, missing values."""
 
 import gzip
+import inspect
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ from midam.data.missing import fill_values, impute, missing_counts
 from midam.data.sources.faults import Faults
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.probe import open_file
+from midam.data.sources.request import Request
 from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError, ConfigError, Note
 
@@ -414,3 +416,18 @@ def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path
     with pytest.raises(BagDataError) as error:
         read_bags(tmp_path / "one.csv")
     assert "covariates" not in str(error.value)
+
+
+def test_read_bags_has_the_parameters_of_a_request_and_warns_at_the_line_of_its_caller(tmp_path):
+    data, splits = tmp_path / "b.csv", tmp_path / "s.csv"
+    rows = [f"b{bag},{bag % 2},{bag}.5" for bag in range(8) for _ in range(2)]
+    data.write_text("\n".join(["bag,label,x", *rows]) + "\n")
+    splits.write_text(
+        "\n".join(["bag,split", *(f"b{bag},{('train', 'test')[bag // 2 % 2]}" for bag in range(6))]) + "\n"
+    )
+    with pytest.warns(UserWarning, match="no split") as seen:
+        assert len(read_bags(data, split_file=splits)) == 6
+    assert [one.filename for one in seen] == [__file__]
+    assert list(inspect.signature(read_bags).parameters) == list(inspect.signature(Request).parameters)
+    with pytest.raises(TypeError, match=r"^read_bags\(\) got an unexpected keyword argument 'label_colum'"):
+        read_bags(data, label_colum="label")

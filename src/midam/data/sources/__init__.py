@@ -1,12 +1,11 @@
 """Reading of bags: by catalog name, from a store, a file, a manifest or a folder of files."""
 
-import functools
 import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -34,27 +33,22 @@ _ANYWHERE = (
 )
 
 
-def takes_request(make: Callable[P, Request]) -> Callable[[Callable[[Request], Bags]], Callable[P, Bags]]:
-    """Make a function of a request one of the request's parameters, for callers, type checkers and `help`."""
+def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
+    """Give a function the parameters of a request, for callers, type checkers and `help`; it stays the same function.
+
+    So there is no frame in between, and warnings point to the line of the caller.
+    """
     signature = inspect.signature(make).replace(return_annotation=Bags)
 
-    def decorate(read: Callable[[Request], Bags]) -> Callable[P, Bags]:
-        @functools.wraps(read)
-        def of_parameters(*args: P.args, **kwargs: P.kwargs) -> Bags:
-            try:
-                request = make(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(str(error).replace("Request.__init__()", f"{read.__name__}()")) from None
-            return read(request)
-
-        of_parameters.__signature__ = signature  # type: ignore[attr-defined]
-        return of_parameters
+    def decorate(read: Callable[..., Bags]) -> Callable[P, Bags]:
+        read.__signature__ = signature  # type: ignore[attr-defined]
+        return read
 
     return decorate
 
 
 @takes_request(Request)
-def read_bags(request: Request) -> Bags:
+def read_bags(*data: Any, **options: Any) -> Bags:
     """Read bags from the catalog, a store, a file, a manifest or a folder of files.
 
     Parameters
@@ -136,6 +130,10 @@ def read_bags(request: Request) -> Bags:
     >>> len(read_bags("digits"))
     360
     """
+    try:
+        request = Request(*data, **options)
+    except TypeError as error:
+        raise TypeError(str(error).replace("Request.__init__()", "read_bags()")) from None
     if request.reader is not None:
         request = request.changed(reader=typed(request.reader))
     found = bag_reader(request)
