@@ -56,7 +56,7 @@ def test_the_table_is_read(tmp_path: Path) -> None:
 def test_the_commands_are_understood() -> None:
     text = "\n".join(blocks("sh", README)) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
     commands = re.findall(r"^midam ([^#\n]+)", text, flags=re.MULTILINE)
-    named = {"data", "fit", "predict", "evaluate", "report", "compare", "explain", "export"}
+    named = {"data", "fit", "predict", "evaluate", "report", "compare", "explain", "embed", "export"}
     assert {command.split()[0] for command in commands} == named
     for command in commands:
         parse(command.split())
