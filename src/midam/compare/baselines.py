@@ -298,7 +298,11 @@ def median_gamma(rows: Rows, *, seed: int) -> float:
 
 
 def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLike) -> Rows:
-    """Kernel [G, len(left), len(right)] of each bag of `left` with each of `right`, for G gammas in one pass."""
+    """Kernel [G, len(left), len(right)] of each bag of `left` with each of `right`, for G gammas in one pass.
+
+    The normalized set kernel (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML):
+    `k(X, Z) = sum_x sum_z exp(-gamma |x - z|^2)`, over `sqrt(k(X, X) k(Z, Z))`.
+    """
     widths = np.atleast_1d(np.asarray(gammas, dtype=np.float64))
     columns = np.concatenate(right)
     starts = np.cumsum([0, *(len(bag) for bag in right[:-1])])

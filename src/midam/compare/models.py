@@ -97,8 +97,8 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
         if len(val):
             held = SplitBags(bags.subset(val), names[val])
             scores = trainer.scores(held.bags, trainer.reader(held.bags))
-            judge = RunEvaluation(held, scores)
-            decided = judge.target.saved(judge.decision)
+            evaluation = RunEvaluation(held, scores)
+            decided = evaluation.target.saved(evaluation.decision)
     origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
     return model_content(trainer.config, trainer.reported, origin, decided=decided)
 

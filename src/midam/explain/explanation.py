@@ -236,13 +236,13 @@ def bag_entry(
 ) -> dict[str, Any]:
     """Entries of explain.json of a bag; `several` is what `column_scores` gave."""
     scores, column = (np.array([found.score]), None) if several is None else several
-    told = {name: said[0] for name, said in run.target.predictions(scores, run.decision).items()}
+    predicted = {name: values[0] for name, values in run.target.predictions(scores, run.decision).items()}
     name = None if column is None else run.target.columns[column]
     return {
         "explained": name,
         "label": None if bags.outcome is None else label_words(bags.outcome.subset([found.index])),
-        "probability": told.get(f"probability_{name}"),
-        "predicted": {key: value for key, value in told.items() if not key.startswith("probability_")},
+        "probability": predicted.get(f"probability_{name}"),
+        "predicted": {key: value for key, value in predicted.items() if not key.startswith("probability_")},
     }
 
 

@@ -108,7 +108,7 @@ TOP, MOST = 1000, 100_000
 
 
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:
-    """Top patches of a bag as a FeatureCollection of at most `limit` polygons, one a line.
+    """Top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one a line.
 
     Each is an annotation with the measurements `contribution` (what it adds to the score of the bag, which colors it),
     `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top one), which stand among

@@ -232,6 +232,11 @@ def track(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Advance the tracked statistic by a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
 
+    This is eq. ui, sm and ab of the paper: `reduce`, `moving_average` and `point_weights` fused into one softmax, since
+    every step of the variance-reduced estimator takes it. A state with values weighs them by exp(l). Where the weights
+    of a bag have fallen since its last visit, the old values outweigh the sample, which then gets no gradient; so the
+    sample's share of such a state has a floor. A state without values, that of smoothed-max, is l itself, and has none.
+
     The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each. An
     instance's share of it is gamma0 w. Of a state with values the old one weighs less, where the sample's share would
     fall below the floor of the rate. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is -inf for

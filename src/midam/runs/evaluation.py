@@ -1,4 +1,4 @@
-"""The scores of a run judged by its target: predictions, figures of each split, and a picture."""
+"""The evaluation of a run by its target: predictions, figures of each split, and a picture."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -199,7 +199,8 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
 
     `names` and `kinds` of the covariates, `weights` of the model's term by its columns, the mean of the members' (of
     several score columns one each), and `alone`: the model of covariates alone beside the model's `scores` [N] or
-    [N, C] of all bags, on the test bags, or the validation bags where these cannot be judged.
+    [N, C] of all bags, on the test bags, or on the validation bags if these have no main metric. That model is linear,
+    shrunk a little and fitted on the encoded covariates of the training bags; nothing of it is tuned.
     """
     terms = [scorer.covariates for scorer in scorers_of(model)]
     if terms[0] is None:
@@ -215,7 +216,7 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
 
 
 def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
-    """How covariates alone do, and how much better the model does; None where no bags can be judged."""
+    """Main metric of covariates alone, and the difference of the model to it; None if no bags have a main metric."""
     bags, target = parts.bags, target_of(parts.bags)
     values = target.values(bags)
     part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)

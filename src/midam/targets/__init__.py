@@ -1,4 +1,4 @@
-"""The targets: what a label says of bags, which pairs of them it orders, how they are drawn, split and judged."""
+"""The targets: what a label says of bags, which pairs of them it orders, how they are sampled, split and evaluated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -56,7 +56,7 @@ class ColumnsForm(PartForm):
 
 
 class ColumnTarget(Target):
-    """Base of the targets with a score column of each name, judged by the macro AUROC."""
+    """Base of the targets with a score column of each name, measured by the macro AUROC."""
 
     metric = "auroc_macro"
     form: ClassVar[type[PartForm]] = ColumnsForm

@@ -34,7 +34,7 @@ class RankedForm(PartForm):
 
 
 class RankedTarget(Target):
-    """Base of the targets with one score, judged by the share of comparable pairs that it orders rightly."""
+    """Base of the targets with one score, measured by the share of comparable pairs that it orders rightly."""
 
     metric = "c_index"
     linear = "ridge regression"
