@@ -23,6 +23,10 @@ _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTIL
 _PLAIN = re.compile(r'<span class="(?:n|p|o|w)">([^<]*)</span>')
 # Names of types, and links to them, that say once more in a tooltip what they are.
 _TITLED = re.compile(r'<span title="[^"]*">([^<]*)</span>|(?<=<a) class="autorefs autorefs-internal" title="[^"]*"')
+# Classes of an API page that no style sheet of the theme names.
+_UNSTYLED = re.compile(
+    r' doc-(?:object doc-)?(?:function|class|attribute|module)(?:-name)?(?=")| class="doc-section-item field-body"'
+)
 # A cell with a number, an interval or a few words, as against one with a sentence.
 _FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
 # On a phone a picture is small: a tap shows it alone, to be enlarged.
@@ -59,7 +63,7 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
 def on_post_page(output: str, **_: Any) -> str:
     """Leave out the white space between tags and what colors nothing: half of an API page as the templates write it."""
     parts = re.split(r"(<pre.*?</pre>|<script.*?</script>)", output, flags=re.DOTALL)
-    squeezed = [_TITLED.sub(r"\1", re.sub(r"\s*\n\s*", "\n", part)) for part in parts[::2]]
+    squeezed = [_UNSTYLED.sub("", _TITLED.sub(r"\1", re.sub(r"\s*\n\s*", "\n", part))) for part in parts[::2]]
     kept = [_PLAIN.sub(r"\1", part) for part in parts[1::2]]
     return "".join(part for pair in zip_longest(squeezed, kept, fillvalue="") for part in pair)
 
