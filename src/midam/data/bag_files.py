@@ -65,7 +65,7 @@ def files_of(bags: Bags, index: int) -> list[BagFile]:
 
 
 def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
-    """What is known of each instance of a bag by its file, [n] each: the name of the file, and which slice it is.
+    """Origin of each instance of a bag, [n] each: the name of its file, and the slice of it.
 
     `file`; of slices `slice_index` (number in the file), `instance_number`, `frame_number` (from 1, of files of
     several frames), `sop_instance_uid` and `position_mm`, as far as the files say; None where they do not.

@@ -388,7 +388,7 @@ class Bags:
         return None if self.coords is None else self.coords[start : start + int(self.sizes[index])]
 
     def described(self, index: int) -> dict[str, Any]:
-        """What the files of a bag say of themselves, by file and array: magnification, patch size, encoder, ...
+        """Attributes of the files of a bag, by file and array: magnification, patch size, encoder, ...
 
         Examples
         --------

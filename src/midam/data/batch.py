@@ -195,7 +195,7 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
 
 
 def _bytes(bags: Bags, *, widened: bool) -> int:
-    """What the instances take where they are kept: of a store those of these bags, of an array in memory all."""
+    """Bytes of the instances where they are kept: of a store those of these bags, of an array in memory all."""
     count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
     width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
     return count * width

@@ -84,7 +84,7 @@ class Covariates(BriefRepr):
         return type(self)(tuple(names), tuple(self.columns[self.names.index(name)] for name in names))
 
     def told(self) -> str:
-        """What the columns are, in a line."""
+        """Describe the columns in a line."""
         return ", ".join(map(_told, self.names, self.columns))
 
     def values(self) -> dict[str, list[Any]]:

@@ -55,7 +55,7 @@ class Draw:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs beside seed and epoch: tensors, numbers, strings, lists and dictionaries only."""
+        """State to resume from, next to seed and epoch: tensors, numbers, strings, lists and dictionaries only."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

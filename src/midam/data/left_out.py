@@ -1,4 +1,4 @@
-"""What was left out when bags were read: files, or bags as a whole, each with the reason."""
+"""Files and whole bags that were left out when bags were read, each with the reason."""
 
 import csv
 import io

@@ -29,7 +29,7 @@ def missing_shares(bags: Bags) -> NDArray[np.float32] | None:
 
 
 def fill_values(train: Bags, how: str) -> NDArray[Any]:
-    """What stands for a missing value of each feature: its `how` over the instances of the training bags.
+    """Fill value of each feature: the mean or median of its known values over the instances of the training bags, or 0.
 
     Parameters
     ----------

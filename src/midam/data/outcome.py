@@ -1,4 +1,4 @@
-"""What bags are ranked by where it is more than 0 or 1: classes, several labels, grades, numbers, survival."""
+"""Labels of bags that are more than 0 or 1: classes, several labels, grades, numbers, survival."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Outcome(BriefRepr):
-    """What N bags are ranked by, as numbers.
+    """Labels of N bags other than 0 and 1, as numbers.
 
     | target | values | names |
     |---|---|---|
@@ -63,7 +63,7 @@ class Outcome(BriefRepr):
         return type(self)(self.target, self.values[index], self.names)
 
     def columns(self) -> dict[str, list[Any]]:
-        """What a table says of the bags, by column: names of classes and grades, numbers, None where nothing is known.
+        """Columns of a table of the bags: names of classes and grades, numbers, None where nothing is known.
 
         The column is "label", or one a label ("label_NAME"); of survival they are "time" and "event".
         """

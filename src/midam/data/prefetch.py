@@ -31,7 +31,7 @@ def read_ahead(
             if not pending:
                 return
             job, future = pending.popleft()
-            # What no thread has begun is read here, sooner than waiting for it.
+            # A batch that no thread has begun is read here, sooner than waiting for it.
             found = read(job) if future.cancel() else future.result()
             for _, later in pending:
                 if later.done():

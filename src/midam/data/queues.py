@@ -37,7 +37,7 @@ class ClassQueue:
         return taken
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs."""
+        """State to resume from."""
         return {"shuffles": self._shuffles, "queue": torch.from_numpy(self._queue.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class SiteQueue:
         return taken
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs."""
+        """State to resume from."""
         return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -113,7 +113,7 @@ class Sampler:
         self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs: epoch, queue and number of shuffles of each class, and the draw rule's state."""
+        """State to resume from: epoch, queue and number of shuffles of each class, and the draw rule's state."""
         return {
             "epoch": self._epoch,
             "num_bags": len(self._sizes),
@@ -145,7 +145,7 @@ class Sampler:
         raise NotImplementedError
 
     def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """What `drawn` says of the draws of an epoch."""
+        """Diagnostics of the draws of an epoch."""
         found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
         return {**self.draw.diagnose(bags, drawn), **found}
 

@@ -1,4 +1,4 @@
-"""What the instances of a training set scored when they were last seen: 2 bytes each, and what finds the high ones."""
+"""Last known scores of the instances of a training set: 2 bytes each, and an index of the high ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ class ScoreMemory:
             self._sum_changed()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resume needs."""
+        """State to resume from."""
         return {
             "values": torch.from_numpy(self._levels[0].values.copy()),
             "candidates": torch.from_numpy(self.candidates.copy()),

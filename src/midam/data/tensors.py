@@ -10,7 +10,7 @@ from torch import Tensor
 from midam.data.validate import LARGEST
 from midam.errors import BagDataError
 
-# What torch has few or no operations for, and the type that holds the same numbers.
+# Types that torch has few or no operations for, and the type that holds the same numbers.
 _WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}
 
 

@@ -403,7 +403,7 @@ def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def wanted(value: float | np.number[Any]) -> str:
-    """What a message expects in place of a number that is not usable."""
+    """Words for the numbers that a message expects instead of one that is not usable."""
     if isinstance(value, np.integer):
         return "whole numbers below 2^63"
     return "numbers of at most 3.4e38, the largest of float32" if np.isfinite(value) else "finite numbers"

@@ -236,7 +236,7 @@ class Top(Scored):
             joins = np.broadcast_to(joined[:, None], best.shape)
             slots, held = np.concatenate([slots, best], axis=1), np.concatenate([held, joins], axis=1)
         values = self.memory.at(bags, slots)
-        # What was never seen comes last, in any order.
+        # Instances that were never seen come last, in any order.
         values = np.where(values > -np.inf, values, -_NEVER * (1 + rng.random(values.shape, dtype=np.float32)))
         values[~held] = -np.inf
         return np.take_along_axis(slots, first_largest(values, count), axis=1)

@@ -14,7 +14,7 @@ from midam.errors import CheckpointError
 
 
 class WitnessLog:
-    """What the draws of a training find of the witnesses of its positive bags: for its curves alone.
+    """Count the witnesses of positive bags that the draws of a training find: for its curves alone.
 
     Parameters
     ----------

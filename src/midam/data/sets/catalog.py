@@ -140,7 +140,7 @@ def _bundled(entry: TabularSet | ImageSet) -> bool:
 
 
 def _how_to_get(entry: TabularSet | ImageSet) -> str:
-    """What to do about a set that is not here and cannot be fetched."""
+    """Message about a set that is not here and cannot be fetched: how to obtain it."""
     where = "" if entry.url is None else f" It is described at {entry.url} (license: {entry.license})."
     return f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{where}"
 

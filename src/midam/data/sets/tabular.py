@@ -57,7 +57,7 @@ class TabularSet:
 
     @property
     def file(self) -> str:
-        """What it is called in the cache."""
+        """Name of the file in the cache."""
         return f"{self.name}.npz"
 
     def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
@@ -125,7 +125,7 @@ def _digested(bags: Bags) -> list[_Part]:
 
 
 def _said(bags: Bags) -> list[bytes]:
-    """What is known of each bag: a byte of its label, or the target and the numbers of its outcome."""
+    """Label of each bag as bytes: one of 0 or 1, or the target and its numbers."""
     if bags.outcome is None:
         return [bytes([label]) for label in bags.require_labels().tolist()]
     head = f"{bags.outcome.target}:".encode()

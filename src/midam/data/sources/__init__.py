@@ -25,7 +25,7 @@ __all__ = ["read_bags"]
 
 P = ParamSpec("P")
 
-# What a run cannot have brought along from other data.
+# Options that a run cannot have taken over from other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
     *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),

@@ -114,7 +114,7 @@ def assemble(
 
 
 def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
-    """What the files of a bag say of themselves, by name; of several also how many instances each has."""
+    """Attributes of the files of a bag, by name; of several also how many instances each has."""
     rows = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
     return {
         name: {**own, **fact.attributes} for name, own, fact in zip(distinct_names(paths), rows, facts, strict=True)
@@ -147,7 +147,7 @@ def _cut(files: FileSet) -> dict[str, Any] | None:
         return None
     found = files.options.cut(kind)
     if kind == "patches":
-        # What was read, not what was asked for: level 0 has a magnification too, and an image has none.
+        # The magnification that was read, not the requested one: level 0 has one too, and an image has none.
         read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
         only = read_at.pop() if len(read_at) == 1 else None
         found["magnification"] = float(only) if isinstance(only, float | int) else None

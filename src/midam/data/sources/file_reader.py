@@ -54,7 +54,7 @@ class FileReader(Reader):
 
     @property
     def title(self) -> str:
-        """What a message calls its files: the first suffix."""
+        """Name of its files in messages: the first suffix."""
         return self.suffixes[0] if self.suffixes else self.what
 
 

@@ -25,7 +25,7 @@ _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
 
 
 class Parts(ABC):
-    """What instances stand in, one part after the other: files, or the items of a data set."""
+    """Parts that hold the instances, one after the other: files, or the items of a data set."""
 
     paths: Sequence[Path] = ()  # where the parts are files
     plan: str = ""  # what else the rows depend on

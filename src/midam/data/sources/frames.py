@@ -178,7 +178,7 @@ class Table:
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
-        """What `read` finds, its faults among those of the table; or ignored with a note, where the request says so."""
+        """Result of `read`, its faults among those of the table; or ignored with a note, where the request says so."""
         if request.bad_labels == "error":
             return read(self.faults)
         own = Faults(self.where, self._unit)

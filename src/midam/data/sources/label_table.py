@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labeled:
-    """What a table says of the files that it names, or files of themselves; None where nothing is said."""
+    """Labels and other metadata of files, from a table or the files themselves; None where there are none."""
 
     index: NDArray[np.int64]  # of the files, ascending
     labels: Coded | None
@@ -96,7 +96,7 @@ def read_labels(
 
 
 def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mapping[str, object]]) -> Labeled:
-    """What files say of themselves, by the names of a table's columns; errors and warnings as of `read_labels`.
+    """Read the metadata that files hold, by the names of a table's columns; errors and warnings as of `read_labels`.
 
     Where labels are not asked for, all files are kept, and what some of them do not say is not looked at.
     """
@@ -129,7 +129,7 @@ def _labeled(
     *,
     usual: tuple[ClassName, ClassName] | None = None,
 ) -> Labeled:
-    """What a table says of files, which its `column` names."""
+    """Read the labels and other metadata of files, which the `column` of a table names."""
     label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))

@@ -82,7 +82,7 @@ def plain_pair(words: Iterable[str]) -> bool:
 
 
 def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
-    """What `read` finds; where it fails and bad labels are to be ignored, None, and a warning."""
+    """Result of `read`; where it fails and bad labels are to be ignored, None, and a warning."""
     try:
         return read()
     except BagDataError as fault:
@@ -99,7 +99,7 @@ def named_words(request: Request) -> set[str]:
 
 
 def gap_advice(request: Request, column: str, usual: str, *, label: bool = True) -> str:
-    """What to do about gaps in a column: the `usual`, or what to do with words that were read as gaps."""
+    """Advice about gaps in a column: the `usual`, or how to keep words that were read as gaps."""
     words = request.read_as_missing.get(column)
     if words is None:
         return usual
@@ -184,5 +184,5 @@ def _brief(word: str) -> str:
 
 
 def _rest(name: ClassName) -> str:
-    """What all classes but one are called together."""
+    """Name of all classes but one."""
     return f"not {name}"

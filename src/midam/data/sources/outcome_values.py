@@ -1,4 +1,4 @@
-"""What tables write of their bags, as labels 0 and 1 or as an `Outcome`: which columns say it, and what they mean.
+"""Label columns of tables, as labels 0 and 1 or as an `Outcome`: which columns they are, and how they are coded.
 
 Where the request names no target, it is found where that is plain, and said in a note:
 
@@ -287,5 +287,5 @@ def _number(word: str) -> float | None:
 
 
 def known_names(outcome: Outcome) -> tuple[Any, ...] | None:
-    """What a reader must know of an outcome to read more bags of its kind: names of classes, grades or labels."""
+    """Names of classes, grades or labels, by which more bags of this kind are read."""
     return outcome.names if outcome.target in (*CODED, "multilabel") else None

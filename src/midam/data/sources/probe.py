@@ -1,4 +1,4 @@
-"""What files of instances hold, each and together."""
+"""Content of files of instances, each and together."""
 
 import os
 import warnings
@@ -33,7 +33,7 @@ _PROBES = 8  # files opened at a time: a network share answers several requests 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file of instances holds; attributes and cut are those of `OpenFile`."""
+    """Content of a file of instances; attributes and cut are those of `OpenFile`."""
 
     rows: int
     instance_shape: tuple[int, ...]
@@ -103,7 +103,7 @@ def refuse_not_finite(
 
 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
-    """What an open file holds; one without instances, or with coordinates of another length, is refused."""
+    """Content of an open file; one without instances, or with coordinates of another length, is refused."""
     features, coords = opened.features, opened.coords
     shape = list(features.shape)
     if shape[:1] == [0] and not opened.cut:
@@ -271,7 +271,7 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         ("pixels of type", pixels, f"convert the files to one type{OR_SKIP}"),
     )
     for what, values, advice in kinds:
-        # What most files have is right; in a tie, what comes first.
+        # The value that most files have is right; in a tie, the first.
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:

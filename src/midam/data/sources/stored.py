@@ -1,4 +1,4 @@
-"""What is named, not read anew, as input: a store, with its own labels or those of a table; a set of the catalog."""
+"""Input that needs no conversion: a store, with its own labels or those of a table; a set of the catalog."""
 
 import warnings
 from pathlib import Path
@@ -61,7 +61,7 @@ class RelabeledStoreReader(StoreReader):
         if bags.covariates is not None and not (request.beside and of_table):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
-        # What its classes were called when it was made holds for a table that says the same.
+        # The class names it was made with apply to a table with the same labels.
         labeled = read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes)
         return labeled.of(bags).replace(
             groups=_whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)

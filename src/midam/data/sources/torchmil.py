@@ -17,7 +17,7 @@ from midam.names import name_of
 
 
 class TorchmilDataset(Protocol):
-    """What a torchmil dataset has: a length, and items that map names to tensors."""
+    """Interface of a torchmil dataset: a length, and items that map names to tensors."""
 
     def __len__(self) -> int: ...
 

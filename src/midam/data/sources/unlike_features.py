@@ -115,7 +115,7 @@ def _names_rows(values: NDArray[np.float64]) -> bool:
 
 
 def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
-    """What the bags are ranked by, a column [N] each: labels, codes of classes, one a label, time and event."""
+    """Columns [N] of the label: 0 and 1, codes of classes, one a label, time and event."""
     if labels.outcome is None:
         return [] if labels.labels is None else [labels.labels.astype(np.float64)]
     return [*labels.outcome.values.T]

@@ -73,7 +73,7 @@ class OutcomeFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """What ``store.json`` says; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
+    """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
     `covariates` are the names of the bags' covariates, whose columns stand in the bag table.
     """

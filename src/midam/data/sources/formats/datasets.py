@@ -155,7 +155,7 @@ def _is_array(folder: Path) -> bool:
 
 
 def _zarr_metadata(folder: Path) -> dict[str, Any]:
-    """What a folder says of the Zarr array that it is; empty of any other folder."""
+    """Metadata of a folder that is a Zarr array; empty of any other folder."""
     for name in (".zarray", "zarr.json"):
         if (folder / name).is_file():
             found = parse_json(read_bytes(folder / name, error=BagDataError, most=_METADATA))

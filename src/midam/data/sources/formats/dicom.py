@@ -31,7 +31,7 @@ from midam.errors import BagDataError
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
 _OBLIQUE = 5.0  # degrees, from which a plane is called oblique
 _LISTED = 4  # kinds of slices that a message names
-# What a slice must say of itself, and how many numbers.
+# Attributes that a slice must state, and how many numbers.
 _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
@@ -147,7 +147,7 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
 def _slices_along(
     volume: Volume, known: Mapping[str, Sequence[Any]], normal: NDArray[np.float64], axis: int
 ) -> dict[str, Sequence[Any]]:
-    """What is known of each slice along an axis of the patient: its files, where slices were acquired along it."""
+    """Origin of each slice along an axis of the patient: its files, where slices were acquired along it."""
     sign = 1 if axis == 2 else -1  # positions as DICOM states them
     found: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
     if int(np.abs(normal).argmax()) == axis:
@@ -204,7 +204,7 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
 
 
 def _block(frame: Frame) -> str:
-    """What slices have in common, in words."""
+    """Describe what slices have in common."""
     size = f"{frame.number('Rows'):.0f} rows and {frame.number('Columns'):.0f} columns"
     return f"{size}, {_acquired(frame)['plane']}, {' x '.join(f'{x:g}' for x in frame.numbers('PixelSpacing'))} mm"
 

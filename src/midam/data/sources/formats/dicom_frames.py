@@ -38,7 +38,7 @@ class Frame:
     groups: tuple[Any, ...] = ()
 
     def value(self, name: str) -> Any:
-        """What is stated under a name, of the frame before all frames before the file; None where nothing is."""
+        """Value of an attribute: of the frame before all frames before the file; None where it is not stated."""
         for group in self.groups if name in _GROUPS else ():
             parts = group.get(_GROUPS[name]) or []
             if len(parts) and parts[0].get(name) is not None:
@@ -56,7 +56,7 @@ class Frame:
         return float(np.abs(self.numbers(name)[:1]).sum())
 
     def text(self, name: str) -> str:
-        """What is stated under a name as a text; empty where nothing is."""
+        """Value of an attribute as text; empty where it is not stated."""
         value = self.value(name)
         return "" if value is None else str(value).strip()
 

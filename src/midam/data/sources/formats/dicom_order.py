@@ -11,7 +11,7 @@ from midam.errors import BagDataError
 
 _GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
 _SAME_MM = 1e-3
-# What tells the times, echoes and weightings of a scan apart; acquisitions may be parts of one as well.
+# Attributes that separate the times, echoes and weightings of a scan; acquisitions may be parts of one as well.
 _PHASES = (
     *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
     *("DiffusionBValue", "NominalCardiacTriggerDelayTime"),
@@ -69,7 +69,7 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
 
 
 def doubt_of(frames: Sequence[Frame], heights: NDArray[np.float64], distance: float) -> str:
-    """What speaks for missing slices though the positions are even: a wider gap than is stated, holes in the numbers.
+    """Signs of missing slices where the positions are even: a wider gap than is stated, holes in the numbers.
 
     Holes count for nothing where the stated distance is met: the echoes or times of one scan may be numbered in turn.
     """

@@ -25,7 +25,7 @@ class FlatImages:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What is to be said of them."""
+        """Attributes of their file."""
         found = {
             "flat": self.modality or "no modality",
             "aside": self.aside,

@@ -68,7 +68,7 @@ def open_pyramid(path: Path) -> Pyramid:
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
         with whole_slide(path):
             part = np.asarray(slide.read_region((x, y), level, (size, size)))
-        # What was not scanned is transparent; it becomes white, as the ground of a slide is.
+        # Areas that were not scanned are transparent; they become white, as the ground of a slide is.
         return np.where(part[..., 3:] == 0, np.uint8(255), part[..., :3])
 
     power, stated = slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers_of(micrometers)

@@ -21,7 +21,7 @@ _Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
 
 class TiffFacts(NamedTuple):
-    """What the header of a TIFF says."""
+    """Facts from the header of a TIFF."""
 
     levels: int
     micrometers: float | None  # a pixel of level 0

@@ -39,7 +39,7 @@ class Volume:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What is to be said of it."""
+        """Attributes of its file."""
         slices = {name: list(values) for name, values in self.slices.items()}
         found = {"doubt": self.doubt, "aside": self.aside, "slices": slices}
         return {name: value for name, value in found.items() if value}
@@ -50,11 +50,11 @@ class Volume:
 
 
 class Pictures(Protocol):
-    """What can be read as a scan: a volume, or images without a place."""
+    """Anything that can be read as a scan: a volume, or images without a place."""
 
     @property
     def said(self) -> dict[str, Any]:
-        """What is to be said of it."""
+        """Attributes of its file."""
         ...
 
     def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
