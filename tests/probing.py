@@ -22,4 +22,4 @@ def probe_files(
 
 def probed(paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileSet:
     """Probe files, and put them together."""
-    return FileSet.told(paths, probe_files(paths, options, reader=reader), options, reader=reader)
+    return FileSet.probed(paths, probe_files(paths, options, reader=reader), options, reader=reader)

@@ -91,7 +91,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
-    from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
+    from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
     from midam.report.label_facts import kinds
@@ -101,7 +101,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     bags = read_bags_of(options.name, options)
     gaps = missing_shares(bags)
     if options.impute != "none":
-        tell(bags, options.impute, missing_counts(bags), of="all bags")
+        note_of_filled(bags, options.impute, missing_counts(bags), of="all bags")
         bags = impute(bags, fill_values(bags, options.impute))
     found = describe_bags(options.name, bags, gaps=gaps)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"

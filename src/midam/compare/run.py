@@ -22,7 +22,7 @@ from midam.compare.trials import NO_VALIDATION, open_trials, safe_frame, write_t
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
-from midam.data.missing import fill_values, impute, missing_counts, tell
+from midam.data.missing import fill_values, impute, missing_counts, note_of_filled
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
 from midam.plain_files import require_plain_folder, sweep
@@ -125,7 +125,7 @@ def run_comparison(
     own = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
     base = _settled(own, folder, jobs=workers.here())
     how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
-    tell(bags, how, gaps, of="the training bags of each fold")
+    note_of_filled(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")

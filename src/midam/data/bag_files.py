@@ -13,8 +13,8 @@ from midam.data.sources.file_names import distinct_names, file_name
 from midam.data.sources.file_rows import FileRows
 
 SEPARATOR = "; "  # of the files of a bag in `Bags.sources`
-ROWS = "rows"  # how many instances a file of several gave, in `Bags.attributes`
-SLICES = "slices"  # what a scan says of each of its slices, by name, in the order of their numbers
+ROWS = "rows"  # number of instances of each of several files, in `Bags.attributes`
+SLICES = "slices"  # attributes of the slices of a scan, by name, in the order of their numbers
 _SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm")
 
 
@@ -22,10 +22,10 @@ _SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instanc
 class BagFile:
     """A file of a bag."""
 
-    name: str  # of the file, with as many folders as tell it from the others of the bag
+    name: str  # of the file, with as many folders as make it unique in the bag
     path: Path
     rows: range  # positions of its instances in the bag
-    said: Mapping[str, Any]  # what it says of itself, by array
+    attributes: Mapping[str, Any]  # by array
 
     @property
     def stem(self) -> str:
@@ -41,13 +41,13 @@ def source_paths(bags: Bags, index: int) -> list[Path]:
     pieces, names = str(bags.sources[index]).split(SEPARATOR), list(bags.described(index))
     if len(names) in (0, len(pieces)):
         return [Path(piece) for piece in pieces]
-    found, held = list[Path](), list[str]()
+    paths, held = list[Path](), list[str]()
     for piece in pieces:  # a name may hold the separator
         held.append(piece)
         path = SEPARATOR.join(held)
-        if len(found) < len(names) and path.endswith(names[len(found)]):
-            found, held = [*found, Path(path)], []
-    return [Path(piece) for piece in pieces] if held else found
+        if len(paths) < len(names) and path.endswith(names[len(paths)]):
+            paths, held = [*paths, Path(path)], []
+    return [Path(piece) for piece in pieces] if held else paths
 
 
 def files_of(bags: Bags, index: int) -> list[BagFile]:
@@ -55,13 +55,13 @@ def files_of(bags: Bags, index: int) -> list[BagFile]:
     paths = source_paths(bags, index)
     described = bags.described(index)
     known = len(described) == len(paths)
-    said: list[Mapping[str, Any]] = list(described.values()) if known else [{}] * len(paths)
+    attributes: list[Mapping[str, Any]] = list(described.values()) if known else [{}] * len(paths)
     names = list(described) if known else distinct_names(paths)
-    ends = _ends(bags, index, said)
+    ends = _ends(bags, index, attributes)
     if ends is None:
         return []
     rows = [range(begin, end) for begin, end in pairwise([0, *ends])]
-    return [BagFile(*facts) for facts in zip(names, paths, rows, said, strict=True)]
+    return [BagFile(*facts) for facts in zip(names, paths, rows, attributes, strict=True)]
 
 
 def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
@@ -72,7 +72,7 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     """
     files = files_of(bags, index)
     columns = {"file": [one.name for one in files for _ in one.rows]} if files else {}
-    sliced = [dict(one.said.get("file", {}).get(SLICES, {})) for one in files]
+    sliced = [dict(one.attributes.get("file", {}).get(SLICES, {})) for one in files]
     places = bags.places(index) if any(sliced) else None
     if places is None or places.shape[1] != 1:
         return columns
@@ -88,20 +88,20 @@ def _entry(values: Sequence[Any], place: int) -> Any:
     return values[place] if 0 <= place < len(values) else None
 
 
-def _ends(bags: Bags, index: int, said: Sequence[Mapping[str, Any]]) -> list[int] | None:
+def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> list[int] | None:
     """Position behind the last instance of each of the files of a bag; None where that is unknown."""
-    size, count = int(bags.sizes[index]), len(said)
+    size, count = int(bags.sizes[index]), len(attributes)
     if count < 2:
         return [size] if count else None
     if isinstance(bags.instances, FileRows):
         offsets = bags.instances.files.offsets - bags.starts[index]
-        found = offsets[(offsets > 0) & (offsets <= size)].tolist()
-    elif all(ROWS in own for own in said):
-        found = list(accumulate(int(own[ROWS]) for own in said))
+        ends = offsets[(offsets > 0) & (offsets <= size)].tolist()
+    elif all(ROWS in own for own in attributes):
+        ends = list(accumulate(int(own[ROWS]) for own in attributes))
     elif bags.coords is not None and bags.coords.shape[1] == 1:
-        # Of a store that does not say it: the numbers of slices begin again at each scan.
+        # Of a store that lacks them: the numbers of slices begin again at each scan.
         places = np.asarray(bags.places(index))[:, 0]
-        found = [*(np.flatnonzero(np.diff(places) <= 0) + 1).tolist(), size]
+        ends = [*(np.flatnonzero(np.diff(places) <= 0) + 1).tolist(), size]
     else:
         return None
-    return found if len(found) == count and found[-1] == size else None
+    return ends if len(ends) == count and ends[-1] == size else None

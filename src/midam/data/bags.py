@@ -44,11 +44,11 @@ class Bags:
     outcome : Outcome, optional
         What the bags are ranked by where it is more than 0 or 1; then there are no `labels`.
     covariates : Covariates or mapping of arrays [N], optional
-        What is known of the bags beside their instances: numbers or categories by name, see `Covariates`.
+        Metadata of the bags: numbers or categories by name, see `Covariates`.
     groups : array of str, shape [N], optional
         What bags may share but splits may not: a patient, a slide, a scanner.
     sites : array of str, shape [N], optional
-        Where each bag comes from (hospital, scanner), empty where nobody knows: what batches are balanced by on
+        Where each bag comes from (hospital, scanner), empty where unknown: batches are balanced by it on
         request. Stores and npz files keep no sites; there the column is a covariate.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
@@ -63,7 +63,7 @@ class Bags:
     feature_names : sequence of str, optional
         Names of the features along the last axis.
     attributes : array of str, shape [N], optional
-        JSON of what the files of each bag say of themselves: ``{file: {array: {name: value}}}``, see `described`.
+        JSON of the attributes of the files of each bag: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
         How images, slides or volumes were cut into instances, where that is known.
     left_out : sequence of LeftOut
@@ -210,10 +210,10 @@ class Bags:
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
         others |= {"feature_names": feature_names, "outcome": outcome, "covariates": covariates}
-        found = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
+        bags = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
         if source == "memory":  # of files, their reader says it
-            warn_of_alike_names(found)
-        return found
+            warn_of_alike_names(bags)
+        return bags
 
     @classmethod
     def from_list(
@@ -255,9 +255,9 @@ class Bags:
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others |= {"outcome": outcome, "covariates": covariates}
-        found = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked(missing=missing)
-        warn_of_alike_names(found)
-        return found
+        bags = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked(missing=missing)
+        warn_of_alike_names(bags)
+        return bags
 
     @classmethod
     def from_dataframe(
@@ -447,7 +447,7 @@ def warn_of_alike_names(bags: Bags) -> None:
     """Warn once of ids, groups, sites and classes that are nearly the same."""
     classes = [name for name in bags.classes or () if isinstance(name, str)]
     kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
-    kinds |= {name: found.tolist() for name in ("groups", "sites") if (found := getattr(bags, name)) is not None}
+    kinds |= {name: column.tolist() for name in ("groups", "sites") if (column := getattr(bags, name)) is not None}
     warn_of_alike(kinds, source=bags.source)
 
 

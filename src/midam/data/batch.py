@@ -32,14 +32,14 @@ _WORKERS_ON_DISK = 2
 def usable_device(device: torch.device | str) -> torch.device:
     """A device of torch by its name; a `ConfigError` where there is none."""
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, AssertionError) as error:
         raise ConfigError(
             f"Expected `device` as one that torch has here, such as 'cpu', got {device!r} ({first_line(error)}); name "
             "another."
         ) from None
-    return found
+    return chosen
 
 
 class InstanceReader:
@@ -156,8 +156,8 @@ class InstanceReader:
         """Instances at flat positions on the CPU, pinned where they go on to a GPU; safe to call from any thread."""
         index = positions.numpy()
         # Both let other threads of Python run meanwhile, which an index in brackets does not.
-        found = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
-        x = instance_tensor(np.asarray(found))
+        values = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
+        x = instance_tensor(np.asarray(values))
         return x.pin_memory() if self.device.type == "cuda" else x
 
     def _placed(self, x: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class InstanceReader:
 
 
 def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
-    """Whether the instances are kept on the device where nobody says so."""
+    """Whether the instances are kept on the device by default."""
     if device.type != "cuda":
         return not on_disk(bags.instances)
     free, _ = torch.cuda.mem_get_info(device)
@@ -301,8 +301,8 @@ def sampled_batches(
     counts = sizes.to(reader.device, labels.dtype).unbind()
     parts = zip(index.unbind(), step_labels.unbind(), counts, masks, ratios, rows, known, every)
     with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
-        for _, (bags, of_bags, count, mask, ratio, row, beside, step), x in read:
-            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, beside, step)
+        for _, (bags, of_bags, count, mask, ratio, row, of_covariates, step), x in read:
+            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, of_covariates, step)
     # Whoever leaves the epoch early has not seen all.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])

@@ -1,4 +1,4 @@
-"""Covariates as numbers: how is learned from training bags alone, and kept with the model."""
+"""Covariates coded as numbers; the code is learned from training bags alone, and kept with the model."""
 
 import json
 import warnings
@@ -82,25 +82,23 @@ class CovariateCoder:
     @classmethod
     def fit(cls, train: Covariates, *, source: str = "memory") -> Self:
         """Learn codes from training bags; a constant covariate is left out with a warning, one of ids refused."""
-        found: list[Code] = []
+        codes: list[Code] = []
         for name, column in zip(train.names, train.columns):
             missing = missing_of(column)
             values = np.unique(column[~missing])
             if len(values) < 2 and (missing.all() or not missing.any()):
-                what = f"only {values[0]}" if len(values) else "none"
+                got = f"only {values[0]}" if len(values) else "none"
             elif column.dtype.kind == "f":
-                found.append(_number_code(name, column[~missing], missing=bool(missing.any())))
+                codes.append(_number_code(name, column[~missing], missing=bool(missing.any())))
                 continue
             else:
                 code = _category_code(name, column[~missing], missing=bool(missing.any()), source=source)
                 if code.categories or code.missing:
-                    found.append(code)
+                    codes.append(code)
                     continue
-                what = f"no category of it {LEAST} times"
-            warnings.warn(
-                f"the covariate {name} is left out: the training bags have {what} (in {source})", stacklevel=4
-            )
-        return cls(tuple(found))
+                got = f"no category of it {LEAST} times"
+            warnings.warn(f"the covariate {name} is left out: the training bags have {got} (in {source})", stacklevel=4)
+        return cls(tuple(codes))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,10 +145,10 @@ class CovariateCoder:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The coder that a model file holds; a `ValueError` for another text."""
-        found = json.loads(text)
-        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        entries = json.loads(text)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ValueError("covariates that are no list of codes")
-        return cls(tuple(map(_code_of, found)))
+        return cls(tuple(map(_code_of, entries)))
 
 
 def _number_code(name: str, values: NDArray[np.float64], *, missing: bool) -> Code:
@@ -211,17 +209,17 @@ def _numbers(
 
 def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
     # A column of categories may hold numbers alone where only some of its bags are read.
-    said = [category_of(value) for value in column.tolist()]
-    words = [word.casefold() for word in said]
+    categories = [category_of(value) for value in column.tolist()]
+    words = [word.casefold() for word in categories]
     known = {word.casefold(): place for place, word in enumerate(code.categories or ())}
     other, rare = len(known), {word.casefold() for word in code.rare}
-    found = np.zeros((len(words), other + 1))
+    features = np.zeros((len(words), other + 1))
     new, count = dict[str, str](), 0
     for row, word in enumerate(words):
         if word:
-            found[row, known.get(word, other)] = 1.0
+            features[row, known.get(word, other)] = 1.0
             if word not in known and word not in rare:
-                new.setdefault(word, said[row])
+                new.setdefault(word, categories[row])
                 count += 1
     if new:
         warnings.warn(
@@ -229,13 +227,13 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
             f"{shown(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
             stacklevel=5,
         )
-    return found
+    return features
 
 
 def _code_of(entry: dict[str, Any]) -> Code:
     if not isinstance(entry.get("name"), str):
         raise ValueError("a covariate without a name")
-    found = Code(
+    code = Code(
         **{
             **entry,
             "name": name_of(entry["name"]),
@@ -243,17 +241,17 @@ def _code_of(entry: dict[str, Any]) -> Code:
             "categories": None if entry.get("categories") is None else _words(entry["categories"]),
         }
     )
-    sound = isinstance(found.missing, bool)
-    sound = sound and all(isinstance(value, float) and np.isfinite(value) for value in (found.center, found.scale))
-    if not sound or not found.scale > 0:
+    sound = isinstance(code.missing, bool)
+    sound = sound and all(isinstance(value, float) and np.isfinite(value) for value in (code.center, code.scale))
+    if not sound or not code.scale > 0:
         raise ValueError(f"no code of a covariate in {entry}")
-    return found
+    return code
 
 
-def _words(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+def _words(words: Any) -> tuple[str, ...]:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError("categories that are no texts")
-    return tuple(map(name_of, found))
+    return tuple(map(name_of, words))
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:

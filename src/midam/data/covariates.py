@@ -1,4 +1,4 @@
-"""Covariates: what is known of a bag beside its instances, as age, sex and stage are of a patient."""
+"""Covariates: metadata of bags, such as age, sex and stage of a patient."""
 
 import math
 import re
@@ -39,8 +39,8 @@ class Covariates(BriefRepr):
 
     Examples
     --------
-    >>> found = Covariates.of({"age": [63, None, 71.5], "sex": ["f", "m", ""]})
-    >>> found.told()
+    >>> covariates = Covariates.of({"age": [63, None, 71.5], "sex": ["f", "m", ""]})
+    >>> covariates.summary()
     'age (number, 1 missing), sex (category: f, m; 1 missing)'
     """
 
@@ -57,9 +57,13 @@ class Covariates(BriefRepr):
         return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
 
     @classmethod
-    def known(cls, found: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
+    def known(cls, covariates: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
         """Covariates as they are, or of columns by name; None of none."""
-        return found if found is None or isinstance(found, Covariates) else cls.of(found, source=source)
+        return (
+            covariates
+            if covariates is None or isinstance(covariates, Covariates)
+            else cls.of(covariates, source=source)
+        )
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -83,9 +87,9 @@ class Covariates(BriefRepr):
                 )
         return type(self)(tuple(names), tuple(self.columns[self.names.index(name)] for name in names))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Describe the columns in a line."""
-        return ", ".join(map(_told, self.names, self.columns))
+        return ", ".join(map(_summary, self.names, self.columns))
 
     def values(self) -> dict[str, list[Any]]:
         """Values by name as JSON has them: numbers, texts, None where they are missing."""
@@ -189,7 +193,7 @@ def _values(column: NDArray[Any]) -> list[Any]:
     return [None if gap else value for value, gap in zip(column.tolist(), missing_of(column).tolist())]
 
 
-def _told(name: str, column: NDArray[Any]) -> str:
+def _summary(name: str, column: NDArray[Any]) -> str:
     gaps = int(missing_of(column).sum())
     lost = [f"{gaps} missing"] if gaps else []
     if column.dtype.kind == "f":

@@ -46,7 +46,7 @@ def bag_digests(bags: Content) -> list[str]:
     """
     if bags.digests is not None:
         return [digest.tobytes().hex() for digest in bags.digests]
-    found, begun = bytearray(), content_hash(bags.instances.dtype, bags.instance_shape)
+    digests, begun = bytearray(), content_hash(bags.instances.dtype, bags.instance_shape)
     plain = not on_disk(bags.instances) and isinstance(bags.instances, np.ndarray) and bags.instances.flags.c_contiguous
     for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
         digest = begun.copy()
@@ -54,8 +54,8 @@ def bag_digests(bags: Content) -> list[str]:
             digest.update(bags.instances[start : start + size].data)
         else:
             hash_rows(bags.instances, start, size, digest)
-        found += digest.digest()
-    vars(bags)["digests"] = np.frombuffer(bytes(found), np.uint8).reshape(-1, 32)
+        digests += digest.digest()
+    vars(bags)["digests"] = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
     return bag_digests(bags)
 
 
@@ -85,19 +85,19 @@ def contents_digest(bags: Content, *, read: bool = True) -> str:
     without `read`, those that are on disk are left out.
     """
     head = [bags.instances.dtype.str, *bags.instance_shape, len(bags)]
-    found = hashlib.sha256(json.dumps(head).encode())
+    digest = hashlib.sha256(json.dumps(head).encode())
     for low in range(0, len(bags), _BAGS_AT_A_TIME):
-        found.update((("\0" if low else "") + "\0".join(bags.ids[low : low + _BAGS_AT_A_TIME].tolist())).encode())
-    found.update(np.ascontiguousarray(bags.sizes).data)
+        digest.update((("\0" if low else "") + "\0".join(bags.ids[low : low + _BAGS_AT_A_TIME].tolist())).encode())
+    digest.update(np.ascontiguousarray(bags.sizes).data)
     if bags.covariates is not None:
-        found.update(json.dumps(bags.covariates.values()).encode())
+        digest.update(json.dumps(bags.covariates.values()).encode())
     if bags.digests is not None:
         for low in range(0, len(bags), _BAGS_AT_A_TIME):
-            found.update(bags.digests[low : low + _BAGS_AT_A_TIME].tobytes().hex().encode())
+            digest.update(bags.digests[low : low + _BAGS_AT_A_TIME].tobytes().hex().encode())
     elif read or not on_disk(bags.instances):
         for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
-            found.update(np.ascontiguousarray(bags.instances[first:last]).data)
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
+    return digest.hexdigest()
 
 
 def described(outcome: Outcome) -> list[Any]:

@@ -30,7 +30,7 @@ class Draw:
     Attributes
     ----------
     remembers : bool
-        It goes by what the instances scored when they were last seen, and has a `memory`.
+        It depends on the last scores of the instances, and has a `memory`.
     memory : ScoreMemory or None
         A training leaves there the logit of each instance that a step has encoded, and fills it again when `pass_due`
         says so.
@@ -92,8 +92,8 @@ def uniform_slots(
     candidates = rng.integers(0, lasts, endpoint=True)
     for number, (last, candidate) in enumerate(zip(lasts, candidates)):
         seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
-        found = np.where(seen, last, candidate)
-        slots[:, number] = np.where(number < drawn, found, slots[:, number]) if short else found
+        chosen = np.where(seen, last, candidate)
+        slots[:, number] = np.where(number < drawn, chosen, slots[:, number]) if short else chosen
     slots.sort(axis=1)
     mask = np.arange(num_instances) < drawn[:, None]
     if short:

@@ -68,8 +68,8 @@ def warn_of_memory(needed: int, what: str, *, source: str) -> None:
 def _available(path: Path = Path("/proc/meminfo")) -> int | None:
     """Bytes that programs can still take, as Linux says."""
     with suppress(OSError):
-        found = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
-        return int(found[1]) * 1024 if found else None
+        match = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
+        return int(match[1]) * 1024 if match else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""Missing values of features, filled with what the training bags say: their mean, their median, or zero."""
+"""Missing values of features, filled with the mean or median of the training bags, or zero."""
 
 import warnings
 from typing import Any
@@ -71,7 +71,7 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
 
 
 def impute(bags: Bags, values: NDArray[Any]) -> Bags:
-    """The same bags in memory with `values`, in the shape of an instance, in place of missing ones.
+    """The same bags in memory with `values`, in the shape of an instance, instead of missing ones.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     return bags.replace(instances=filled, digests=None)
 
 
-def tell(bags: Bags, how: str, counts: NDArray[np.int64], *, of: str = "the training bags") -> None:
-    """Say how many missing values are filled, with the mean or median of what, and in which features most."""
+def note_of_filled(bags: Bags, how: str, counts: NDArray[np.int64], *, of: str = "the training bags") -> None:
+    """Note the number of missing values that are filled, with what, and in which features most."""
     if not counts.any():
         return
     most = np.argsort(-counts, axis=None, kind="stable")[: min(_SHOWN, int((counts > 0).sum()))]

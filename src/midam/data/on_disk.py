@@ -18,7 +18,7 @@ from midam.errors import BagDataError
 ReadsName = Literal["auto", "mmap", "pread"]
 
 _LONG_RUN = 32  # rows in a row from which one read beats a gather
-_TRIED = 8  # rows of a gather that tell whether it must wait for the disk
+_TRIED = 8  # rows of a gather that show whether it must wait for the disk
 _USUAL_MEMORY = 8 * 2**30
 _MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
 
@@ -26,7 +26,7 @@ _MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
 class Rows(ABC):
     """M instances [M, ...] that are read by position; a subclass sets `shape` and `dtype`, and reads with `gather`.
 
-    Several threads may read at once. Pickling carries paths, not handles: another process opens the files anew.
+    Several threads may read at once. Pickling carries paths, not handles: another process opens the files again.
     """
 
     shape: tuple[int, ...]
@@ -61,14 +61,14 @@ class Rows(ABC):
             raise IndexError(f"Expected positions from 0 to {len(self) - 1}, got {flat.min()} to {flat.max()}.")
         opens = np.flatnonzero(np.append(True, np.diff(flat) != 1))
         if len(flat) < _LONG_RUN * len(opens):
-            found = self.gather(flat)
+            rows = self.gather(flat)
         elif len(opens) == 1:
-            found = self.read(int(flat[0]), int(flat[-1]) + 1)
+            rows = self.read(int(flat[0]), int(flat[-1]) + 1)
         else:
-            found = np.empty((len(flat), *self.shape[1:]), self.dtype)
+            rows = np.empty((len(flat), *self.shape[1:]), self.dtype)
             for begin, end in zip(opens.tolist(), [*opens[1:].tolist(), len(flat)]):
-                found[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
-        return found.reshape(*positions.shape, *self.shape[1:])
+                rows[begin:end] = self.read(int(flat[begin]), int(flat[end - 1]) + 1)
+        return rows.reshape(*positions.shape, *self.shape[1:])
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -137,13 +137,13 @@ class RowFile(Rows):
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.reads = reads
-        found = self.path.stat()
-        if found.st_size < self.nbytes:
+        status = self.path.stat()
+        if status.st_size < self.nbytes:
             raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {found.st_size} (in {self.path}); the file is cut short, make it "
+                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); the file is cut short, make it "
                 "again."
             )
-        self._stamp = _stamp_of(found) if stamp is None else stamp
+        self._stamp = _stamp_of(status) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )
@@ -159,22 +159,22 @@ class RowFile(Rows):
         self._announce(file, positions)
         if self.mapped:
             return np.take(self._mapped(file), positions, axis=0)
-        found = np.empty((len(positions), *self.shape[1:]), self.dtype)
-        view = bytes_of(found)
+        rows = np.empty((len(positions), *self.shape[1:]), self.dtype)
+        view = bytes_of(rows)
         for number, position in enumerate(positions.tolist()):
             self._fill(file, view[number * width : (number + 1) * width], position * width)
-        return found
+        return rows
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
-        found = np.empty((high - low, *self.shape[1:]), self.dtype)
-        if found.size:
+        rows = np.empty((high - low, *self.shape[1:]), self.dtype)
+        if rows.size:
             file, start = self._open(), low * self.row_bytes
             self._check_unchanged(file)
-            self._fill(file, bytes_of(found), start)
+            self._fill(file, bytes_of(rows), start)
             if not self.mapped:
-                _advise(file, start, found.nbytes, "POSIX_FADV_DONTNEED")
-        return found
+                _advise(file, start, rows.nbytes, "POSIX_FADV_DONTNEED")
+        return rows
 
     def close(self) -> None:
         """Close the file."""
@@ -183,8 +183,13 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        how: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype.str, "reads": self.reads, "stamp": self._stamp}
-        return partial(RowFile, **how), (str(self.path),)
+        options: dict[str, Any] = {
+            "shape": self.shape,
+            "dtype": self.dtype.str,
+            "reads": self.reads,
+            "stamp": self._stamp,
+        }
+        return partial(RowFile, **options), (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
@@ -237,8 +242,8 @@ class RowFile(Rows):
             return self._map
 
 
-def _stamp_of(found: os.stat_result) -> tuple[int, int]:
-    return found.st_size, found.st_mtime_ns
+def _stamp_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
@@ -247,7 +252,7 @@ def bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 def _cached(file: FileIO, start: int) -> bool:
-    """Whether a read at `start` need not wait for the disk, or the system cannot say."""
+    """Whether a read at `start` need not wait for the disk, or this is unknown."""
     if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "preadv"):
         return True
     try:
@@ -261,7 +266,7 @@ def _cached(file: FileIO, start: int) -> bool:
 
 
 def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
-    """Tell the system, where it listens, how a part of a file will be used."""
+    """Advise the system, where it supports this, how a part of a file will be used."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), start, size, getattr(os, advice))
 
@@ -275,7 +280,7 @@ def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine; 8 GiB where it does not say."""
+    """Bytes of memory of this machine; 8 GiB where this is unknown."""
     if not hasattr(os, "sysconf"):
         return _USUAL_MEMORY
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -32,13 +32,13 @@ def read_ahead(
                 return
             job, future = pending.popleft()
             # A batch that no thread has begun is read here, sooner than waiting for it.
-            found = read(job) if future.cancel() else future.result()
+            value = read(job) if future.cancel() else future.result()
             for _, later in pending:
                 if later.done():
                     later.result()  # raises, if it failed
             # Only the caller may hold it on: a chunk kept here would be one more in memory.
             del future
-            yield job, found
-            del found
+            yield job, value
+            del value
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

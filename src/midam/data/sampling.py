@@ -37,7 +37,7 @@ class EpochPlan:
         return len(self.bags)
 
     def part(self, of: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
-        """The plan of some bags of each step: `of` takes their part of what is said of all, [T, K, ...]."""
+        """The plan of some bags of each step: `of` takes their part of the values of all, [T, K, ...]."""
         columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
         own: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
         return replace(self, **own)
@@ -53,7 +53,7 @@ class Sampler:
     draw : Draw
         Which instances are drawn.
     drawn : dict of float
-        What the rule says of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
+        Diagnostics of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
     """
 
     num_positive: int
@@ -88,7 +88,7 @@ class Sampler:
         return -(-len(self._sizes) // (self.num_positive + self.num_negative))
 
     def epoch(self, *, diagnose: bool = True) -> EpochPlan:
-        """Draw the next epoch; `diagnose` says whether `drawn` is worked out, which takes its time."""
+        """Draw the next epoch; `diagnose`, whether to compute `drawn`, which takes time."""
         bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
         for row in bags:
             self._fill(row)
@@ -97,7 +97,7 @@ class Sampler:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self._told(bags, drawn) if diagnose else {}
+            self.drawn = self._diagnostics(bags, drawn) if diagnose else {}
             seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
@@ -144,7 +144,7 @@ class Sampler:
     def _load_queues(self, state: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
-    def _told(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+    def _diagnostics(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
         """Diagnostics of the draws of an epoch."""
         found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
         return {**self.draw.diagnose(bags, drawn), **found}
@@ -153,7 +153,7 @@ class Sampler:
 class BagSampler(Sampler):
     """Draw batches of S+ positive and S- negative bags, and B instances of each bag.
 
-    An epoch has T = ceil(N / (S+ + S-)) steps. Each class runs through a random permutation, shuffled anew when it is
+    An epoch has T = ceil(N / (S+ + S-)) steps. Each class runs through a random permutation, shuffled again when it is
     exhausted, so the visits of two bags of a class differ by at most one.
 
     Parameters
@@ -180,7 +180,7 @@ class BagSampler(Sampler):
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force.
     drawn : dict of float
-        What the rule says of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
+        Diagnostics of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
 
     Raises
     ------
@@ -253,7 +253,7 @@ class StrataSampler(Sampler):
     """Draw batches of S = S+ + S- bags in which strata of bags take turns, and B instances of each bag.
 
     A stratum with fewer bags than its turns in a step gives all of them, and the others the rest. Each runs through a
-    random permutation of its bags, shuffled anew when it is exhausted.
+    random permutation of its bags, shuffled again when it is exhausted.
 
     Parameters
     ----------
@@ -287,20 +287,20 @@ class StrataSampler(Sampler):
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
-        codes, found = np.unique(as_array(strata), return_inverse=True)
-        if found.shape != self._sizes.shape:
+        codes, stratum_of = np.unique(as_array(strata), return_inverse=True)
+        if stratum_of.shape != self._sizes.shape:
             raise BagDataError(
-                f"Expected one stratum and one size for each bag, got {found.shape} strata and {self._sizes.shape} "
-                "sizes; give both the same length."
+                f"Expected one stratum and one size for each bag, got {stratum_of.shape} strata and "
+                f"{self._sizes.shape} sizes; give both the same length."
             )
-        members = [np.flatnonzero(found == code) for code in range(len(codes))]
-        own = site_codes(sites, len(found))
+        members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
+        own = site_codes(sites, len(stratum_of))
         self._queues = [
             queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
         ]
         self._turn = 0
-        self.num_positive = min(num_positive, max(len(found) - 1, 1))
-        self.num_negative = min(num_negative, max(len(found) - self.num_positive, 1))
+        self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
+        self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
 
     def _fill(self, row: NDArray[np.int64]) -> None:
         row[:], self._turn = take_by_turns(self._queues, len(row), turn=self._turn)
@@ -327,12 +327,12 @@ class StackedSampler:
         self._plans: list[EpochPlan] = []
 
     def epoch(self) -> EpochPlan:
-        """Draw the next epoch of each, joined; nobody reads what the rules say of them."""
+        """Draw the next epoch of each, joined, without diagnostics."""
         plans = self._plans = [sampler.epoch(diagnose=False) for sampler in self._samplers]
 
         def joined(columns: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
-            found = [column for column in columns if column is not None]
-            return torch.cat(found, dim=1) if found else None
+            known = [column for column in columns if column is not None]
+            return torch.cat(known, dim=1) if known else None
 
         bags = torch.cat([plan.bags + m * self._num_bags for m, plan in enumerate(plans)], dim=1)
         slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)

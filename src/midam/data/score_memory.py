@@ -188,8 +188,8 @@ class ScoreMemory:
         width, lowest = self.candidates.shape[1], self._levels[0]
         for bag, (start, size) in enumerate(zip(lowest.starts.tolist(), lowest.sizes.tolist())):
             own = lowest.values[start : start + size].astype(np.float32)
-            found = first_largest(own[None], width)[0] if size > width else np.resize(np.arange(size), width)
-            self.candidates[bag] = found
+            candidates = first_largest(own[None], width)[0] if size > width else np.resize(np.arange(size), width)
+            self.candidates[bag] = candidates
 
 
 def first_largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -242,5 +242,5 @@ class _Level:
         values, _ = self.children(bags, parents)
         top = np.maximum(values.max(axis=1), _NOTHING)
         with np.errstate(divide="ignore"):
-            found: NDArray[np.float64] = top + np.log(np.exp(values - top[:, None]).sum(axis=1))
-        return found
+            sums: NDArray[np.float64] = top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+        return sums

@@ -226,15 +226,15 @@ def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
     """Labels 0 or 1 [N]; what is something else is refused, with what to pass."""
     advice = "pass labels 0 and 1, one a bag, such as `bags.labels`"
     try:
-        found = np.asarray(labels)
+        values = np.asarray(labels)
     except ValueError:
-        found = np.empty((0, 2))
-    if hasattr(labels, "instances") or found.ndim != 1:
+        values = np.empty((0, 2))
+    if hasattr(labels, "instances") or values.ndim != 1:
         raise BagDataError(f"Expected labels [N], got {type(labels).__name__}; {advice}.")
-    wrong = [value for value in found.tolist() if value not in (0, 1)]
+    wrong = [value for value in values.tolist() if value not in (0, 1)]
     if wrong:
         raise BagDataError(f"Expected labels 0 and 1, got {wrong[0]!r}; {advice}.")
-    return found.astype(np.int64)
+    return values.astype(np.int64)
 
 
 def _require(

@@ -70,7 +70,7 @@ def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
 
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
     """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
-    found = []
+    columns = []
     for number in index.tolist():
         count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
         for chunk in _chunks(bags, number):
@@ -82,8 +82,8 @@ def color_statistics(bags: Bags, index: Positions) -> Statistics:
         variance = np.maximum(squares / count - mean**2, 0)
         if (variance < _CANCELED * mean**2).any():
             variance = _variance(bags, number, mean, count)
-        found.append(np.concatenate([mean, np.sqrt(variance)]))
-    return np.stack(found)
+        columns.append(np.concatenate([mean, np.sqrt(variance)]))
+    return np.stack(columns)
 
 
 def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -98,7 +98,7 @@ def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) ->
 
 def voxel_counts(bags: Bags, index: Positions) -> Statistics:
     """Voxels [n, 1] of each bag above its least intensity, the background of a scan, read by chunks."""
-    found = []
+    counts = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0
         for chunk in _chunks(bags, number):
@@ -107,8 +107,8 @@ def voxel_counts(bags: Bags, index: Positions) -> Statistics:
             least = min(least, float(chunk.min()))
             ground += int((chunk == least).sum())
             voxels += chunk.size
-        found.append([float(voxels - ground)])
-    return np.array(found)
+        counts.append([float(voxels - ground)])
+    return np.array(counts)
 
 
 def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
@@ -125,17 +125,21 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
         for low in range(start, start + size, step):
             yield _flat(bags.instances[low : min(low + step, start + size)])
 
-    found: dict[str, NDArray[Any]] = {"size": np.array([size])}
-    found["min"], found["max"], total, squares = np.full(width, np.inf), np.full(width, -np.inf), *np.zeros((2, width))
+    values: dict[str, NDArray[Any]] = {"size": np.array([size])}
+    values["min"], values["max"], total, squares = (
+        np.full(width, np.inf),
+        np.full(width, -np.inf),
+        *np.zeros((2, width)),
+    )
     for rows in parts():
-        found["min"], found["max"] = np.minimum(found["min"], rows.min(0)), np.maximum(found["max"], rows.max(0))
+        values["min"], values["max"] = np.minimum(values["min"], rows.min(0)), np.maximum(values["max"], rows.max(0))
         total = _added(total, rows)
-    found["mean"] = np.clip(total / size, found["min"], found["max"])
+    values["mean"] = np.clip(total / size, values["min"], values["max"])
     if "std" in names:
         for rows in parts():
-            squares = _added(squares, (rows - found["mean"]) ** 2)
-        found["std"] = np.where(alike(found["min"], found["max"]), 0.0, np.sqrt(squares / size))
-    return [found[name] for name in names]
+            squares = _added(squares, (rows - values["mean"]) ** 2)
+        values["std"] = np.where(alike(values["min"], values["max"]), 0.0, np.sqrt(squares / size))
+    return [values[name] for name in names]
 
 
 def _added(total: Statistics, rows: Statistics) -> Statistics:

@@ -84,12 +84,12 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
         return array.astype(np.str_)
     try:
         flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
-        found = [name_of(name) for name in flat]
+        names = [name_of(name) for name in flat]
     except UnicodeDecodeError as error:
         raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
     except BagDataError as error:
         raise BagDataError(str(error).replace("; ", f" (in {source}); ", 1)) from None
-    return np.array(found, dtype=np.str_).reshape(array.shape)
+    return np.array(names, dtype=np.str_).reshape(array.shape)
 
 
 def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
@@ -116,9 +116,9 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     array = np.asarray(values, dtype=object)
     if set(map(type, array.ravel().tolist())) <= {str}:
         return array
-    found = np.empty(array.shape, dtype=object)
-    found.ravel()[:] = [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel()]
-    return found
+    texts = np.empty(array.shape, dtype=object)
+    texts.ravel()[:] = [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    return texts
 
 
 def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
@@ -148,15 +148,15 @@ def label_array(
     if classes is not None:
         codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
     given = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
-    found = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in given]
-    if -1 in found:
-        first = found.index(-1)
+    coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in given]
+    if -1 in coded:
+        first = coded.index(-1)
         value, advice = array.tolist()[first], "recode the labels"
         if isinstance(value, str) and classes is None:
             advice = "name both with `classes=(NEGATIVE, POSITIVE)`"
         wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
         raise BagDataError(f"Expected labels {wanted}, got {value!r} (in {source}, bag {ids[first]}); {advice}.")
-    return np.array(found, dtype=np.int64)
+    return np.array(coded, dtype=np.int64)
 
 
 def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ class Scored(Draw):
     uniform : float
         u in (0, 1]: bounds the correction, n q_j >= u.
     refresh : int, optional
-        Pass over all bags to fill the memory anew after each so many epochs, from the first on. Default: when the
+        Pass over all bags to fill the memory again after each so many epochs, from the first on. Default: when the
         logits have moved by more than `stale`, and the pass costs no more than `pass_budget` allows.
     stale : float
         Movement of the logits of the last draws, in their standard deviations, above which the memory is stale.

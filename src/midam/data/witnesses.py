@@ -19,5 +19,5 @@ def counts_of(bags: Bags) -> NDArray[np.int64]:
     marks = marks_of(bags)
     if marks is None:
         return np.zeros(len(bags), dtype=np.int64)
-    found: NDArray[np.int64] = np.add.reduceat(marks, np.cumsum(bags.sizes) - bags.sizes, dtype=np.int64)
-    return found if bags.labels is None else found * bags.labels
+    counts: NDArray[np.int64] = np.add.reduceat(marks, np.cumsum(bags.sizes) - bags.sizes, dtype=np.int64)
+    return counts if bags.labels is None else counts * bags.labels

@@ -4,7 +4,7 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.features import align_features
-from midam.data.missing import impute, missing_counts, tell
+from midam.data.missing import impute, missing_counts, note_of_filled
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError
 from midam.nn.ensemble import BagEnsemble
@@ -39,5 +39,5 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     counts = missing_counts(bags)
     if not counts.any():
         return bags
-    tell(bags, known.how, counts)
+    note_of_filled(bags, known.how, counts)
     return impute(bags, np.array(known.filling))

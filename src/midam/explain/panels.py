@@ -83,7 +83,7 @@ def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[A
 
 
 def _of_file(file: BagFile) -> dict[str, Any]:
-    return dict(file.said.get("file", {}))
+    return dict(file.attributes.get("file", {}))
 
 
 _PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)

@@ -79,7 +79,7 @@ def maps_of(
     """
     several, maps = len(source_paths(bags, found.index)) > 1, list[PatchMap]()
     for own in placed_patches(found, bags, images) if patches is None else patches:
-        said = bags.described(found.index) if own.file is None else own.file.said
+        said = bags.described(found.index) if own.file is None else own.file.attributes
         backdrop = None if images is None else images.read(found.bag, own, said, several=several)
         if backdrop is None and own.file is not None:
             backdrop = read_backdrop(own.file.path)

@@ -102,7 +102,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if catalog.is_name(name):
         entry = catalog.describe(name)
         facts = {key: entry[key] for key in ("description", "license", "citation", "url", "location")}
-    facts |= {} if bags.covariates is None else {"covariates": bags.covariates.told()}
+    facts |= {} if bags.covariates is None else {"covariates": bags.covariates.summary()}
     facts |= {
         "bags": f"{len(bags)} ({_labeled(bags)})",
         "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",

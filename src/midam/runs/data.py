@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
-from midam.data.missing import fill_values, impute, missing_counts, missing_shares, tell
+from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
 from midam.data.sources import read_bags
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError
@@ -97,7 +97,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
     if found is None:
         return parts
-    tell(bags, settings.data.impute, missing_counts(bags))
+    note_of_filled(bags, settings.data.impute, missing_counts(bags))
     return SplitBags(filled, splits, found, missing_shares(bags))
 
 

@@ -2,7 +2,7 @@
 
 ``digits``, ``digits-classes`` and ``digits-labels`` are drawn from digits that scikit-learn carries. The others are
 looked for in ``$MIDAM_DATA``, then in the cache; those with a public archive are otherwise fetched, and of those
-without one an error says how to come by them. The content is verified, and bags and instances are put into one
+without one an error tells how to obtain them. The content is verified, and bags and instances are put into one
 canonical order, so that a seed gives the same result everywhere.
 """
 
@@ -24,9 +24,9 @@ from midam.settings import read_yaml
 
 _KINDS: dict[str, type[TabularSet] | type[ImageSet]] = {"tabular": TabularSet, "images": ImageSet}
 CATALOG = {
-    name: _KINDS[kind](name=name, **said)
+    name: _KINDS[kind](name=name, **options)
     for kind, sets in read_yaml(Path(__file__).with_name("catalog.yaml")).items()
-    for name, said in sets.items()
+    for name, options in sets.items()
 }
 
 
@@ -57,8 +57,8 @@ def describe(name: str) -> dict[str, Any]:
 
     That is a path, ``"bundled"``, or None.
     """
-    entry, found = _entry(name), _find(name, None)
-    location = "bundled" if _bundled(entry) else None if found is None else str(found)
+    entry, path = _entry(name), _find(name, None)
+    location = "bundled" if _bundled(entry) else None if path is None else str(path)
     return {"target": "binary", **asdict(entry), "archive": entry.archive, "location": location}
 
 

@@ -54,10 +54,10 @@ def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
     """
     try:
         text = _read_member(path, member).decode("ascii")
-        found = list((_musk_rows if form == "musk" else _svm_rows)(text, features))
-        if not found:
+        parsed = list((_musk_rows if form == "musk" else _svm_rows)(text, features))
+        if not parsed:
             raise ValueError("an empty table")
-        names, rows, positive = zip(*found, strict=True)
+        names, rows, positive = zip(*parsed, strict=True)
         ids, codes = np.unique(names, return_inverse=True)
         labels = np.zeros(len(ids), dtype=np.int64)
         np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))

@@ -60,10 +60,10 @@ class ImageSet:
         """How to get the set without a connection."""
         return self.obtain
 
-    def _verify(self, path: Path, found: str) -> None:
-        if found == self.digest or not self.digest:
+    def _verify(self, path: Path, digest: str) -> None:
+        if digest == self.digest or not self.digest:
             return
-        text = f"the files of {self.name} (digest {self.digest[:12]}), got others (digest {found[:12]}) (in {path})"
+        text = f"the files of {self.name} (digest {self.digest[:12]}), got others (digest {digest[:12]}) (in {path})"
         if self.strict:
             raise BagDataError(f"Expected {text}; {self.obtain}.")
         warnings.warn(f"expected {text}: counts and results may differ from the published ones", stacklevel=5)

@@ -33,14 +33,14 @@ _GRADES = {"2": 0, "4": 1}
 def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
     """UCSB: ``ytma10_010704_benign1_ccd.tif``; the name holds the microarray and the label."""
     pattern = re.compile(r"(ytma\d+_\d+)_(benign|malignant)\d+_ccd\.tiff?", re.IGNORECASE)
-    found = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
-    if not found:
+    matches = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
+    if not matches:
         raise BagDataError(f"Expected images such as ytma10_010704_benign1_ccd.tif, got none (in {path}).")
     return assemble(
-        [file for file, _ in found],
-        [file.stem for file, _ in found],
-        labels=np.array([match[2].lower() == "malignant" for _, match in found], dtype=np.int64),
-        groups=np.array([match[1] for _, match in found]),
+        [file for file, _ in matches],
+        [file.stem for file, _ in matches],
+        labels=np.array([match[2].lower() == "malignant" for _, match in matches], dtype=np.int64),
+        groups=np.array([match[1] for _, match in matches]),
         options=options,
         source=str(path),
         on_file=on_file,

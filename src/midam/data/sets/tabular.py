@@ -40,7 +40,7 @@ class TabularSet:
     names: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     url: str | None = None  # of a public archive or, of a set with `obtain`, where it comes from; None: bundled
-    obtain: str = ""  # how one comes by a set that has no public archive
+    obtain: str = ""  # how to obtain a set that has no public archive
     member: str = ""
     form: str = ""
     part: None = None
@@ -98,10 +98,10 @@ def canonical(bags: Bags, *, name: str, digest: str, advice: str, names: Sequenc
     digest does not know.
     """
     parts = sorted(_digested(bags), key=lambda part: part.digest)
-    found = _join(parts)
-    if found != digest:
+    actual = _join(parts)
+    if actual != digest:
         raise BagDataError(
-            f"Expected the content of {name} (digest {digest[:12]}), got {len(bags)} bags of digest {found[:12]} "
+            f"Expected the content of {name} (digest {digest[:12]}), got {len(bags)} bags of digest {actual[:12]} "
             f"(in {bags.source}); remove the file and {advice}."
         )
     order, outcome = [part.bag for part in parts], bags.outcome
@@ -116,15 +116,15 @@ def canonical(bags: Bags, *, name: str, digest: str, advice: str, names: Sequenc
 
 def _digested(bags: Bags) -> list[_Part]:
     parts = []
-    for number, said in enumerate(_said(bags)):
+    for number, label in enumerate(_label_bytes(bags)):
         rows = bags[number].reshape(int(bags.sizes[number]), -1).astype(np.float32)
         rounded = _rounded(rows).astype("<f4")
         order = np.lexsort(rounded.T[::-1])
-        parts.append(_Part(hashlib.sha256(said + rounded[order].tobytes()).digest(), rows[order], number))
+        parts.append(_Part(hashlib.sha256(label + rounded[order].tobytes()).digest(), rows[order], number))
     return parts
 
 
-def _said(bags: Bags) -> list[bytes]:
+def _label_bytes(bags: Bags) -> list[bytes]:
     """Label of each bag as bytes: one of 0 or 1, or the target and its numbers."""
     if bags.outcome is None:
         return [bytes([label]) for label in bags.require_labels().tolist()]
@@ -134,8 +134,8 @@ def _said(bags: Bags) -> list[bytes]:
 
 def _rounded(values: NDArray[np.floating]) -> NDArray[np.float64]:
     """Numbers to 5 decimals: of a file of float32 those of the float64 that it was made of."""
-    found = np.round(values.astype(np.float32).astype(np.float64), 5) + 0.0  # -0 becomes 0
-    return np.where(np.isnan(found), np.nan, found)
+    rounded = np.round(values.astype(np.float32).astype(np.float64), 5) + 0.0  # -0 becomes 0
+    return np.where(np.isnan(rounded), np.nan, rounded)
 
 
 def _join(parts: Sequence[_Part]) -> str:

@@ -68,7 +68,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         Columns of a table of instances that hold coordinates, and that are left out.
     covariates : sequence of str
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
-        that say something of the bags beside their instances, such as age and sex: `midam.data.covariates`.
+        that hold covariates of the bags, such as age and sex: `midam.data.covariates`.
     site_column : str, optional
         Column, key or covariate, read as these are, that says where a bag comes from (hospital, scanner): the `sites`
         of the bags, which batches can be balanced by. It is a covariate only where `covariates` names it too.
@@ -81,7 +81,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         and yes (`midam.data.sources.label_values`).
     target : str, default "auto"
         What the labels are: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
-        found where it is plain (`midam.data.sources.outcome_values`), and said in a note.
+        inferred where it is plain (`midam.data.sources.outcome_values`), and a note names it.
     grades : sequence of str
         Grades of an ordinal target, the lowest first, which need no `target`; by default the numbers in their order.
     bag_by : {"slide", "patient"}
@@ -136,11 +136,11 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         raise TypeError(str(error).replace("Request.__init__()", "read_bags()")) from None
     if request.reader is not None:
         request = request.changed(reader=typed(request.reader))
-    found = bag_reader(request)
-    if found is None:
+    reader = bag_reader(request)
+    if reader is None:
         raise _unknown(request)
-    _check_applies(found, request)
-    bags = found.read(request.completed())
+    _check_applies(reader, request)
+    bags = reader.read(request.completed())
     sites, of_bags = split_sites(bags.covariates, request, bags.source)
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)

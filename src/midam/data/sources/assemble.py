@@ -51,7 +51,7 @@ def assemble(
     if wrong:
         kept = np.array([fact is not None for fact in facts])
         lost = [LeftOut(str(names[at]), str(paths[at]), why, int(kept[names == names[at]].sum())) for at, why in wrong]
-        _tell(lost, len(paths), source)
+        _warn_of_lost(lost, len(paths), source)
         (left_out if left_out is not None else []).extend(lost)
         paths, facts, names = [p for p, k in zip(paths, kept) if k], [f for f in facts if f is not None], names[kept]
         labels, groups, splits = (None if part is None else part[kept] for part in (labels, groups, splits))
@@ -90,7 +90,7 @@ def assemble(
     own_values = of_bag("label", None if outcome is None else outcome.values)
     if covariates is not None:
         covariates = replace(covariates, columns=tuple(map(covariate, covariates.names, covariates.columns)))
-    files = FileSet.told(paths, [facts[i] for i in order], options, reader=reader)
+    files = FileSet.probed(paths, [facts[i] for i in order], options, reader=reader)
     ends = np.append(opens[1:], len(paths))
     ranges = list(zip(opens.tolist(), ends.tolist()))
     told = any(fact.attributes for fact in files.facts) or len(ranges) < len(paths)
@@ -107,13 +107,13 @@ def assemble(
         coords=FileRows.places(files),
         feature_names=files.feature_names,
         sources=[SEPARATOR.join(str(path) for path in paths[a:b]) for a, b in ranges],
-        attributes=[json.dumps(_said(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
+        attributes=[json.dumps(_attributes(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
         cut=_cut(files),
         source=source,
     )
 
 
-def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
+def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
     """Attributes of the files of a bag, by name; of several also how many instances each has."""
     rows = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
     return {
@@ -121,23 +121,25 @@ def _said(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
     }
 
 
-def _tell(lost: Sequence[LeftOut], count: int, source: str) -> None:
-    """Say how many files are left out, why, and which bags with them."""
+def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:
+    """Warn of files that are left out, with the reasons, and of bags that are left out with them."""
     bags = lost_bags(lost)
     have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
     rest = f"; {have} no other file: {first_names(bags)}" if bags else ""
-    told = [f"{first_names(names)}: {why}" for why, names in _reasons(lost)]
+    reasons = [f"{first_names(names)}: {why}" for why, names in _reasons(lost)]
     head = f"{len(lost)} of {count} files are left out"
-    only = f"{head}: {told[0]}{rest} (in {source})"
-    warnings.warn(only if len(told) == 1 else fault_list(f"{head}{rest} (in {source}):", told), stacklevel=4)
+    only = f"{head}: {reasons[0]}{rest} (in {source})"
+    warnings.warn(only if len(reasons) == 1 else fault_list(f"{head}{rest} (in {source}):", reasons), stacklevel=4)
 
 
 def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
     """Names of files under each reason, in which the path of each is left out."""
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for row in lost:
-        found.setdefault(row.reason.replace(f" (in {row.file})", "").removesuffix("."), []).append(Path(row.file).name)
-    return list(found.items())
+        reasons.setdefault(row.reason.replace(f" (in {row.file})", "").removesuffix("."), []).append(
+            Path(row.file).name
+        )
+    return list(reasons.items())
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:
@@ -145,10 +147,10 @@ def _cut(files: FileSet) -> dict[str, Any] | None:
     kind = files.facts[0].cut
     if not kind:
         return None
-    found = files.options.cut(kind)
+    cut = files.options.cut(kind)
     if kind == "patches":
         # The magnification that was read, not the requested one: level 0 has one too, and an image has none.
         read_at = {fact.attributes.get("coords", {}).get("target_magnification") for fact in files.facts}
         only = read_at.pop() if len(read_at) == 1 else None
-        found["magnification"] = float(only) if isinstance(only, float | int) else None
-    return found
+        cut["magnification"] = float(only) if isinstance(only, float | int) else None
+    return cut

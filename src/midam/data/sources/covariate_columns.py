@@ -23,32 +23,32 @@ _SEVERAL = 5
 def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
     """The covariates that a request names, and the site, of columns that have them; None where it names none.
 
-    A column that is missing is refused. Before a training, a note says what each of them is.
+    A column that is missing is refused. Before a training, a note describes each of them.
     """
-    if not request.beside:
+    if not request.covariate_columns:
         return None
-    require_columns(columns, request.beside_named, where)
-    found = Covariates.of({name: columns[name] for name in request.beside}, source=where)
-    for name, column in zip(found.names, found.columns):
+    require_columns(columns, request.named_covariates, where)
+    covariates = Covariates.of({name: columns[name] for name in request.covariate_columns}, source=where)
+    for name, column in zip(covariates.names, covariates.columns):
         lost = words_for_none(np.asarray(columns[name]).ravel().tolist())
         words = request.read_as_missing.get(name) or ", ".join(map(repr, lost))
         if words and column.dtype.kind != "f" and request.require_labels:
             text = f"{words} of column {name} stands for a missing value (in {where})"
             warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
-    return told(found, request, where)
+    return noted(covariates, request, where)
 
 
 def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:
     """As `read_covariates`, of the rows of a data frame."""
-    present = [name for name in request.beside if name in frame.columns]
+    present = [name for name in request.covariate_columns if name in frame.columns]
     return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
 
 
-def told(covariates: Covariates, request: Request, where: str) -> Covariates:
+def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
     """The same covariates, with a note of what each is before a training; the site alone is none."""
     if request.require_labels and request.covariates:
         own = covariates.select(request.covariates, source=where)
-        warnings.warn(f"covariates: {own.told()} (in {where})", Note, stacklevel=5)
+        warnings.warn(f"covariates: {own.summary()} (in {where})", Note, stacklevel=5)
         for name, column in zip(own.names, own.columns):
             if count := _ids(name, column):
                 kind = "whole numbers" if column.dtype.kind == "f" else "words"
@@ -76,11 +76,11 @@ def split_sites(
 
 def _ids(name: str, column: NDArray[Any]) -> int:
     """Number of ids in a covariate [N] that is called so, and holds many; 0 of others, such as words for sites."""
-    found = column[~missing_of(column)]
-    count = len(np.unique(found))
+    known = column[~missing_of(column)]
+    count = len(np.unique(known))
     if column.dtype.kind == "f":
-        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(found))
-        called = called and bool((found == np.round(found)).all())
+        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(known))
+        called = called and bool((known == np.round(known)).all())
     else:
         called = is_group_like(name) and "group" not in name.lower()
     return count if called and count > _SEVERAL else 0

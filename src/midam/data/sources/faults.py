@@ -13,21 +13,21 @@ class Faults:
 
     def __init__(self, where: str, unit: str = "line") -> None:
         self._where, self._unit = where, unit
-        self._told: list[str] = []
+        self._messages: list[str] = []
 
     def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
         """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
         numbers = first_names([str(row) for row in rows], limit=_SHOWN)
         more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
-        self._told.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
+        self._messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
     def add_error(self, error: BagDataError) -> None:
         """Add a fault that was found by others."""
-        self._told.append(str(error))
+        self._messages.append(str(error))
 
     def refuse(self) -> None:
         """Raise a `BagDataError` that lists all faults, if there are some."""
-        if not self._told:
+        if not self._messages:
             return
-        head = f"Expected a sound table, got {len(self._told)} kinds of faults (in {self._where}); correct them:"
-        raise BagDataError(fault_list(head, self._told, most=_SHOWN))
+        head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
+        raise BagDataError(fault_list(head, self._messages, most=_SHOWN))

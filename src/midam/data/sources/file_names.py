@@ -9,9 +9,9 @@ from midam.data.sources.request import file_suffix
 from midam.errors import BagDataError
 from midam.names import name_of
 
-_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # beside those of the readers
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # next to those of the readers
 _SHORT = re.compile(r"^(\d+)\.0+$|^(tcga-\w\w-\w{4}-[\w-]+)\.[0-9a-f-]+$")
-_FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, beside each other
+_FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, next to each other
 _SCALE_FOLDER = "*x_*px_*overlap"  # of TRIDENT, above these
 
 
@@ -61,7 +61,7 @@ def _home(path: Path, folder: Path) -> Path:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Names of files, all with as many folders before them as tell them apart.
+    """Names of files, all with as many folders before them as make them unique.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
 class NameIndex:
     """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
 
-    A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known beside those
+    A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known next to those
     of the formats.
     """
 
@@ -102,20 +102,20 @@ class NameIndex:
 
     def find(self, name: str) -> int | None:
         """Position of the file of that name; None where there is none. Several that are not exact are refused."""
-        found = self._candidates(name)
-        if len(found) > 1:
-            first, second = (self.names[at] for at in found[:2])
+        candidates = self._candidates(name)
+        if len(candidates) > 1:
+            first, second = (self.names[at] for at in candidates[:2])
             folders = ", or name the folder of one of them as the data" if "/" in first else ""
             raise BagDataError(
                 f"Expected one of the name {name!r}, got {first!r} and {second!r}; write the whole name in the "
                 f"table{folders}."
             )
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     def certain(self, name: str) -> int | None:
         """Position of the only file of that name; None where there is none or several."""
-        found = self._candidates(name)
-        return found[0] if len(found) == 1 else None
+        candidates = self._candidates(name)
+        return candidates[0] if len(candidates) == 1 else None
 
     def count(self, values: Iterable[str]) -> int:
         """Count the values that name a file."""
@@ -136,7 +136,7 @@ class NameIndex:
 
 
 def first_names(names: Sequence[str], *, limit: int = 5) -> str:
-    """The first few names, and how many there are beside them."""
+    """The first few names, and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 

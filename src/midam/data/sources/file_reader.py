@@ -25,7 +25,7 @@ class Reader(ABC):
 
 
 class FileReader(Reader):
-    """A format of one bag's file: it says what it takes, which parameters of `ImageOptions` apply, and opens files.
+    """A format of one bag's file: it declares its files and the parameters of `ImageOptions` that apply, and opens them.
 
     Readers of one `family` may share a folder; by default each is its own. `one_a_folder` says that files next to each
     other are parts of one bag, as slices are. `maybe_table` says that such a file beside
@@ -86,9 +86,9 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
 def check_options(request: Request, paths: Sequence[Path]) -> None:
     """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
     if request.require_labels:
-        found = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
-        what = " and ".join(sorted({reader.what for reader in found}))
-        allowed = {name for reader in found for name in reader.parameters}
+        readers = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
+        what = " and ".join(sorted({reader.what for reader in readers}))
+        allowed = {name for reader in readers for name in reader.parameters}
         refuse_unused(request.images, allowed, what=what, where=str(request.path))
 
 

@@ -53,7 +53,7 @@ class Parts(ABC):
 
 
 class FileSet(Parts):
-    """Files of instances, opened when they are read; of too many, or by another process, they are opened anew."""
+    """Files of instances, opened when they are read; of too many, or by another process, they are opened again."""
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -64,11 +64,11 @@ class FileSet(Parts):
         self._forget()
 
     @classmethod
-    def told(
+    def probed(
         cls, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, *, reader: str | None = None
     ) -> "FileSet":
-        """Put probed files together; say once of how many scans something may be wrong."""
-        _tell(paths, [fact.attributes.get("file", {}) for fact in facts])
+        """Put probed files together; warn once of scans in which something may be wrong."""
+        _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
         return cls(paths, facts, options, reader)
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -120,11 +120,11 @@ class FileSet(Parts):
                 opened.close()
 
 
-def _tell(paths: Sequence[Path], said: Sequence[Mapping[str, Any]]) -> None:
-    """Say once of how many scans something may be wrong, or is done that nobody asked for."""
+def _warn_of_scans(paths: Sequence[Path], attributes: Sequence[Mapping[str, Any]]) -> None:
+    """Warn once of scans in which something may be wrong, or was done that was not asked for."""
 
     def of(key: str) -> list[tuple[Path, Any]]:
-        return [(path, own[key]) for path, own in zip(paths, said) if key in own]
+        return [(path, own[key]) for path, own in zip(paths, attributes) if key in own]
 
     doubts, aside, flat, resized = (of(key) for key in ("doubt", "aside", "flat", "resized"))
     all_of = f"of {len(paths)}"
@@ -183,18 +183,18 @@ class FileRows(Rows):
         self, bounds: NDArray[np.int64], index_of: Callable[[int, int, int], slice | NDArray[np.int64]]
     ) -> NDArray[Any]:
         """Rows of all files; those of a file are bounds[i] to bounds[i + 1], and `index_of` says which of its own."""
-        found = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
+        rows = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             begin, end = int(bounds[number]), int(bounds[number + 1])
             if self.column == "coords" and self.files.facts[number].coords_width != self.shape[1]:
-                found[begin:end] = np.nan
+                rows[begin:end] = np.nan
                 continue
             index = index_of(begin, end, int(self.files.offsets[number]))
             part = self.files.read(number, self.column, index)
             self._check(part, index, end - begin, self.files.names[number])
             order = self.files.order(number) if self.column == "features" else None
-            found[begin:end] = part if order is None else part[:, order]
-        return found
+            rows[begin:end] = part if order is None else part[:, order]
+        return rows
 
     def close(self) -> None:
         """Close the files."""

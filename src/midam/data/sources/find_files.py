@@ -17,7 +17,7 @@ from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
-# Tables, notes and settings, which nobody takes for data of a bag.
+# Tables, notes and settings, which are no data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED = 3
 _SEARCHED = 1000  # folders that are looked into for files that lie deep
@@ -54,7 +54,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     if not here:
         raise _nothing(folder)
     first = here[0][0]
-    # A CSV beside features of another format is a table of labels or splits.
+    # A CSV next to features of another format is a table of labels or splits.
     others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
     if others:
         text = f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read"
@@ -109,9 +109,9 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
     if not any(map(is_feature_folder, homes)):
         homes.add(folder)
     above = {above for path in taken for above in path.parents}
-    beside = sorted(path for home in homes for path in home.iterdir() if path not in own | above)
-    beside = [path for path in beside if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
-    alone = [path for path in beside if path.with_suffix("") not in named and not _is_known(path, known)]
+    others = sorted(path for home in homes for path in home.iterdir() if path not in own | above)
+    others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
+    alone = [path for path in others if path.with_suffix("") not in named and not _is_known(path, known)]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
@@ -140,9 +140,9 @@ def _deep_file(folder: Path) -> Path | None:
     for number, (here, folders, files) in enumerate(os.walk(folder)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inside = [Path(here, name) for name in [*folders, *sorted(files)]]
-        found = next((path for path in inside if _is_known(path, known)), None)
-        if found is not None or number == _SEARCHED:
-            return found
+        file = next((path for path in inside if _is_known(path, known)), None)
+        if file is not None or number == _SEARCHED:
+            return file
     return None
 
 
@@ -167,37 +167,37 @@ def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
 
 
 _INDEX_SUFFIXES = (".index.npz", ".index.npy")
-_ONLY = "arr_0"  # how numpy.savez calls an array without a name
+_ONLY = "arr_0"  # the name that numpy.savez gives an array without one
 _MOST_BYTES = 1 << 20  # of a configuration
 _WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
 _CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
 
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:
-    """Files without those that hold the places of the features of another file beside them."""
+    """Files without those that hold the places of the features of another file next to them."""
     indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
     features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
-    beside = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
-    return [path for path in paths if path not in beside]
+    extra = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
+    return [path for path in paths if path not in extra]
 
 
 def with_index(opened: OpenFile, path: Path) -> OpenFile:
-    """An open file with the places beside it, where it has none of its own."""
-    beside = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
-    if opened.coords is not None or opened.cut or beside is None:
+    """An open file with the places of the file next to it, where it has none of its own."""
+    index = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
+    if opened.coords is not None or opened.cut or index is None:
         return opened
-    if beside.suffix.lower() == ".npz":
-        arrays, _ = read_archive(beside, (_ONLY, COORDS))
-        found = arrays.get(COORDS, next(iter(arrays.values()), None))
+    if index.suffix.lower() == ".npz":
+        arrays, _ = read_archive(index, (_ONLY, COORDS))
+        coords = arrays.get(COORDS, next(iter(arrays.values()), None))
     else:
-        with sound("a whole .npy file of plain numbers", beside), PARSING:
-            found = np.load(beside, allow_pickle=False)
-    if found is None:
-        raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {beside}); write them again.")
+        with sound("a whole .npy file of plain numbers", index), PARSING:
+            coords = np.load(index, allow_pickle=False)
+    if coords is None:
+        raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
     # Slideflow notes the centers of its tiles.
-    said = dict(opened.attributes)
-    said[COORDS] = {**said.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}
-    return replace(opened, coords=found, attributes=said, held=opened.held + found.nbytes)
+    attributes = dict(opened.attributes)
+    attributes[COORDS] = {**attributes.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}
+    return replace(opened, coords=coords, attributes=attributes, held=opened.held + coords.nbytes)
 
 
 def _tile_size(config: Path) -> dict[str, Any]:
@@ -205,8 +205,8 @@ def _tile_size(config: Path) -> dict[str, Any]:
     if not config.is_file():
         return {}
     with sound("a JSON object", config):
-        said = parse_json(read_bytes(config, error=BagDataError, most=_MOST_BYTES))
-    side = said.get("tile_um") if isinstance(said, dict) else None
+        content = parse_json(read_bytes(config, error=BagDataError, most=_MOST_BYTES))
+    side = content.get("tile_um") if isinstance(content, dict) else None
     if not isinstance(side, int | float):
         return {}
     if isinstance(side, bool) or not 0 < side < _WIDEST:

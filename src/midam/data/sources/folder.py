@@ -38,7 +38,7 @@ class FolderReader(BagReader):
 
     Files that the label table does not name are left out, with a warning. Without a table all of them are read, and the
     folders that they stand in are their classes where these are a plain pair, such as normal and tumor, or `positive`
-    names one of them; HDF5 and Zarr files may say what a table would, such as their label, in attributes. A folder that
+    names one of them; HDF5 and Zarr files may hold what a table would, such as the label, in attributes. A folder that
     is one DICOM series is one bag, where no labels are asked for.
     """
 
@@ -68,21 +68,21 @@ class FolderReader(BagReader):
         if request.labels is None:
             return _without_table(request, paths, names, leave=not alone)
         check_options(request, paths)
-        said = read_labels(request, names, {file_suffix(path) for path in paths})
-        paths, names = [paths[i] for i in said.index], [names[i] for i in said.index]
-        bags, groups = np.array(names), said.groups
+        labels = read_labels(request, names, {file_suffix(path) for path in paths})
+        paths, names = [paths[i] for i in labels.index], [names[i] for i in labels.index]
+        bags, groups = np.array(names), labels.groups
         if by_patient:
-            if said.patients is None:
+            if labels.patients is None:
                 raise BagDataError(
                     f"Expected a column of patients, got none that is full (in {request.labels}); name it with "
                     f"`group_column`, or leave out {given(bag_by='patient')}."
                 )
-            # A patient who is a bag is no group beside it.
-            same = groups is not None and np.array_equal(groups, said.patients)
-            bags, groups = said.patients, None if same and request.group_column is None else groups
-        known: dict[str, Any] = {"groups": groups, "splits": said.splits, "covariates": said.covariates}
-        if said.labels is not None:
-            known |= said.labels._asdict()
+            # A patient who is a bag is no group as well.
+            same = groups is not None and np.array_equal(groups, labels.patients)
+            bags, groups = labels.patients, None if same and request.group_column is None else groups
+        known: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
+        if labels.labels is not None:
+            known |= labels.labels._asdict()
         return _assembled(request, paths, bags, by_name=True, **known)
 
 
@@ -90,22 +90,22 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
     """DICOM files in folders of which each file is a bag; none where tables name the folders, or slices are there."""
     if named & {name_of(path.name) for path in paths}:
         return []
-    found = list[Path]()
+    files = list[Path]()
     for path in paths:
         own = files_alone(path, named=named) if is_dicom_folder(path) else []
         if not own:
             return []
-        found += own
-    return found
+        files += own
+    return files
 
 
 def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str], *, leave: bool) -> Bags:
-    """Bags of all files, labeled by their folders or by what they say; with `leave`, what is left alone is told."""
+    """Bags of all files, labeled by their folders or their attributes; with `leave`, a note names the rest."""
     coded = _classes_of_folders(request, paths)
-    tells = coded is None and file_reader(paths[0], request.reader).tells_labels
-    if request.require_labels and coded is None and not (tells and _says_label(request, paths[0])):
+    with_attributes = coded is None and file_reader(paths[0], request.reader).tells_labels
+    if request.require_labels and coded is None and not (with_attributes and _says_label(request, paths[0])):
         raise _no_table(request)
-    if request.beside and not tells:
+    if request.covariate_columns and not with_attributes:
         raise _no_covariates(request)
     check_options(request, paths)
     if leave:
@@ -113,19 +113,19 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     if coded is not None:
         return _assembled(request, paths, names, **coded._asdict())
     bags = _assembled(request, paths, names)
-    if not tells or bags.attributes is None:
-        if request.beside:
+    if not with_attributes or bags.attributes is None:
+        if request.covariate_columns:
             raise _no_covariates(request)
         return bags
-    said = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
-    return labels_of_files(request, bags.ids.tolist(), said).of(bags)
+    attributes = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
+    return labels_of_files(request, bags.ids.tolist(), attributes).of(bags)
 
 
 def _assembled(request: Request, paths: Sequence[Path], bags: ArrayLike, **known: Any) -> Bags:
-    """Bags over files as the request says."""
-    how: dict[str, Any] = {"options": request.images, "source": str(request.path), "reader": request.reader}
-    how |= {"skip": request.missing == "skip", "left_out": request.left_out}
-    return assemble(paths, bags, on_file=request.on_file, **how, **known)
+    """Bags over files, by the options of the request."""
+    options: dict[str, Any] = {"options": request.images, "source": str(request.path), "reader": request.reader}
+    options |= {"skip": request.missing == "skip", "left_out": request.left_out}
+    return assemble(paths, bags, on_file=request.on_file, **options, **known)
 
 
 def _no_table(request: Request) -> ConfigError:
@@ -140,31 +140,33 @@ def _no_table(request: Request) -> ConfigError:
 
 
 def _no_covariates(request: Request) -> ConfigError:
-    """Error of a folder without a table that could say covariates."""
-    parameter = request.beside_named[0][0]
+    """Error of a folder without a table of covariates."""
+    parameter = request.named_covariates[0][0]
     return ConfigError(
         f"Expected `labels` with `{parameter}`, got no table (in {request.path}); name one with the columns "
-        f"{', '.join(request.beside)}."
+        f"{', '.join(request.covariate_columns)}."
     )
 
 
 def _says_label(request: Request, path: Path) -> bool:
-    """Whether a file, the first of all, says its label; a name of one's own that it lacks is refused."""
+    """Whether a file, the first of all, has a label; a name of one's own that it lacks is refused."""
     opened = open_file(path, request.images, reader=request.reader)
     try:
-        said = _single(opened.attributes)
+        attributes = _single(opened.attributes)
     finally:
         opened.close()
-    columns = label_columns(said, request)
-    if said and request.label_column != "label":
-        require_columns(said, [("label_column", name) for name in columns], str(path))
-    return set(columns) <= set(said)
+    columns = label_columns(attributes, request)
+    if attributes and request.label_column != "label":
+        require_columns(attributes, [("label_column", name) for name in columns], str(path))
+    return set(columns) <= set(attributes)
 
 
-def _single(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Texts and numbers that a file says of itself, or of its features."""
-    found = {**said.get("features", {}), **said.get("file", {})}
-    single = {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in found.items()}
+def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Attributes of a file and of its features that are texts or numbers."""
+    values = {**attributes.get("features", {}), **attributes.get("file", {})}
+    single = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in values.items()
+    }
     return {name_of(name): value for name, value in single.items() if isinstance(value, str | int | float)}
 
 
@@ -213,7 +215,7 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
 
 
 def names_in_tables(request: Request) -> set[str]:
-    """All that the tables say, which may name a bag."""
+    """All values of the tables, which may name a bag."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
     frames = [read_names(path, request) for path in tables]
     return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}

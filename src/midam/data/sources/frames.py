@@ -87,7 +87,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[Ba
     table = with_groups(table, request, where)
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     listed = ("coord_columns", "ignore_columns")
-    named += [*((name, column) for name in listed for column in getattr(request, name)), *request.beside_named]
+    named += [*((name, column) for name in listed for column in getattr(request, name)), *request.named_covariates]
     require_columns(table.columns, named, where)
     arrays = table_arrays(Table(where, table), request)
     sites, arrays["covariates"] = split_sites(arrays["covariates"], request, where)
@@ -108,15 +108,15 @@ def table_arrays(table: "Table", request: Request) -> BagArrays:
     label = of_labels if has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    named += request.beside_named
+    named += request.named_covariates
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
-    table.name_values([bag, group, split], [*label, *request.beside])
+    table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
-    columns = {name: table.constant(name, table.faults) for name in request.beside}
+    columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
     special = {bag, group, *group_parts(group), split, *of_labels, *coords, *ignored, *columns}
     features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
@@ -166,8 +166,8 @@ class Table:
 
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
         texts += [name for name in others if self.frame[name].dtype == object]
-        found = dict.fromkeys(filter(None, (*names, *texts)))
-        self.frame = self.frame.assign(**{name: names_in(self.frame[name]) for name in found})
+        named = dict.fromkeys(filter(None, (*names, *texts)))
+        self.frame = self.frame.assign(**{name: names_in(self.frame[name]) for name in named})
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
@@ -181,23 +181,23 @@ class Table:
         """Result of `read`, its faults among those of the table; or ignored with a note, where the request says so."""
         if request.bad_labels == "error":
             return read(self.faults)
-        own = Faults(self.where, self._unit)
+        faults = Faults(self.where, self._unit)
 
         def whole() -> T:
-            found = read(own)
-            own.refuse()
+            found = read(faults)
+            faults.refuse()
             return found
 
         return labels_or_none(request, whole)
 
     def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
-        """Label of each bag, of one column or several; None where some are missing or in doubt, as `faults` says."""
+        """Label of each bag, of one column or several; None where some are missing or in doubt, which adds a fault."""
         words = self.frame[columns[0]].dropna().astype(str).unique().tolist()
         if len(columns) == 1 and is_binary(words, request):
             return self._labels(columns[0], request, faults)
-        said = {column: self.constant(column, faults).tolist() for column in columns}
+        values = {column: self.constant(column, faults).tolist() for column in columns}
         try:
-            return code_columns(said, request, where=self.where, ids=self.ids.tolist())
+            return code_columns(values, request, where=self.where, ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None
@@ -220,8 +220,8 @@ class Table:
         except BagDataError as error:
             faults.add_error(error)
             return None
-        found = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
-        return Coded(found.astype(np.int64), classes)
+        labels = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
+        return Coded(labels.astype(np.int64), classes)
 
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
         """Group of each bag; gaps are refused."""
@@ -248,15 +248,15 @@ class Table:
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
 
-    def features(self, found: list[str], wanted: Sequence[str] | None) -> list[str]:
+    def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Columns of the features: those that are wanted, in their order, or all."""
-        if not found:
+        if not present:
             raise BagDataError(
                 f"Expected at least one feature column, got none (in {self.where}); add numeric columns."
             )
         if wanted is None:
-            return found
-        return [found[place] for place in feature_order(wanted, found, of="training", where=self.where)]
+            return present
+        return [present[place] for place in feature_order(wanted, present, of="training", where=self.where)]
 
     def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`.
@@ -295,15 +295,15 @@ class Table:
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         gap = np.isnan(array)
-        for found, kind in ((gap & (not missing), "nan"), (~gap & ~usable(array), "infinity")):
-            at = np.argwhere(found)
+        for wrong_values, kind in ((gap & (not missing), "nan"), (~gap & ~usable(array), "infinity")):
+            at = np.argwhere(wrong_values)
             if len(at):
                 row, column = int(at[0, 0]), sound[at[0, 1]]
                 got = "nan" if kind == "nan" else array[row, at[0, 1]]
                 advice = self._gaps if kind == "nan" else "drop or correct it"
                 if is_label_like(sound[at[0, 1]]):
                     advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
-                self._add(self.faults, found.any(axis=1), column, expected_of(float(got)), advice, got=got)
+                self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
 
     def _place(self, row: int, column: str) -> str:

@@ -1,6 +1,6 @@
 """Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them.
 
-Files that say of themselves what a table would are one too.
+Files whose attributes hold what a table would are one too.
 """
 
 import warnings
@@ -43,7 +43,7 @@ class Labeled:
     covariates: Covariates | None = None
 
     def of(self, bags: Bags) -> Bags:
-        """The bags that the table names, of these, one a file, with what it says of them."""
+        """The bags that the table names, of these, one a file, with their labels and metadata."""
         known: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
         known = {name: value for name, value in known.items() if value is not None}
         known |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
@@ -58,10 +58,10 @@ def read_labels(
     groups: Sequence[str] | None = None,
     usual: tuple[ClassName, ClassName] | None = None,
 ) -> Labeled:
-    """Read what the label table of a request says of files, by their names without suffix.
+    """Read the labels and metadata of files from the label table of a request, by their names without suffix.
 
     A row may be a patient: of bags whose `groups` are known, or of files named by TCGA barcodes, see `by_patient`.
-    `usual` classes hold where the table says nothing but these. Files without a row, and rows without a label, are left
+    `usual` classes apply where the table has no others. Files without a row, and rows without a label, are left
     out with a warning; so are rows without a file, where missing ones are skipped. Two names of one file, two values
     for one, and labels in doubt are refused. Groups are those of a column named group, or of patients, where no other
     is named; splits those of a column named split.
@@ -74,7 +74,7 @@ def read_labels(
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
-    avoid = (*label_columns(frame.columns, request), *request.beside)
+    avoid = (*label_columns(frame.columns, request), *request.covariate_columns)
     fault, named = None, column
     try:
         named = tables.find_file_column(frame, files, column, avoid=avoid, where=where, source=str(request.source))
@@ -85,8 +85,8 @@ def read_labels(
     known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
     spread = by_patient(frame, names, groups, named=known_as, columns=columns, several=several, where=where)
     if spread is not None:
-        found = _labeled(spread, files, FILE, request, where, usual=usual)
-        return found if groups is None or request.group_column is not None else replace(found, groups=None)
+        labels = _labeled(spread, files, FILE, request, where, usual=usual)
+        return labels if groups is None or request.group_column is not None else replace(labels, groups=None)
     if fault is not None and column is None and groups:
         first, last = str(fault).rsplit("; ", 1)
         raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
@@ -95,14 +95,14 @@ def read_labels(
     return _labeled(frame, files, str(named), request, where, usual=usual)
 
 
-def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mapping[str, object]]) -> Labeled:
+def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence[Mapping[str, object]]) -> Labeled:
     """Read the metadata that files hold, by the names of a table's columns; errors and warnings as of `read_labels`.
 
-    Where labels are not asked for, all files are kept, and what some of them do not say is not looked at.
+    Where labels are not asked for, all files are kept, and columns that some of them lack are ignored.
     """
     import pandas as pd
 
-    texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in said]
+    texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in attributes]
     where = str(request.source)
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
     frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request, where)
@@ -112,7 +112,7 @@ def labels_of_files(request: Request, names: Sequence[str], said: Sequence[Mappi
         if 0 < silent < len(frame):
             text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
             warnings.warn(text, Note, stacklevel=4)
-        frame = frame[[name for name in frame if name in request.beside or frame[name].notna().all()]]
+        frame = frame[[name for name in frame if name in request.covariate_columns or frame[name].notna().all()]]
     frame = frame.assign(**{FILE: list(names)})
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
@@ -140,7 +140,7 @@ def _labeled(
     labeled = tables.has_labels(frame, request)
     label = label if labeled else ()
     named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
-    named += request.beside_named
+    named += request.named_covariates
     tables.require_columns(frame.columns, named, where)
     if labeled:
         empty = frame[list(label)].isna().all(axis=1)
@@ -151,7 +151,7 @@ def _labeled(
             lost = frame[column][empty].dropna().astype(str).tolist()
             request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
             frame = frame[~empty]
-    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.beside))
+    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariate_columns))
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
     if patient in tables.group_parts(group):  # the patients of a site are others than those of the next
         patient = group
@@ -164,19 +164,19 @@ def _labeled(
         gaps = frame[column][frame[name].isna()].tolist()
         if gaps:
             advice = gap_advice(request, name, "fill it in", label=False)
-            told = f"Expected {with_article(name)} in each row, got none for {first_names(gaps, limit=10)}"
-            told += f" (in {where}); {advice}."
-            faults.add_error(BagDataError(told))
+            message = f"Expected {with_article(name)} in each row, got none for {first_names(gaps, limit=10)}"
+            message += f" (in {where}); {advice}."
+            faults.add_error(BagDataError(message))
     faults.refuse()
 
     def values(name: str | None) -> NDArray[np.str_] | None:
         return None if name is None else frame[name].to_numpy(dtype=np.str_)
 
     def labels() -> Coded:
-        said, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
-        words = {word_of(value).casefold() for values in said.values() for value in values}
+        columns, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
+        words = {word_of(value).casefold() for values in columns.values() for value in values}
         fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
-        return code_columns(said, request.changed(classes=usual) if fits else request, where=where, ids=ids)
+        return code_columns(columns, request.changed(classes=usual) if fits else request, where=where, ids=ids)
 
     splits = values(split)
     return Labeled(
@@ -198,7 +198,7 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    for column in (*label_columns(patients.columns, request), *request.beside):
+    for column in (*label_columns(patients.columns, request), *request.covariate_columns):
         _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
@@ -211,8 +211,8 @@ def _matched(
 ) -> "pd.DataFrame":
     """Rows that name a file, one a file and in its order, with its position `_file` and one value of each `single`."""
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
-    found = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
-    frame = frame.assign(_file=[-1 if position is None else position for position in found])
+    positions = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
+    frame = frame.assign(_file=[-1 if position is None else position for position in positions])
     lost = frame[frame["_file"] < 0]
     if len(lost):
         names = lost[column].fillna(lost[patient] if patient else "(empty)").fillna("(empty)").tolist()
@@ -242,8 +242,8 @@ def _matched(
         request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)
-    beside = list(request.beside)
-    frame = frame.assign(**frame.groupby("_file")[beside].transform("first")) if beside else frame
+    covariates = list(request.covariate_columns)
+    frame = frame.assign(**frame.groupby("_file")[covariates].transform("first")) if covariates else frame
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
 
 

@@ -5,8 +5,8 @@ The rule, in this order:
 1. the value that `positive` names is 1, all others are 0;
 2. where the two classes are known already (of a run, of a store), so are the values;
 3. 0 and 1 are themselves;
-4. a plain pair: one of `NEGATIVE` is 0, one of `POSITIVE` is 1, said in a note; and -1 and 1;
-5. anything else is refused: `positive` has to say.
+4. a plain pair: one of `NEGATIVE` is 0, one of `POSITIVE` is 1, with a note; and -1 and 1;
+5. anything else is refused without `positive`.
 
 Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
 """
@@ -155,24 +155,24 @@ def _rule(
     if set(known) <= {"0", "1"}:
         return {"0": 0, "1": 1}, None
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
-    found = {code: names[key] for key, code in codes.items()}
-    if len(codes) < len(known) or len(found) < len(known):
+    words = {code: names[key] for key, code in codes.items()}
+    if len(codes) < len(known) or len(words) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
         such = given(positive=_brief(names[known[-1]]))
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
             f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
         )
-    if len(found) == 1:
+    if len(words) == 1:
         return codes, None
     if set(known) != {"false", "true"}:
         warnings.warn(
-            f"{found[1]} is positive (1) and {found[0]} negative (0) in {of} (in {where}); {given(positive=found[0])} "
+            f"{words[1]} is positive (1) and {words[0]} negative (0) in {of} (in {where}); {given(positive=words[0])} "
             "turns it round",
             Note,
             stacklevel=6,
         )
-    return codes, (found[0], found[1])
+    return codes, (words[0], words[1])
 
 
 def _brief(word: str) -> str:

@@ -60,26 +60,26 @@ class ManifestReader(BagReader):
             *(("label_column", name) for name in label),
         ]
         wanted += [("group_column", group), ("split_column", split)]
-        wanted += request.beside_named
+        wanted += request.named_covariates
         tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
         _refuse_gaps(frame, (bag, "path", *full, group, split), request, where)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
-        found = np.array([place.exists() for place in places])
-        if not found.all():
-            names = frame["path"][~found].tolist()
+        exists = np.array([place.exists() for place in places])
+        if not exists.all():
+            names = frame["path"][~exists].tolist()
             text = f"{len(names)} of {len(frame)} rows: {first_names(names)} (in {where})"
-            if request.missing == "error" or not found.any():
+            if request.missing == "error" or not exists.any():
                 raise DataNotFoundError(
                     f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
                     f"with {given(missing='skip')}."
                 )
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
-            kept = frame[bag][found].value_counts()
-            rows = zip(frame[bag][~found].tolist(), names)
+            kept = frame[bag][exists].value_counts()
+            rows = zip(frame[bag][~exists].tolist(), names)
             request.left_out.extend(LeftOut(str(own), name, "no file", int(kept.get(own, 0))) for own, name in rows)
-            frame = frame[found]
+            frame = frame[exists]
         paths = places[frame.index].tolist()
         coded = labels_or_none(request, lambda: _labels(frame, label, request, where)) if label else None
         check_options(request, paths)
@@ -105,17 +105,17 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     if len(columns) == 1:
         _refuse_gaps(frame, columns, request, where)
     of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
-    found = code_columns(of_column, request, where=where, ids=ids)
+    coded = code_columns(of_column, request, where=where, ids=ids)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
-    said = frame[list(columns)].fillna("").astype(str).to_numpy()
-    rows = found.labels[:, None] if found.labels is not None else said
+    words = frame[list(columns)].fillna("").astype(str).to_numpy()
+    rows = coded.labels[:, None] if coded.labels is not None else words
     for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
-        values = " and ".join(", ".join(said[at]) for at in (first[codes[row]], row))
+        values = " and ".join(", ".join(words[at]) for at in (first[codes[row]], row))
         raise BagDataError(
             f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag "
             f"{bags[codes[row]]}); correct the table."
         )
-    return found
+    return coded
 
 
 def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], request: Request, where: str) -> None:

@@ -74,8 +74,8 @@ def _read(request: Request) -> Bags:
     if not path.is_file():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     refuse_empty(path)
-    arrays, others = read_archive(path, (*_KEYS, *request.beside))
-    require_columns([*arrays, *others], request.beside_named, str(path))
+    arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
+    require_columns([*arrays, *others], request.named_covariates, str(path))
     refuse_near(others, arrays, _KEYS, path, **_SAME)
     survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
     labeled = SURVIVAL if survival else ("y",)
@@ -161,7 +161,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
 
 
 def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:
-    """Arrays that an outcome is read from again, with its target said."""
+    """Arrays that an outcome is read from again, with its target."""
     if outcome.target == "survival":
         return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
     if outcome.target == "multilabel":
@@ -170,7 +170,7 @@ def _outcome_arrays(outcome: Outcome) -> dict[str, NDArray[Any]]:
 
 
 def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
-    """Arrays that covariates are read from again, with their names said."""
+    """Arrays that covariates are read from again, with their names."""
     for name in covariates.names:
         if name in _KEYS:
             raise BagDataError(f"Expected covariates of names that are no keys, got {name!r} (in {path}); rename it.")

@@ -1,13 +1,13 @@
 """Label columns of tables, as labels 0 and 1 or as an `Outcome`: which columns they are, and how they are coded.
 
-Where the request names no target, it is found where that is plain, and said in a note:
+Where the request names no target, it is inferred where that is plain, and a note names it:
 
 1. one column with `positive`, or of at most two values: binary, by the rule of `midam.data.sources.label_values`;
 2. one column of more than two words, none of which is one of a plain pair such as no and yes: multiclass;
 3. the columns ``time`` and ``event``, where there is no column of labels: survival;
 4. several named columns of 0 and 1, empty where it is not known: multilabel.
 
-All else is refused until the request says what it is: numbers may be classes, grades or a quantity.
+All else is refused until the request names the target: numbers may be classes, grades or a quantity.
 """
 
 import math
@@ -72,7 +72,7 @@ def is_binary(values: Iterable[object], request: Request) -> bool:
 def code_columns(
     columns: Mapping[str, Sequence[object]], request: Request, *, where: str, ids: Sequence[str] = ()
 ) -> Coded:
-    """Labels or outcome of n bags, of which each column [n] says something; None or NaN where a value is missing.
+    """Labels or outcome of n bags, from columns [n]; None or NaN where a value is missing.
 
     Messages call the bags by their `ids` [n], where these are known.
     """
@@ -134,10 +134,10 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request, where: st
             target = "survival"
     wanted = {"survival": 2, "multilabel": None}.get(target, 1)
     if wanted is not None and len(names) != wanted:
-        how = "such as label_column='time,event'" if wanted == 2 else "such as label_column='label'"
+        example = "such as label_column='time,event'" if wanted == 2 else "such as label_column='label'"
         raise ConfigError(
             f"Expected {wanted} label column{'s' * (wanted > 1)} for the target {target!r}, got {', '.join(names)} (in "
-            f"{where}); name {'time and event' if wanted == 2 else 'one'}, {how}."
+            f"{where}); name {'time and event' if wanted == 2 else 'one'}, {example}."
         )
     return target
 

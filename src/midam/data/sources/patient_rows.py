@@ -35,10 +35,10 @@ def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None
     >>> barcodes(["TCGA-A1-A0SB-01Z-00-DX1.0f6c", "TCGA-A1-A0SC-01Z-00-DX1"])
     ['TCGA-A1-A0SB', 'TCGA-A1-A0SC']
     """
-    found = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
-    pairs = zip(names, found)
-    said = ["-".join(match[0].split("-")[:parts]).upper() if match else name for name, match in pairs]
-    return said if any(found) else None
+    matches = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
+    pairs = zip(names, matches)
+    patients = ["-".join(match[0].split("-")[:parts]).upper() if match else name for name, match in pairs]
+    return patients if any(matches) else None
 
 
 def patients_together(bags: Bags, request: Request) -> Bags:
@@ -74,12 +74,12 @@ def by_patient(
     ways = [way for way in ways if way is not None and len(set(way)) > 1]
     if groups is None and ways:  # tables of samples leave out the vial: TCGA-A1-A0SB-01 of 01A and 01Z
         ways.insert(1, [_VIAL.sub(r"\1", name) for name in barcodes(names, parts=_PATIENT + 1) or ()])
-    found = [(way, column, NameIndex(sorted(set(way)))) for way in ways for column in columns]
-    if not found:
+    matches = [(way, column, NameIndex(sorted(set(way)))) for way in ways for column in columns]
+    if not matches:
         return None
-    counts = [frame[column].dropna().map(index.certain).notna().sum() for _, column, index in found]
+    counts = [frame[column].dropna().map(index.certain).notna().sum() for _, column, index in matches]
     most = max(counts)
-    way, column, index = found[counts.index(most)]
+    way, column, index = matches[counts.index(most)]
     if not most or (named is not None and (named != column or not is_group_like(column))):
         return None
     if named is not None and NameIndex(names).count(frame[named].dropna()) >= most + (groups is not None):
@@ -96,8 +96,8 @@ def by_patient(
     spread = spread.assign(**{FILE: np.array([*(file for _, file in rows), *(None for _ in lost)], dtype=object)})
     if find_column(spread, PATIENT_COLUMNS) is None:
         spread = spread.assign(patient=spread[column])
-    how = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
-    text = f"a row of the table is a patient: {len(set(places) - {None})} of {how} stand in its column {column}"
+    source = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
+    text = f"a row of the table is a patient: {len(set(places) - {None})} of {source} stand in its column {column}"
     warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {where})", Note, stacklevel=5)
     return spread.reset_index(drop=True)
 

@@ -50,12 +50,12 @@ def open_file(
     path: Path, options: ImageOptions = DEFAULTS, places: Places | None = None, *, reader: str | None = None
 ) -> OpenFile:
     """Open a file of instances, or the folder of a DICOM series; `reader` names the only reader to ask."""
-    found = file_reader(path, reader)
+    file_format = file_reader(path, reader)
     if not path.exists():
         raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
     require_plain(path)
     refuse_empty(path)
-    opened = found.open(path, options, places)
+    opened = file_format.open(path, options, places)
     try:
         refuse_growth(opened, path)
     except BagDataError:
@@ -71,7 +71,7 @@ class NoInstancesError(BagDataError):
 def probe(
     path: Path, options: ImageOptions = DEFAULTS, *, reader: str | None = None, values: bool = False
 ) -> FileFacts:
-    """Open a file and say what it holds; images and volumes are read, so that damage is found now.
+    """Open a file and return its facts; images and volumes are read, so that damage is found now.
 
     With `values`, features are read too, and refused if they are not finite.
     """
@@ -167,16 +167,16 @@ def sift_files(
     Files without instances are left out; with `skip` those too that cannot be used, and features of another shape than
     most. All others hold the same kind of instances.
     """
-    found: list[FileFacts | None] = []
+    facts_or_none: list[FileFacts | None] = []
     wrong: dict[int, BagDataError] = {}
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
         futures = [pool.submit(probe, path, options, reader=reader, values=skip) for path in paths]
         try:
             for number, future in enumerate(futures):
                 try:
-                    found.append(future.result())
+                    facts_or_none.append(future.result())
                 except (BagDataError, DataNotFoundError) as error:  # not found: a link that leads nowhere
-                    found.append(None)
+                    facts_or_none.append(None)
                     wrong[number] = error if isinstance(error, BagDataError) else BagDataError(str(error))
                 if on_file is not None:
                     on_file(number + 1, len(paths))
@@ -185,17 +185,17 @@ def sift_files(
     faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
     if faults:
         raise _refusal(faults, len(paths))
-    for at, why in _unlike(found) if skip else ():
-        wrong[at], found[at] = BagDataError(why), None
-    kept = [at for at, fact in enumerate(found) if fact is not None]
-    facts = [fact for fact in found if fact is not None]
+    for at, why in _unlike(facts_or_none) if skip else ():
+        wrong[at], facts_or_none[at] = BagDataError(why), None
+    kept = [at for at, fact in enumerate(facts_or_none) if fact is not None]
+    facts = [fact for fact in facts_or_none if fact is not None]
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
     own = [paths[at] for at in kept]
     _refuse_mixed(own, facts)
     check_like(own, facts)
     _warn_of_scales(facts)
-    return found, [(at, str(wrong[at])) for at in sorted(wrong)]
+    return facts_or_none, [(at, str(wrong[at])) for at in sorted(wrong)]
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
@@ -204,8 +204,8 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
     if len(wrong) == 1:
         return BagDataError(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
     head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
-    told = _told(wrong)
-    text = f"{head}\n- {told[0]}" if len(told) == 1 else fault_list(head, told, most=_LINES)
+    lines = _fault_lines(wrong)
+    text = f"{head}\n- {lines[0]}" if len(lines) == 1 else fault_list(head, lines, most=_LINES)
     return BagDataError(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
 
 
@@ -223,7 +223,7 @@ def _unlike(facts: Sequence[FileFacts | None]) -> list[tuple[int, str]]:
     if not own:
         return []
     usual = Counter(kind(fact) for _, fact in own).most_common(1)[0][0]
-    found = [
+    unlike = [
         (
             at,
             f"its {'pixels' if fact.cut else 'features'} have the shape {list(fact.instance_shape)} and the type "
@@ -235,11 +235,11 @@ def _unlike(facts: Sequence[FileFacts | None]) -> list[tuple[int, str]]:
     named = [(at, frozenset(fact.names)) for at, fact in own if fact.names is not None and kind(fact) == usual]
     most = Counter(names for _, names in named).most_common(1)
     why = "its features have other names than those of most files"
-    return found + [(at, why) for at, names in named if names != most[0][0]]
+    return unlike + [(at, why) for at, names in named if names != most[0][0]]
 
 
-def _told(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
-    """A line for each fault of files; what is wrong with several alike is told once, with the names of all."""
+def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
+    """A line for each fault of files; one that several share is listed once, with the names of all."""
     kinds: dict[str, list[Path]] = {}
     for path, error in wrong:
         kinds.setdefault(str(error).replace(str(path), "\0"), []).append(path)
@@ -290,7 +290,7 @@ def places_width(facts: Sequence[FileFacts]) -> int | None:
 
 
 def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Say of how many files the instances have no place, because they lack it or state other numbers than most."""
+    """Warn of files whose instances have no place, because they lack it or state other numbers than most."""
     usual = places_width(facts)
     other = [place for place, fact in enumerate(facts) if fact.coords_width != usual]
     if other:
@@ -302,7 +302,7 @@ def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
 
 
 def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Refuse features of other names than most files have; their order is free. Note files that say no names."""
+    """Refuse features of other names than most files have; their order is free. Note files without names."""
     named = [(file, fact.names) for file, fact in zip(files, facts) if fact.names is not None]
     if not named:
         return
@@ -331,11 +331,11 @@ def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     """Patches of slides that were read at level 0 show areas of several sizes."""
-    said = [fact.attributes.get("coords", {}) for fact in facts]
-    powers = {one.get("level0_magnification") for one in said}
-    at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in said)
+    coords = [fact.attributes.get("coords", {}) for fact in facts]
+    powers = {one.get("level0_magnification") for one in coords}
+    at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in coords)
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
-        scales = sorted({str(one.get("level0_magnification", "unknown")) for one in said})
+        scales = sorted({str(one.get("level0_magnification", "unknown")) for one in coords})
         text = f"slides of several magnifications ({first_names(scales)}) are read at level 0"
         warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
 

@@ -15,7 +15,7 @@ __all__ = ["BagReader", "FileReader", "Reader", "Request", "bag_reader", "bag_re
 
 
 class BagReader(Reader):
-    """A kind of input: it says what it takes, which parameters of `Request` apply to it, and reads bags.
+    """A kind of input: it declares what it takes and which parameters of `Request` apply, and reads bags.
 
     `with_labels` are parameters that apply where the labels are those of a table.
     """

@@ -93,10 +93,10 @@ class Request:
 
     def changed(self, **changes: Any) -> Self:
         """The request with other values of some parameters; what grows while it is read is shared."""
-        found = replace(self, **changes)
-        object.__setattr__(found, "left_out", self.left_out)
-        object.__setattr__(found, "read_as_missing", self.read_as_missing)
-        return found
+        request = replace(self, **changes)
+        object.__setattr__(request, "left_out", self.left_out)
+        object.__setattr__(request, "read_as_missing", self.read_as_missing)
+        return request
 
     def completed(self) -> Self:
         """The request with what it implies: grades are those of an ordinal target, and of no other."""
@@ -107,12 +107,12 @@ class Request:
         return self.changed(target="ordinal")
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Columns of what is known of the bags beside their instances: the covariates, and that of the site."""
-        return tuple(dict.fromkeys(name for _, name in self.beside_named))
+    def covariate_columns(self) -> tuple[str, ...]:
+        """Columns of the covariates, and that of the site."""
+        return tuple(dict.fromkeys(name for _, name in self.named_covariates))
 
     @property
-    def beside_named(self) -> list[tuple[str, str]]:
+    def named_covariates(self) -> list[tuple[str, str]]:
         """These columns, each with the parameter that names it."""
         site = [] if self.site_column is None else [("site_column", self.site_column)]
         return [*(("covariates", name) for name in self.covariates), *site]

@@ -34,7 +34,7 @@ def read_splits(
     left_out: Sequence[str] = (),
     source: str = "memory",
 ) -> NDArray[np.str_]:
-    """Split of each bag as a split table says: "train", "val" or "test"; empty where the table says nothing.
+    """Split of each bag by a split table: "train", "val" or "test"; empty where the table has none.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
     `fold_K`, or a number in its column `fold`: that of the rows to test on. It names bags, or their patients
@@ -76,8 +76,8 @@ def fold_numbers(path: str | Path) -> list[int]:
     """Numbers of the folds that a split table, or a folder of them, holds; none of a table of one split."""
     path = on_disk(path)
     if path.is_dir():
-        found = (_numbered(file) for file in path.glob("splits_*.csv"))
-        return sorted({int(number) for number in found if number is not None})
+        numbers = (_numbered(file) for file in path.glob("splits_*.csv"))
+        return sorted({int(number) for number in numbers if number is not None})
     names = (str(name).lower() for name in _by_fold(read_names(path)).columns)
     return sorted(int(name[5:]) for name in names if re.fullmatch(r"fold_\d+", name))
 
@@ -114,12 +114,12 @@ def _table_of(path: Path, fold: int | None) -> Path:
 
 
 def _numbered(path: Path) -> str | None:
-    found = re.fullmatch(r"splits_(\d+)(_bool)?", path.stem)
-    return None if found is None else found[1]
+    match = re.fullmatch(r"splits_(\d+)(_bool)?", path.stem)
+    return None if match is None else match[1]
 
 
 def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> list[tuple[str, str]]:
-    """Names and splits of CLAM's table: a column a split, with names, or with truth values beside an index of names."""
+    """Names and splits of CLAM's table: a column a split, of names, or of truth values next to an index of names."""
     values = {value.lower() for column in columns.values() for value in frame[column].dropna()}
     if not values <= _TRUE.keys():
         return [(name, split) for split, column in columns.items() for name in frame[column].dropna()]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
-from midam.data.sources.covariate_columns import told
+from midam.data.sources.covariate_columns import noted
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.outcome_values import as_asked
@@ -57,8 +57,8 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = _open(request)
-        of_table = set(request.beside) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
-        if bags.covariates is not None and not (request.beside and of_table):
+        of_table = set(request.covariate_columns) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
+        if bags.covariates is not None and not (request.covariate_columns and of_table):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names it was made with apply to a table with the same labels.
@@ -125,31 +125,31 @@ class CatalogReader(BagReader):
 
 
 def _as_asked(bags: Bags, request: Request) -> Bags:
-    """Bags that say themselves what they are ranked by, with the classes or labels of the request in its order.
+    """Bags that bring their own labels, with the classes or labels of the request in its order.
 
     Those of another target than the request names, or of other classes, are refused, or lose their labels.
     """
     outcome = bags.outcome
     if bags.labels is None and outcome is None:
         return bags
-    found = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request, bags.source)))
-    if found is None:
+    coded = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request, bags.source)))
+    if coded is None:
         return bags.replace(labels=None, outcome=None)
-    return bags if found.outcome is outcome else bags.replace(outcome=found.outcome)
+    return bags if coded.outcome is outcome else bags.replace(outcome=coded.outcome)
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Bags of a store with the covariates that a request names, and no others."""
-    if request.beside:
+    if request.covariate_columns:
         here = () if bags.covariates is None else bags.covariates.names
-        require_columns(here, request.beside_named, bags.source)
+        require_columns(here, request.named_covariates, bags.source)
     if bags.covariates is None:
         return bags
-    if not request.beside:
+    if not request.covariate_columns:
         if request.require_labels:
             names = ", ".join(bags.covariates.names)
             message = f"the covariates {names} are not used: name them with `covariates` (in {bags.source})"
             warnings.warn(message, Note, stacklevel=4)
         return bags.replace(covariates=None)
-    covariates = bags.covariates.select(request.beside, source=bags.source)
-    return bags.replace(covariates=told(covariates, request, bags.source))
+    covariates = bags.covariates.select(request.covariate_columns, source=bags.source)
+    return bags.replace(covariates=noted(covariates, request, bags.source))

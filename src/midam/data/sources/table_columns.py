@@ -73,8 +73,8 @@ def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Values of a column as names; those that are missing stay so."""
     import pandas as pd
 
-    codes, found = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
-    names = np.array([*map(name_of, found), np.nan], dtype=object)
+    codes, distinct = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
+    names = np.array([*map(name_of, distinct), np.nan], dtype=object)
     return pd.Series(names[codes], index=values.index, dtype=object)
 
 
@@ -87,9 +87,9 @@ def without_words(frame: "pd.DataFrame", columns: Iterable[object], request: Req
     for name in dict.fromkeys(map(str, columns)):
         if name not in frame.columns:
             continue
-        found = words_for_none(frame[name].dropna().unique(), named_words(request) if name in labels else ())
-        if found:
-            rows = frame[name].isin(found)
+        words = words_for_none(frame[name].dropna().unique(), named_words(request) if name in labels else ())
+        if words:
+            rows = frame[name].isin(words)
             gaps[name] = frame[name].mask(rows)
             counts = frame[name][rows].astype(str).str.strip().value_counts()
             request.read_as_missing[name] = ", ".join(f"{word!r} in {count} rows" for word, count in counts.items())
@@ -163,9 +163,9 @@ def find_file_column(
             f"{', '.join(counts) or 'no columns'} (in {where}); name it with `bag_column`, or give the table of slides "
             "as `slides`."
         )
-    found = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
-    own = found.pop(chosen)
-    for name, other in found.items():
+    positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
+    own = positions.pop(chosen)
+    for name, other in positions.items():
         both = [(a, b) for a, b in zip(own, other) if a is not None and b is not None]
         as_many = len({*other} - {None}) >= max(1, len({*own} - {None}))
         if as_many and (not both or any(a != b for a, b in both)):

@@ -29,21 +29,21 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
-_SAID = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
+_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _EMPTY = ["", *sorted(MISSING)]
 
 
 def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
     """Columns of words among those that are `present`: labels, bags, groups, splits, covariates and sites."""
     columns = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
-    return (*label_columns(present, request), *columns, *group_parts(request.group_column), *request.beside)
+    return (*label_columns(present, request), *columns, *group_parts(request.group_column), *request.covariate_columns)
 
 
 def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     """Read a table of numbers, in which bags, labels, groups and splits stay text: the bag 007 keeps its zeros.
 
     Words such as NA stand for none, but not yet in `worded_columns`, which
-    `midam.data.sources.table_columns.without_words` judges. The index counts the rows of the file from 0. Columns
+    `midam.data.sources.table_columns.without_words` handles. The index counts the rows of the file from 0. Columns
     without a name, or of one name, are refused. A number with a decimal comma is read where the separator is another,
     with a note.
     """
@@ -73,17 +73,19 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
             header = next(csv.reader(file, delimiter=separator), [])
         check_header(header, path)
         # Blank lines keep the row number in step with the line number.
-        how: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
-        how |= {"skiprows": int(bool(said_separator(path))), **_gaps(header, request)}
-        frame = pd.read_csv(path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **how)
-    frame = _renamed(frame, path).set_axis(frame.index + how["skiprows"], axis=0)
+        options: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
+        options |= {"skiprows": int(bool(declared_separator(path))), **_gaps(header, request)}
+        frame = pd.read_csv(
+            path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **options
+        )
+    frame = _renamed(frame, path).set_axis(frame.index + options["skiprows"], axis=0)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
     return frame if separator == "," else _with_points(frame, named, path)
 
 
 def _gaps(header: Sequence[str], request: Request) -> dict[str, Any]:
-    """How pandas is told which words of each column stand for none."""
+    """Arguments of pandas: the words of each column that stand for none."""
     worded = worded_columns(map(name_of, header), request)
     words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
     return {"keep_default_na": False, "na_values": words}
@@ -111,10 +113,10 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
         separator = separator_of(path)
         with sound_text("a table with a header line", path):
             _check_given(first_line(path, separator), path)
-            how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
-            how["skiprows"] = int(bool(said_separator(path)))
-            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=[""], **how)
-            frame.index += how["skiprows"]
+            options: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
+            options["skiprows"] = int(bool(declared_separator(path)))
+            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=[""], **options)
+            frame.index += options["skiprows"]
     frame = _renamed(frame, path)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
@@ -165,23 +167,23 @@ def separator_of(path: Path) -> str:
     if ".tsv" in file_suffix(path):
         return "\t"
     with sound_text("a table of text", path):
-        if said := said_separator(path):
-            return said
+        if declared := declared_separator(path):
+            return declared
         with open_text(path) as file:
             line = re.sub(r'"[^"]*"', "", file.readline(2**20))
     return max(",;\t", key=line.count)
 
 
-def said_separator(path: Path) -> str:
+def declared_separator(path: Path) -> str:
     """Separator that a first line `sep=;` names, as Excel writes it; empty without such a line."""
     with open_bytes(path) as file:
-        found = _SAID.match(file.read(32))
-    return "" if found is None else found[1].decode("ascii")
+        match = _DECLARED.match(file.read(32))
+    return "" if match is None else match[1].decode("ascii")
 
 
 def open_text(path: Path) -> IO[str]:
     """Open a text table, packed or not; a byte order mark and a line `sep=;` before the header are left out."""
-    skipped = bool(said_separator(path))
+    skipped = bool(declared_separator(path))
     file = io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
     if skipped:
         file.readline()
@@ -210,15 +212,15 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     """Names of the columns, without blanks around them; none of a file that is no such table."""
     try:
         if file_suffix(path) == EXCEL:
-            found = list(_read_excel(path, None, sheet, rows=0).columns)
+            header = list(_read_excel(path, None, sheet, rows=0).columns)
         elif file_suffix(path) == ".parquet":
-            found = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
+            header = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
         else:
             with open_text(path) as file:
-                found = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
-    except Exception:  # whoever reads it says what is wrong
+                header = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
+    except Exception:  # its reader reports the fault
         return []
-    return [name_of(name) for name in found]
+    return [name_of(name) for name in header]
 
 
 def _read_excel(
@@ -268,7 +270,7 @@ def _read_excel(
 
 @contextmanager
 def sound_text(what: str, path: Path) -> Iterator[None]:
-    """As `sound`, of a text table: one in another encoding is told how to become one in UTF-8."""
+    """As `sound`, of a text table: the error about one in another encoding tells how to convert it."""
     with sound(what, path, advice="correct the file"):
         try:
             yield
@@ -308,16 +310,16 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
     """Columns whose values all are numbers, some with a decimal comma, as numbers."""
     import pandas as pd
 
-    found = []
+    columns = []
     for name in frame.columns.difference(list(texts), sort=False):
         values = frame[name][~frame[name].isin(MISSING)].dropna()
         if not pd.api.types.is_numeric_dtype(values) and len(values):
             words = values.astype(str)
             if words.str.fullmatch(_DECIMAL).all() and words.str.contains(",").any():
-                found.append(name)
+                columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
-    if found:
-        of = f"column {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+    if columns:
+        of = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
         warnings.warn(f"commas in {of} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
 
@@ -355,27 +357,27 @@ def _check_parquet(path: Path) -> None:
 
 def _texts(parquet: Any, facts: Any, path: Path) -> int:
     """Bytes of the texts of a Parquet file; where even the longest for each row would fit, a bound on them."""
-    found = 0
+    total = 0
     groups = range(facts.num_row_groups)
     for number, column in ((i, facts.schema.column(i)) for i in range(facts.num_columns)):
         if column.physical_type != "BYTE_ARRAY":
-            found += max(column.length, 0) * facts.num_rows
+            total += max(column.length, 0) * facts.num_rows
             continue
         chunks = [facts.row_group(group).column(number) for group in groups]
         worst = sum(chunk.total_uncompressed_size * chunk.num_values for chunk in chunks)
         if fits(worst) or column.max_definition_level > 1:  # nested ones are refused, but only once they are read
-            found += worst
+            total += worst
             continue
         compute = need("pyarrow.compute", "Parquet", path, extra="parquet")
         with parquet.ParquetFile(path, read_dictionary=[column.path]) as file:
             for group in groups:
                 for chunk in file.read_row_group(group, columns=[column.path]).column(0).chunks:
                     if not hasattr(chunk, "dictionary"):  # decimals
-                        found += chunk.nbytes
+                        total += chunk.nbytes
                         continue
                     lengths = compute.binary_length(chunk.dictionary).cast("int64")
-                    found += compute.sum(lengths.take(chunk.indices)).as_py() or 0
-    return found
+                    total += compute.sum(lengths.take(chunk.indices)).as_py() or 0
+    return total
 
 
 def _check_text(path: Path, *, packed: bool) -> None:
@@ -391,7 +393,7 @@ def _check_text(path: Path, *, packed: bool) -> None:
 
 
 def _check_excel(path: Path) -> None:
-    """Count the cells of the sheets as they would be read: what the file says of their number may be anything."""
+    """Count the cells of the sheets as they would be read: the number that the file states may be wrong."""
     with sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"), zipfile.ZipFile(path) as book:
         members = book.infolist()
         sheets = [member for member in members if member.filename.startswith("xl/worksheets/")]
@@ -413,9 +415,9 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
     parser = expat.ParserCreate(namespace_separator=" ")
     row = cells = column = widest = 0
 
-    def begin(name: str, found: dict[str, Any]) -> None:
+    def begin(name: str, attributes: dict[str, Any]) -> None:
         nonlocal row, cells, column, widest
-        kind, place = name.rpartition(" ")[2], found.get("r", "")
+        kind, place = name.rpartition(" ")[2], attributes.get("r", "")
         if kind == "row":
             row, column = int(place) if place else row + 1, 0
         elif kind == "c":
@@ -432,12 +434,12 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
 
 def _column(place: str) -> int:
     """Number of the column of a cell such as AB12, from 1."""
-    found = 0
+    column = 0
     for letter in place:
         if not "A" <= letter <= "Z":
             break
-        found = 26 * found + ord(letter) - 64
-    return found
+        column = 26 * column + ord(letter) - 64
+    return column
 
 
 def _require_memory(needed: int, what: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Columns of a table that are likely no features: those that name patients, number instances, or tell the label."""
+"""Columns of a table that are likely no features: they name patients, number instances, or give away the label."""
 
 import re
 import warnings
@@ -32,7 +32,7 @@ def warn_of_features(
 
     - One called as patients are, with one value in each bag.
     - One called as instances are, that counts them, or called an id, with a whole number of its own in each row.
-    - One with one value in each bag: a label, or what is known of the bag beside its instances. Where it is called as
+    - One with one value in each bag: a label, or a covariate. Where it is called as
       labels are, or where it follows the label of the bags, it gives the answer away.
     - One of two values, the larger of which stands in the positive bags and in no other: labels of instances.
 
@@ -52,7 +52,7 @@ def warn_of_features(
     firsts = np.unique(codes, return_index=True)[1]
     many = len(firsts) > _FEW
     several, named = many and len(codes) > len(firsts), []
-    telling, beside, of_instances = [], [], []
+    telling, of_bags, of_instances = [], [], []
     known = [] if labels is None else _label_columns(labels)
     for column in features:
         if (is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}) or (
@@ -65,7 +65,7 @@ def warn_of_features(
             elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in known)):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
-                beside.append(column)
+                of_bags.append(column)
         elif any(_holds_label(values, codes, label) for label in known if many):
             of_instances.append(column)
     for column in named:
@@ -74,11 +74,11 @@ def warn_of_features(
         _warn(column, where, why)
     _warn_of_several(telling, where, "one value in each bag, as labels have: if a value tells the label")
     _warn_of_several(of_instances, where, "the larger of two values in the positive bags alone: if these are labels")
-    if beside:
-        has, are = ("has", "is") if len(beside) == 1 else ("have", "are")
-        take, leave = given(covariates=beside), given(ignore_columns=beside)
+    if of_bags:
+        has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
+        take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
         warnings.warn(
-            f"{_columns(beside)} {has} one value in each bag, and {are} read as features (in {where}): "
+            f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): "
             f"name what is known of a bag beside them with {take}, and leave out what is not known of new bags with "
             f"{leave}",
             Note,
@@ -104,7 +104,7 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
-    """Whether values [M] are one in each bag; most columns are told by their first rows."""
+    """Whether values [M] are one in each bag; for most columns the first rows decide."""
     start = (values[:64] == values[firsts[codes[:64]]]).all()
     return bool(start and (values == values[firsts[codes]]).all())
 
@@ -124,11 +124,11 @@ def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
     """Whether bags in the order of their values [N] are in that of their labels [N], or in the reverse one."""
     known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
-    found, of = np.unique(values[known], return_inverse=True)
-    low, high = np.full(len(found), np.inf), np.full(len(found), -np.inf)
+    distinct, of = np.unique(values[known], return_inverse=True)
+    low, high = np.full(len(distinct), np.inf), np.full(len(distinct), -np.inf)
     np.minimum.at(low, of, label[known])
     np.maximum.at(high, of, label[known])
-    if len(found) < 2 or (low != high).any() or low.min() == low.max():
+    if len(distinct) < 2 or (low != high).any() or low.min() == low.max():
         return False
     steps = np.diff(low)
     return bool((steps >= 0).all() or (steps <= 0).all())

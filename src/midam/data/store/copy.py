@@ -86,11 +86,11 @@ def write_rows(
     failed = False
 
     def write_block(numbers: list[int]) -> list[WrittenBag]:
-        found: list[WrittenBag] = []
+        written: list[WrittenBag] = []
         with suppress(_StoppedError):
             for number in numbers:
-                found.append(_write_bag(bags, number, int(starts[number]), files, stop))
-        return found
+                written.append(_write_bag(bags, number, int(starts[number]), files, stop))
+        return written
 
     def commit() -> None:
         nonlocal failed

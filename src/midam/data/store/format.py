@@ -116,13 +116,13 @@ def read_description(folder: Path) -> Description:
     if checksum != _checksum(content):
         raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); import the data again.")
     with sound(f"{DESCRIPTION} of a store", path, advice="import the data again"):
-        found = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
-        for facts, file in ((found.instances, INSTANCES), (found.coords, COORDS)):
+        description = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
+        for facts, file in ((description.instances, INSTANCES), (description.coords, COORDS)):
             if facts is not None and facts != _as_written(facts, file):
                 raise ValueError(f"facts about {file} that do not fit each other")
-        if found.table.file != TABLE:
-            raise ValueError(f"the bag table in {found.table.file!r}")
-    return found
+        if description.table.file != TABLE:
+            raise ValueError(f"the bag table in {description.table.file!r}")
+    return description
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -136,18 +136,18 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
     """Bag table as an uncompressed npz; columns that are None are left out."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for name, column in [(name, column) for name, column in columns.items() if column is not None]:
         if name in TEXTS:
-            found |= _packed(name, column)
+            arrays |= _packed(name, column)
         elif name == WITNESSES:
-            found[name] = np.packbits(column)
+            arrays[name] = np.packbits(column)
         elif name in DIGESTS:
-            found[name] = digest_array(column)
+            arrays[name] = digest_array(column)
         else:
-            found[name] = column
+            arrays[name] = column
     buffer = io.BytesIO()
-    np.savez(buffer, **found)
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
@@ -155,16 +155,16 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     """Columns of the bag table, checked against its digest, one entry a bag each; and the packed witnesses, if any."""
     path = folder / facts.file
     with sound("the bag table of a store", path, advice="import the data again"):
-        found = _decoded(_table_columns(path, facts))
-        of_bags = {name: column for name, column in found.items() if name not in (WITNESSES, OUTCOME)}
+        columns = _decoded(_table_columns(path, facts))
+        of_bags = {name: column for name, column in columns.items() if name not in (WITNESSES, OUTCOME)}
         known = [name for name in of_bags if name in _COLUMNS or name.startswith(COVARIATE)]
         shapes = {name: column.shape[:1] if name in DIGESTS else column.shape for name, column in of_bags.items()}
         wrong = [name for name in of_bags if name not in known or shapes[name] != (facts.count,)]
-        wrong += [OUTCOME] if OUTCOME in found and found[OUTCOME].shape[:1] != (facts.count,) else []
-        missing = [name for name in ("ids", "sizes", "digests") if name not in found]
+        wrong += [OUTCOME] if OUTCOME in columns and columns[OUTCOME].shape[:1] != (facts.count,) else []
+        missing = [name for name in ("ids", "sizes", "digests") if name not in columns]
         if wrong or missing:
             raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")
-    return found
+    return columns
 
 
 def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
@@ -180,13 +180,13 @@ def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
 
 def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Columns of the bag table as `Bags` takes them."""
-    found = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
-    for name, column in found.items():
+    decoded = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
+    for name, column in decoded.items():
         if name in TEXTS:
-            found[name] = _texts(name, columns)
+            decoded[name] = _texts(name, columns)
         elif name in DIGESTS and (column.dtype != np.uint8 or column.shape[1:] != (32,)):
             raise ValueError(f"digests that are not 32 bytes each, but {column.dtype} {list(column.shape)}")
-    return found
+    return decoded
 
 
 def unpack_witnesses(packed: NDArray[Any], rows: int) -> NDArray[np.bool_]:
@@ -224,11 +224,11 @@ def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts.tolist()]
     parts = [text.encode() for text in places]
-    found: dict[str, NDArray[Any]] = {
+    packed: dict[str, NDArray[Any]] = {
         name: np.frombuffer(b"".join(parts), np.uint8),
         name + _OFFSETS: np.cumsum([0, *(len(part) for part in parts)], dtype="<i8"),
     }
-    return found if name == "ids" else {**found, name + _INDEX: np.array(index, dtype="<i8")}
+    return packed if name == "ids" else {**packed, name + _INDEX: np.array(index, dtype="<i8")}
 
 
 def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
@@ -248,10 +248,10 @@ def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDAr
     if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(content) or (lengths < 0).any():
         raise ValueError("offsets of texts that are not those of their bytes")
     width = max(1, int(lengths.max(initial=0)))
-    found = np.zeros(len(lengths), dtype=f"U{width}")
-    letters = found.view(np.uint32).reshape(-1, width)
+    texts = np.zeros(len(lengths), dtype=f"U{width}")
+    letters = texts.view(np.uint32).reshape(-1, width)
     for low in range(0, len(lengths), _TEXTS_AT_A_TIME):
         own = lengths[low : low + _TEXTS_AT_A_TIME]
         inside = np.arange(width) < own[:, None]
         letters[low : low + len(own)][inside] = content[offsets[low] : offsets[low + len(own)]]
-    return found
+    return texts

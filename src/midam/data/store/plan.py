@@ -35,9 +35,9 @@ def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | 
     if journal.rows[:1] != [plan]:
         return None
     rows = list(takewhile(lambda row: _is_bag(row, count), journal.rows[1:]))
-    found = {row[0]: WrittenBag(*row) for row in rows}
+    bags = {row[0]: WrittenBag(*row) for row in rows}
     journal.keep(len(rows) + 1)
-    return list(found.values())
+    return list(bags.values())
 
 
 def _is_bag(row: Any, count: int) -> bool:
@@ -76,25 +76,25 @@ def plan_digest(bags: Bags) -> str:
 
 
 def _contents(bags: Bags) -> list[str]:
-    """Digests of the instances, or of what they are computed from, which is sooner told."""
+    """Digests of the instances, or of their source, which is faster."""
     return list(getattr(bags.instances, "origin", ())) or bag_digests(bags)
 
 
 def _files(bags: Bags) -> list[Path]:
     """Files of instances and coordinates; none where a part of them is in memory alone."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for rows in (bags.instances, bags.coords):
         if rows is None:
             continue
         files: Any = rows.paths if isinstance(rows, Rows) else (getattr(rows, "filename", None),)
         if not files or None in files:
             return []
-        found += [Path(file) for file in files]
-    return found
+        paths += [Path(file) for file in files]
+    return paths
 
 
 def _stamp(path: Path) -> list[Any]:
-    """Path, size and time of a file, or of all files of a folder, whose own time says nothing of its content."""
+    """Path, size and time of a file, or of all files of a folder, whose own time does not depend on its content."""
     if path.is_dir():
         files = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return [str(path), [_stamp(file) for file in files]]

@@ -98,18 +98,18 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         if bags.coords is not None:
             expected.append((bags.coords, sha256(), coords_digests))
         start, size = int(bags.starts[number]), int(bags.sizes[number])
-        found = []
+        damaged_bags = []
         for rows, digest, digests in expected:
             if isinstance(rows, Rows) and digests is not None:
                 hash_rows(rows, start, size, digest)
                 if digest.digest() != digests[number].tobytes():
-                    found.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
-        return found
+                    damaged_bags.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
+        return damaged_bags
 
     damaged: list[DamagedBag] = []
     with ThreadPoolExecutor(jobs, thread_name_prefix="midam-verify") as pool:
-        for number, found in enumerate(pool.map(damage, range(len(bags)))):  # an error cancels what has not begun
-            damaged += found
+        for number, part in enumerate(pool.map(damage, range(len(bags)))):  # an error cancels what has not begun
+            damaged += part
             if on_bag is not None:
                 on_bag(number)
     return damaged
@@ -144,23 +144,22 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
 
 def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
     """Covariates of these names, of columns by their place; a `ValueError` for others."""
-    found = [columns[place] for place in sorted(columns)]
+    arrays = [columns[place] for place in sorted(columns)]
     if sorted(columns) != list(range(len(names or ()))):
         raise ValueError("covariates without their names, or names without covariates")
-    if not all(column.dtype.kind == "U" or column.dtype == np.float64 for column in found):
+    if not all(column.dtype.kind == "U" or column.dtype == np.float64 for column in arrays):
         raise ValueError("covariates that are neither numbers nor texts")
-    if any(np.isinf(column).any() for column in found if column.dtype.kind == "f"):
+    if any(np.isinf(column).any() for column in arrays if column.dtype.kind == "f"):
         raise ValueError("covariates that are infinite")
-    texts = [name_array(column) if column.dtype.kind == "U" else column for column in found]
+    texts = [name_array(column) if column.dtype.kind == "U" else column for column in arrays]
     return None if names is None else Covariates(tuple(map(name_of, names)), tuple(texts))
 
 
 def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:
     path = folder / facts.file
-    found = path.stat().st_size if path.is_file() else 0
-    if found != facts.bytes:
+    size = path.stat().st_size if path.is_file() else 0
+    if size != facts.bytes:
         raise BagDataError(
-            f"Expected {facts.bytes} bytes, got {found} (in {path}); the file was cut or changed: import the data "
-            "again."
+            f"Expected {facts.bytes} bytes, got {size} (in {path}); the file was cut or changed: import the data again."
         )
     return RowFile(path, shape=facts.shape, dtype=facts.dtype, reads=reads)

@@ -41,7 +41,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     """Write bags into a store, a folder that `midam.data.open_store` opens at once; returns `out`.
 
     Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, which is renamed when it is
-    complete. After a stop the same call goes on and gives the same bytes, or starts anew if the bags have changed.
+    complete. After a stop the same call goes on and gives the same bytes, or starts again if the bags have changed.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
 
 @contextmanager
 def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: ImportProgress) -> Iterator[None]:
-    """Say what is left, and how to go on, when an import ends before its time."""
+    """Note the parts that are left, and how to go on, when an import ends early."""
     try:
         yield
     except KeyboardInterrupt:

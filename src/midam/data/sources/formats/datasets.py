@@ -18,7 +18,7 @@ from midam.reading import parse_json, read_bytes
 
 _KNOWN = (*FEATURES, COORDS, FEATURE_NAMES)
 _HOPS = 16  # links that lead to one dataset
-_METADATA = 1 << 20  # bytes of what a Zarr array says of itself
+_METADATA = 1 << 20  # bytes of the metadata of a Zarr array
 _NAMES = 64  # in a file, up to which they are looked through
 _WHOLE = "copy the data into one file, such as with h5repack"
 _CODECS = (
@@ -32,7 +32,7 @@ class Hdf5Reader(FileReader):
     """One HDF5 file a slide, of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], and perhaps ``coords``.
 
     Names of the features may stand in ``feature_names``, a dataset or an attribute of the features or the file. A
-    dataset of one text or number beside these, such as ``label``, counts as an attribute of the file.
+    dataset of one text or number next to these, such as ``label``, counts as an attribute of the file.
     """
 
     what = "features"
@@ -46,17 +46,17 @@ class Hdf5Reader(FileReader):
             file = h5py.File(path, "r")
         try:
             with sound("a sound HDF5 file", path):
-                found = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
+                nodes = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
                 # A group of that name is no array.
-                arrays = {name: node for name, node in found.items() if isinstance(node, h5py.Dataset)}
+                arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
                 for name, node in arrays.items():
                     _refuse_foreign(node, name, path)
                 opened = _of_datasets(arrays | _beside(file.keys()), file, path, close=file.close)
                 single = _single_values(h5py, file)
                 if not single:
                     return opened
-                said = dict(opened.attributes)
-                return replace(opened, attributes=said | {"file": single | dict(said.get("file", {}))})
+                attributes = dict(opened.attributes)
+                return replace(opened, attributes=attributes | {"file": single | dict(attributes.get("file", {}))})
         except BaseException:
             file.close()
             raise
@@ -90,8 +90,8 @@ class ZarrReader(FileReader):
             lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
         if lacking:
             doubt = f"chunks of {' and '.join(lacking)} are missing, which read as the fill value"
-            said = dict(opened.attributes)
-            return replace(opened, attributes=said | {"file": {**said.get("file", {}), "doubt": doubt}})
+            attributes = dict(opened.attributes)
+            return replace(opened, attributes=attributes | {"file": {**attributes.get("file", {}), "doubt": doubt}})
         return opened
 
     def verify(self, path: Path) -> None:
@@ -123,7 +123,7 @@ def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
 
 def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
     """Datasets of the file itself that hold one text or number, by name."""
-    found = {}
+    values = {}
     for name in file if len(file) <= _NAMES else ():
         if name in _KNOWN or not isinstance(file.get(name, getlink=True), h5py.HardLink):
             continue
@@ -131,8 +131,8 @@ def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
         if not isinstance(node, h5py.Dataset) or node.external or node.is_virtual or node.size != 1:
             continue
         if h5py.check_string_dtype(node.dtype) is not None or node.dtype.kind in "biuf":
-            found[str(name)] = _plain(np.asarray(node[()]).reshape(()))
-    return found
+            values[str(name)] = _plain(np.asarray(node[()]).reshape(()))
+    return values
 
 
 def _refuse_foreign(data: Any, name: str, path: Path) -> None:
@@ -158,8 +158,8 @@ def _zarr_metadata(folder: Path) -> dict[str, Any]:
     """Metadata of a folder that is a Zarr array; empty of any other folder."""
     for name in (".zarray", "zarr.json"):
         if (folder / name).is_file():
-            found = parse_json(read_bytes(folder / name, error=BagDataError, most=_METADATA))
-            return found if isinstance(found, dict) else {}
+            metadata = parse_json(read_bytes(folder / name, error=BagDataError, most=_METADATA))
+            return metadata if isinstance(metadata, dict) else {}
     return {}
 
 
@@ -174,10 +174,10 @@ def _refuse_codecs(folder: Path) -> None:
         inner = dict(value.get("configuration") or {})
         return [str(value.get("id", value.get("name"))), *named(inner.get("codecs")), *named(inner.get("index_codecs"))]
 
-    said = _zarr_metadata(folder)
-    found = named([said.get(key) for key in ("compressor", "filters", "codecs")])
-    wrong = [name for name in found if name.removeprefix("numcodecs.") not in _CODECS]
-    if wrong or said.get("dtype") == "|O":
+    metadata = _zarr_metadata(folder)
+    codecs = named([metadata.get(key) for key in ("compressor", "filters", "codecs")])
+    wrong = [name for name in codecs if name.removeprefix("numcodecs.") not in _CODECS]
+    if wrong or metadata.get("dtype") == "|O":
         got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
         raise BagDataError(
             f"Expected plain numbers behind known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); "
@@ -187,8 +187,8 @@ def _refuse_codecs(folder: Path) -> None:
 
 def _refuse_cut(path: Path, folder: Path) -> None:
     """Refuse chunks of Blosc of another length than they say: its decoder reads on behind the end."""
-    said = _zarr_metadata(folder)
-    last = [said.get("compressor"), *(said.get("codecs") or [])][0 if "compressor" in said else -1]
+    metadata = _zarr_metadata(folder)
+    last = [metadata.get("compressor"), *(metadata.get("codecs") or [])][0 if "compressor" in metadata else -1]
     if not isinstance(last, dict) or "blosc" not in (last.get("id"), last.get("name")):
         return
     for file in sorted(
@@ -219,12 +219,12 @@ class DatasetColumn:
             return np.asarray(self._dataset[(0, index) if self._nested else index])
         # A list of rows costs h5py several times as much as slices, of which each chunk is read once.
         apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
-        found = np.empty((len(index), *self.shape[1:]), self.dtype)
+        values = np.empty((len(index), *self.shape[1:]), self.dtype)
         begin = 0
         for rows in np.split(index, np.flatnonzero(apart) + 1) if len(index) else []:
-            found[begin : begin + len(rows)] = self[int(rows[0]) : int(rows[-1]) + 1][rows - rows[0]]
+            values[begin : begin + len(rows)] = self[int(rows[0]) : int(rows[-1]) + 1][rows - rows[0]]
             begin += len(rows)
-        return found
+        return values
 
 
 def _beside(names: Iterable[str]) -> dict[str, Any]:
@@ -236,17 +236,17 @@ def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: An
     """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
     features, coords = pick_features(arrays, path), arrays.get(COORDS)
     nodes = {"file": root, "features": features, "coords": coords}
-    said = {
+    attributes = {
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()
     }
     names = None if FEATURE_NAMES not in arrays else _plain(np.asarray(arrays[FEATURE_NAMES][...]))
-    for own in (said["features"], said["file"]):
+    for own in (attributes["features"], attributes["file"]):
         names = own.pop(FEATURE_NAMES, None) if names is None else names
     return OpenFile(
         DatasetColumn(features),
         None if coords is None else DatasetColumn(coords),
-        attributes={name: values for name, values in said.items() if values},
+        attributes={name: values for name, values in attributes.items() if values},
         serial=True,
         names=names,
         **options,

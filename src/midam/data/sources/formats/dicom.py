@@ -65,16 +65,16 @@ class DicomReader(FileReader):
         frame = frames_of(first, paths[0])[0]
         pixels = int(np.prod([frame.number(name) for name in ("Rows", "Columns", "SamplesPerPixel")]))
         count = len(paths) * count_of(first)
-        said = _display(frame) | {"images": count}
+        attributes = _display(frame) | {"images": count}
         if not is_flat(first):
-            said |= {"axis": "as acquired" if options.axis is None else options.axis}
-            said |= _acquired(frame) if options.axis is None else seen(options.axis)
+            attributes |= {"axis": "as acquired" if options.axis is None else options.axis}
+            attributes |= _acquired(frame) if options.axis is None else seen(options.axis)
         return open_volume(
             path,
             options,
             lambda: read_series(paths, options.axis, wanted=options.series, aside=aside),
             held=count * 4 * pixels,
-            said=said,
+            attributes=attributes,
             places=places,
         )
 
@@ -149,21 +149,21 @@ def _slices_along(
 ) -> dict[str, Sequence[Any]]:
     """Origin of each slice along an axis of the patient: its files, where slices were acquired along it."""
     sign = 1 if axis == 2 else -1  # positions as DICOM states them
-    found: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
+    columns: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
     if int(np.abs(normal).argmax()) == axis:
         index = volume.slices["slice_index"]
-        found |= {name: [values[i] for i in index] for name, values in known.items()}
-    return found
+        columns |= {name: [values[i] for i in index] for name, values in known.items()}
+    return columns
 
 
 def _display(frame: Frame) -> dict[str, Any]:
     """Modality, and of a CT the window [low, high] of HU that its first slice asks to be shown with."""
     modality = frame.text("Modality")
-    found: dict[str, Any] = {"modality": modality} if modality else {}
+    attributes: dict[str, Any] = {"modality": modality} if modality else {}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
     if modality == "CT" and len(center) and len(width) and width[0] > 0:
-        found["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
-    return found
+        attributes["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
+    return attributes
 
 
 def _require(frame: Frame, names: Sequence[str]) -> None:

@@ -92,12 +92,12 @@ def frames_of(file: Any, path: Path) -> list[Frame]:
 def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
     """Names of images: their number and UID, and where a file holds several their place in it, from 1."""
     numbers = [frame.numbers("InstanceNumber") for frame in frames]
-    found: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         "instance_number": [int(number[0]) if len(number) else None for number in numbers],
         "sop_instance_uid": [frame.text("SOPInstanceUID") for frame in frames],
     }
     several = any(count_of(frame.file) > 1 for frame in frames)
-    return found | ({"frame_number": [frame.index + 1 for frame in frames]} if several else {})
+    return columns | ({"frame_number": [frame.index + 1 for frame in frames]} if several else {})
 
 
 def is_flat(file: Any) -> bool:
@@ -141,11 +141,11 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
 def scale_of(frame: Frame) -> tuple[float, float] | None:
     """Slope and intercept that an image states; None where it states neither."""
     slope, intercept = frame.numbers("RescaleSlope"), frame.numbers("RescaleIntercept")
-    said = [name for name in ("RescaleSlope", "RescaleIntercept") if frame.text(name)]
-    if not said:
+    stated = [name for name in ("RescaleSlope", "RescaleIntercept") if frame.text(name)]
+    if not stated:
         return None
     if len(slope) != 1 or len(intercept) != 1 or slope[0] == 0:
-        got = " and ".join(f"a {name} of {frame.text(name) or 'nothing'}" for name in ("RescaleSlope", said[-1]))
+        got = " and ".join(f"a {name} of {frame.text(name) or 'nothing'}" for name in ("RescaleSlope", stated[-1]))
         raise BagDataError(
             f"Expected a RescaleSlope that is not 0 and a RescaleIntercept, got {got} (in {frame.path}); export the "
             "series again."
@@ -220,7 +220,7 @@ def _named(frames: Sequence[Frame]) -> str:
 def _numbers(read: Any) -> NDArray[np.float64]:
     try:
         value = read()
-        found = np.array(() if value is None else value, dtype=np.float64).ravel()
+        numbers = np.array(() if value is None else value, dtype=np.float64).ravel()
     except Exception:  # pydicom raises what it likes of a value that it cannot convert
         return np.empty(0)
-    return found[np.isfinite(found)]
+    return numbers[np.isfinite(numbers)]

@@ -16,7 +16,7 @@ _LOOKED_AT = 20  # files by which a series is known: notes and previews may come
 _SEARCHED = 500  # folders that are looked into before one is taken to hold no DICOM
 _LISTED = 12  # series that a message lists
 _DIRECTORY = "DICOMDIR"  # the table of contents of a disc, which is DICOM and no slice
-_SAID = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "SeriesNumber")
+_TAGS = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "SeriesNumber")
 _KIND = ("Rows", "StudyInstanceUID", "ImageType", "ImagePositionPatient", "NumberOfFrames")
 _GROUPS = "PerFrameFunctionalGroupsSequence"
 _NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of what others have drawn or computed on a scan
@@ -25,7 +25,7 @@ PLACED = ("CT", "MR", "PT")  # modalities whose images have a place in the patie
 
 @dataclass(frozen=True)
 class Series:
-    """A series of images, and what its first file says of it."""
+    """A series of images, with the attributes of its first file."""
 
     uid: str
     description: str
@@ -132,12 +132,12 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     What is `wanted` has that description, modality or number. Reports and the like are left alone; localizers, single
     slices next to a series of several, screenshots and segmentations are set aside. Several series are refused.
     """
-    found = _grouped(headers, [[path] for path in paths])
+    series = _grouped(headers, [[path] for path in paths])
     if wanted is not None:
-        exact = [one for one in found if one.is_called(wanted, exactly=True)]
-        chosen = exact or [one for one in found if one.is_called(wanted, exactly=False)]
+        exact = [one for one in series if one.is_called(wanted, exactly=True)]
+        chosen = exact or [one for one in series if one.is_called(wanted, exactly=False)]
     else:
-        chosen = _scans(found)
+        chosen = _scans(series)
         if chosen and all(one.scout for one in chosen):
             raise BagDataError(
                 f"Expected a scan, got {len(chosen)} localizer{'s' if len(chosen) > 1 else ''} alone (in {folder}); "
@@ -149,25 +149,25 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     elif len(chosen) == 1:
         chosen_paths = list(chosen[0].paths)
     else:
-        raise _several(found, chosen, wanted, folder)
-    aside = 0 if wanted is not None else sum(one.images for one in found) - sum(one.images for one in chosen)
+        raise _several(series, chosen, wanted, folder)
+    aside = 0 if wanted is not None else sum(one.images for one in series) - sum(one.images for one in chosen)
     return Scan(chosen_paths, aside)
 
 
-def _scans(found: Sequence[Series]) -> list[Series]:
+def _scans(series: Sequence[Series]) -> list[Series]:
     """Series that may be the scan: of these kinds the first that there are."""
-    drawn = [one for one in found if one.modality not in _NO_SCANS]
+    drawn = [one for one in series if one.modality not in _NO_SCANS]
     views = [one for one in drawn if not one.scout] or drawn
     placed = [one for one in views if not one.flat]
     return [one for one in placed if one.images > 1] or placed or views
 
 
-def _several(found: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
+def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
     what = "one series" if wanted is None else f"one series {wanted!r}"
-    got = f"{len(chosen) or 'none'}" + (f" of {len(found)}" if wanted is not None else "")
-    listed = "; ".join(map(str, chosen[:_LISTED] or found[:_LISTED])) or "no images"
-    more = max(0, len(chosen or found) - _LISTED)
-    example = next((one.description or one.protocol for one in chosen or found), "T1") or "T1"
+    got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
+    listed = "; ".join(map(str, chosen[:_LISTED] or series[:_LISTED])) or "no images"
+    more = max(0, len(chosen or series) - _LISTED)
+    example = next((one.description or one.protocol for one in chosen or series), "T1") or "T1"
     return BagDataError(
         f"Expected {what}, got {got}: {listed}{f' and {more} more' if more else ''} (in {folder}); choose one by its "
         f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
@@ -180,12 +180,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _headers(paths: Iterable[Path]) -> list[Any]:
-    """Headers of files, with what tells series apart."""
+    """Headers of files, with the attributes that separate series."""
     headers = []
     for path in paths:
         pydicom = need("pydicom", "DICOM", path, extra="medical")
         with sound("a whole DICOM file", path, advice="copy the series again"):
-            tags = [*_SAID, *_KIND, _GROUPS]
+            tags = [*_TAGS, *_KIND, _GROUPS]
             headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags))
     return headers
 
@@ -198,13 +198,13 @@ def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Se
     groups: dict[str, list[int]] = {}
     for number, header in enumerate(headers):
         groups.setdefault(_text(header, "SeriesInstanceUID"), []).append(number)
-    found = []
+    series = []
     for numbers in groups.values():
         own = [headers[number] for number in numbers]
         if not any("Rows" in header for header in own):
             continue
-        uid, description, protocol, modality, known_as = (_text(own[0], name) for name in _SAID)
-        found.append(
+        uid, description, protocol, modality, known_as = (_text(own[0], name) for name in _TAGS)
+        series.append(
             Series(
                 *(uid, description, protocol, modality, known_as),
                 paths=tuple(path for number in numbers for path in paths[number]),
@@ -213,7 +213,7 @@ def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Se
                 images=sum(count_of(headers[number]) * len(paths[number]) for number in numbers),
             )
         )
-    return found
+    return series
 
 
 def is_scout(header: Any) -> bool:

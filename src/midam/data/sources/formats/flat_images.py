@@ -21,18 +21,18 @@ class FlatImages:
     modality: str = ""
     aside: int = 0  # images that are no part of them
     doubt: str = ""
-    slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # what the files say of each, by name
+    slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each, by name
 
     @property
-    def said(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Attributes of their file."""
-        found = {
+        attributes = {
             "flat": self.modality or "no modality",
             "aside": self.aside,
             "doubt": self.doubt,
             "slices": self.slices,
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in attributes.items() if value}
 
     def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> Cut:
         """Cut them into instances: each is one, unless it shows nothing."""
@@ -88,7 +88,7 @@ class _Rows:
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         numbers = np.arange(len(self._images))[index].tolist()
-        found = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         for place, number in enumerate(numbers):
-            found[place] = self._plans[number](self._images[number])
-        return found
+            rows[place] = self._plans[number](self._images[number])
+        return rows

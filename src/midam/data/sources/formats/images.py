@@ -52,12 +52,12 @@ class ImageReader(FileReader):
             return Patches(corners, shape, pixels.dtype, lambda x, y: pixels[:, y : y + size, x : x + size]), corners
 
         made = Lazy(cut)
-        said = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
+        coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
         return OpenFile(
             LazyColumn(lambda: made()[0]),
             LazyColumn(lambda: made()[1]),
             cut="patches",
-            attributes={"features": {"kind": "patches"}, "coords": said},
+            attributes={"features": {"kind": "patches"}, "coords": coords},
             held=held,
             handle=False,
         )
@@ -79,10 +79,10 @@ class Patches:
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         places = self._places[index]
-        found = np.empty((len(places), *self.shape[1:]), self.dtype)
+        patches = np.empty((len(places), *self.shape[1:]), self.dtype)
         for number, (x, y) in enumerate(places.tolist()):
-            found[number] = self._patch(x, y)
-        return found
+            patches[number] = self._patch(x, y)
+        return patches
 
 
 def read_pixels(path: Path) -> NDArray[Any]:

@@ -35,18 +35,18 @@ class NiftiReader(FileReader):
         axis = 2 if options.axis is None else options.axis
         with _whole(path):
             image = nibabel.load(path)
-            said: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
+            attributes: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
             if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
-                said["doubt"] = (
+                attributes["doubt"] = (
                     "neither sform nor qform says where its axes go, they are taken for left, front and head"
                 )
             else:
-                said |= seen(axis)
+                attributes |= seen(axis)
             # nibabel maps a plain file whose numbers need no scaling.
             plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
             mapped = plain and file_suffix(path) == ".nii"
-            held = 0 if mapped else math.prod(said["shape"]) * 4
-        return open_volume(path, options, lambda: _read(path, axis), held=held, said=said, places=places)
+            held = 0 if mapped else math.prod(attributes["shape"]) * 4
+        return open_volume(path, options, lambda: _read(path, axis), held=held, attributes=attributes, places=places)
 
 
 def _nibabel(path: Path) -> Any:

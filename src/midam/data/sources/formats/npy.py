@@ -151,7 +151,7 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
 def refuse_near(
     others: Iterable[str], arrays: Mapping[str, Any], known: Iterable[str], path: Path, **same: str
 ) -> None:
-    """Refuse a name that is nearly that of a known array, or means the `same`: passed over, nobody would miss it."""
+    """Refuse a name that is nearly that of a known array, or means the `same`: ignored, it would not be missed."""
     for name in others:
         plain = name_of(name).lower().strip("_ ")
         meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)

@@ -1,4 +1,4 @@
-"""A file of instances that is open: its arrays, which are read by position, and what it says of itself."""
+"""A file of instances that is open: its arrays, which are read by position, and its attributes."""
 
 import errno
 import math
@@ -82,7 +82,7 @@ class OpenFile:
     cut : {"", "patches", "slices", "volume"}
         What an image, slide or volume was cut into; empty where the file holds instances.
     attributes : dict
-        What the file says about itself, its features and its coordinates, under "file", "features" and "coords".
+        Attributes of the file, its features and its coordinates, under "file", "features" and "coords".
     held, close : int, callable
         Bytes that it keeps in memory; closes it.
     serial, handle : bool
@@ -103,7 +103,7 @@ class OpenFile:
 
 
 class Lazy(Generic[T]):
-    """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried anew."""
+    """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried again."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make, self._lock = make, threading.Lock()

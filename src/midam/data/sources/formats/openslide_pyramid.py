@@ -32,7 +32,7 @@ def is_pyramid(path: Path) -> bool:
     except Image.DecompressionBombError:
         return True
     except Exception:  # Pillow raises what it likes
-        return False  # the reader of images says what is wrong
+        return False  # the reader of images reports the fault
     try:
         slide = open_pyramid(path)
         slide.close()

@@ -42,18 +42,18 @@ class Pyramid:
         width, height = self.sizes[level]
         shrink = max(1, max(width, height) // size)
         step = max(1, _BLOCK // shrink) * shrink
-        found = np.empty((-(-height // shrink), -(-width // shrink), 3), np.uint8)
+        canvas = np.empty((-(-height // shrink), -(-width // shrink), 3), np.uint8)
         for top in range(0, height, step):
             for left in range(0, width, step):
                 x, y = round(left * self.factors[level]), round(top * self.factors[level])
                 block = self.region(x, y, level, step)[: height - top, : width - left]
                 part = np.asarray(Image.fromarray(block).reduce(shrink))
                 row, column = top // shrink, left // shrink
-                found[row : row + part.shape[0], column : column + part.shape[1]] = part
+                canvas[row : row + part.shape[0], column : column + part.shape[1]] = part
         scale = min(1.0, size / max(width, height))
         asked = (max(1, round(width * scale)), max(1, round(height * scale)))
         seen = (0, 0, width / shrink, height / shrink)  # the last pixels may be averages of fewer
-        return np.asarray(Image.fromarray(found).resize(asked, Image.Resampling.BICUBIC, box=seen))
+        return np.asarray(Image.fromarray(canvas).resize(asked, Image.Resampling.BICUBIC, box=seen))
 
 
 def micrometers_of(stated: Any) -> float | None:

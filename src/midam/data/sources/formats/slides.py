@@ -42,21 +42,21 @@ class SlideReader(FileReader):
         except BagDataError:
             slide.close()
             raise
-        said = {
+        coords = {
             **{"patch_size": options.patch_size, "patch_size_level0": side},
             **{"level0_width": width, "level0_height": height},
             "level0_magnification": slide.magnification or "unknown",
             "target_magnification": options.magnification or slide.magnification or "unknown",
         }
         if any(slide.corner):
-            said |= {"corner_x": slide.corner[0], "corner_y": slide.corner[1]}
+            coords |= {"corner_x": slide.corner[0], "corner_y": slide.corner[1]}
         kept = Lazy(lambda: _places(slide, options, scale, path) if places is None else places)
         patches = Lazy(lambda: _patches(slide, kept(), side, options.patch_size))
         return OpenFile(
             LazyColumn(patches),
             LazyColumn(kept),
             cut="patches",
-            attributes={"features": {"kind": "patches"}, "coords": said},
+            attributes={"features": {"kind": "patches"}, "coords": coords},
             serial=slide.serial,
             close=slide.close,
         )

@@ -15,7 +15,7 @@ from midam.errors import BagDataError
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
 # Micrometers in the units of OME-XML, in which both signs for micro are met.
 _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
-_CACHE = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches beside each other share them
+_CACHE = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches next to each other share them
 _ROWS = 64
 _Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
@@ -83,13 +83,13 @@ def _tiles(blocks: Sequence[_Blocks], sizes: Sequence[tuple[int, int]], factors:
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
         left, top = round(x / factors[level]), round(y / factors[level])
         height, width, block = blocks[level]
-        found = np.full((size, size, 3), 255, dtype=np.uint8)
+        canvas = np.full((size, size, 3), 255, dtype=np.uint8)
         for row in range(top // height * height, min(top + size, sizes[level][1]), height):
             for column in range(left // width * width, min(left + size, sizes[level][0]), width):
                 (y0, x0), part = (max(row, top), max(column, left)), block(row, column)
                 part = part[y0 - row : top + size - row, x0 - column : left + size - column]
-                found[y0 - top :, x0 - left :][: part.shape[0], : part.shape[1]] = part
-        return found
+                canvas[y0 - top :, x0 - left :][: part.shape[0], : part.shape[1]] = part
+        return canvas
 
     return region
 
@@ -116,9 +116,9 @@ def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
 
 def _micrometers(file: Any) -> float | None:
     """Micrometers a pixel of level 0: of the OME header, or of the tags."""
-    found = _of_ome(file.ome_metadata) if file.is_ome else None
-    if found is not None:
-        return found
+    size = _of_ome(file.ome_metadata) if file.is_ome else None
+    if size is not None:
+        return size
     tags = file.pages[0].tags
     unit = _INCHES.get(int(tags["ResolutionUnit"].value)) if "ResolutionUnit" in tags else None
     if unit is None or "XResolution" not in tags:
@@ -135,4 +135,4 @@ def _of_ome(text: str) -> float | None:
         pixels = (images[0] if isinstance(images, list) else images)["Pixels"]
         return float(pixels["PhysicalSizeX"]) * _UNITS[pixels.get("PhysicalSizeXUnit", "um")]
     except (SyntaxError, KeyError, TypeError, ValueError):
-        return None  # not said, or in a unit without a length, such as "pixel"
+        return None  # not stated, or in a unit without a length, such as "pixel"

@@ -1,4 +1,4 @@
-"""Where an image shows tissue: saturated color, told from the pale ground by Otsu's threshold."""
+"""Tissue in an image: saturated color, separated from the pale ground by Otsu's threshold."""
 
 from pathlib import Path
 from typing import Any

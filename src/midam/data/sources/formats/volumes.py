@@ -34,15 +34,15 @@ class Volume:
     spacing: tuple[float, float, float] | None = None  # mm between voxels, where the file says it
     small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
     doubt: str = ""  # what may be wrong with it
-    slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # what the file says of each slice, by name, [D]
+    slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
     aside: int = 0  # images, such as scouts, that are no part of it
 
     @property
-    def said(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Attributes of its file."""
         slices = {name: list(values) for name, values in self.slices.items()}
-        found = {"doubt": self.doubt, "aside": self.aside, "slices": slices}
-        return {name: value for name, value in found.items() if value}
+        attributes = {"doubt": self.doubt, "aside": self.aside, "slices": slices}
+        return {name: value for name, value in attributes.items() if value}
 
     def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
         """Cut it into instances."""
@@ -53,7 +53,7 @@ class Pictures(Protocol):
     """Anything that can be read as a scan: a volume, or images without a place."""
 
     @property
-    def said(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Attributes of its file."""
         ...
 
@@ -77,25 +77,25 @@ def open_volume(
     read: Callable[[], Pictures],
     *,
     held: int,
-    said: dict[str, Any],
+    attributes: dict[str, Any],
     places: Places | None = None,
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read when that is asked for, and takes `held` bytes; then its doubt, and what is known of each of its slices,
-    are added to what the file has `said`.
+    It is read on first use, and takes `held` bytes; then its doubt and the facts of each of its slices are added to the
+    `attributes` of the file.
     """
-    said = dict(said)
+    attributes = dict(attributes)
 
     def made() -> Cut:
         volume = read()
-        said.update(volume.said)
+        attributes.update(volume.attributes)
         if options.volume:
-            said.pop("slices", None)  # it is one instance
-        found = volume.cut(options, where=str(path), places=places)
-        if found.resized is not None:
-            said["resized"] = " x ".join(map(str, found.resized))
-        return found
+            attributes.pop("slices", None)  # it is one instance
+        cut = volume.cut(options, where=str(path), places=places)
+        if cut.resized is not None:
+            attributes["resized"] = " x ".join(map(str, cut.resized))
+        return cut
 
     cut = Lazy(made)
     kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
@@ -103,7 +103,7 @@ def open_volume(
         LazyColumn(lambda: cut().features),
         None if options.volume else LazyColumn(lambda: cut().places),
         cut=kind,
-        attributes={"features": {"kind": kind}, "file": said},
+        attributes={"features": {"kind": kind}, "file": attributes},
         held=held,
         handle=False,
     )
@@ -115,7 +115,7 @@ def open_array(
     """Open a three-dimensional array as a volume."""
     axis = 0 if options.axis is None else options.axis
     volume = Volume(np.moveaxis(array, axis, 0), small=True)
-    return open_volume(path, options, lambda: volume, held=held, said={"axis": axis}, places=places)
+    return open_volume(path, options, lambda: volume, held=held, attributes={"axis": axis}, places=places)
 
 
 def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: str) -> Volume:
@@ -258,21 +258,21 @@ class Resampling:
     def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Resample intensities [D, H, W]."""
         kind, (zoomed, shape) = self.dtype(stored.dtype), self._shapes(stored.shape)
-        found = self._windowed(np.ascontiguousarray(stored, dtype=kind))
+        values = self._windowed(np.ascontiguousarray(stored, dtype=kind))
         if shape == zoomed == stored.shape:
-            return found
+            return values
         if self._crop:
             ground = float(self._windowed(np.array(self.least, dtype=kind)))
-            found = _fitted(resized(found, zoomed), shape, ground)
+            values = _fitted(resized(values, zoomed), shape, ground)
         else:
-            found = resized(found, shape)
-        return np.rint(found).astype(kind) if kind == np.uint8 else found
+            values = resized(values, shape)
+        return np.rint(values).astype(kind) if kind == np.uint8 else values
 
-    def _windowed(self, found: NDArray[Any]) -> NDArray[Any]:
+    def _windowed(self, values: NDArray[Any]) -> NDArray[Any]:
         if self._window is None:
-            return found
+            return values
         low, high = self._window
-        return np.clip((found - np.float32(low)) / np.float32(high - low), 0, 1)
+        return np.clip((values - np.float32(low)) / np.float32(high - low), 0, 1)
 
     def _spaced(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(max(1, round(old * zoom)) for old, zoom in zip(stored, self._zoom))
