@@ -57,13 +57,9 @@ class Covariates(BriefRepr):
         return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
 
     @classmethod
-    def known(cls, covariates: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
+    def known(cls, columns: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
         """Covariates as they are, or of columns by name; None of none."""
-        return (
-            covariates
-            if covariates is None or isinstance(covariates, Covariates)
-            else cls.of(covariates, source=source)
-        )
+        return columns if columns is None or isinstance(columns, Covariates) else cls.of(columns, source=source)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

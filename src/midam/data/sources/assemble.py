@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,69 +48,86 @@ def assemble(
     """
     names = np.asarray(bags, dtype=np.str_)
     facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file, skip=skip)
+    kept = np.flatnonzero([fact is not None for fact in facts])
     if wrong:
-        kept = np.array([fact is not None for fact in facts])
-        lost = [LeftOut(str(names[at]), str(paths[at]), why, int(kept[names == names[at]].sum())) for at, why in wrong]
+        rows = [(at, why, int((names[kept] == names[at]).sum())) for at, why in wrong]
+        lost = [LeftOut(str(names[at]), str(paths[at]), why, others) for at, why, others in rows]
         _warn_of_lost(lost, len(paths), source)
         (left_out if left_out is not None else []).extend(lost)
-        paths, facts, names = [p for p, k in zip(paths, kept) if k], [f for f in facts if f is not None], names[kept]
-        labels, groups, splits = (None if part is None else part[kept] for part in (labels, groups, splits))
-        outcome = None if outcome is None else replace(outcome, values=outcome.values[kept])
-        covariates = None if covariates is None else covariates.subset(np.flatnonzero(kept))
-    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
-    rank = codes if by_name else np.argsort(np.argsort(first))[codes]
-    order = np.argsort(rank, kind="stable")
-    opens = np.flatnonzero(np.append(True, np.diff(rank[order]) != 0))
-    paths = [paths[i] for i in order]
-
-    def of_bag(what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if values is None else compared(what, values[order], values[order][opens])
-
-    def covariate(name: str, column: NDArray[Any]) -> NDArray[Any]:
-        known, first_known = np.flatnonzero(~missing_of(column[order])), opens.copy()
-        first_known[rank[order][known[::-1]]] = known[::-1]
-        found = column[order][first_known]
-        gaps = missing_of(column[order])
-        compared(name, np.where(gaps, found[rank[order]], column[order]), found)
-        return found
-
-    def compared(what: str, values: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
-        differs = values != own[rank[order]]
-        if values.dtype.kind == "f":  # what is not known is the same in both
-            differs = differs & ~(np.isnan(values) & np.isnan(own[rank[order]]))
-        differs = differs.any(axis=1) if values.ndim == 2 else differs
-        for at in np.flatnonzero(differs)[:1].tolist():
-            raise BagDataError(
-                f"Expected one {what} in a bag, got {own[rank[order][at]]} and {values[at]} (in {source}, bag "
-                f"{names[order][at]}, {paths[at].name}); correct the table."
-            )
-        return own
-
-    own_labels, own_groups, own_splits = of_bag("label", labels), of_bag("group", groups), of_bag("split", splits)
-    own_values = of_bag("label", None if outcome is None else outcome.values)
+    _, first, codes = np.unique(names[kept], return_index=True, return_inverse=True)
+    numbers = codes if by_name else np.argsort(np.argsort(first))[codes]
+    order = np.argsort(numbers, kind="stable")
+    at = kept[order]
+    grouped = _GroupedFiles([paths[i] for i in at], names[at], at, numbers[order], source)
+    files = FileSet.probed(grouped.paths, [fact for i in at if (fact := facts[i]) is not None], options, reader=reader)
+    opens, ends = grouped.opens, np.append(grouped.opens[1:], len(at))
+    parts = [(grouped.paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]
+    described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
+    values = grouped.one_each("label", None if outcome is None else outcome.values)
     if covariates is not None:
-        covariates = replace(covariates, columns=tuple(map(covariate, covariates.names, covariates.columns)))
-    files = FileSet.probed(paths, [facts[i] for i in order], options, reader=reader)
-    ends = np.append(opens[1:], len(paths))
-    ranges = list(zip(opens.tolist(), ends.tolist()))
-    told = any(fact.attributes for fact in files.facts) or len(ranges) < len(paths)
+        columns = map(grouped.covariate, covariates.names, covariates.columns)
+        covariates = replace(covariates, columns=tuple(columns))
     return Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
-        ids=names[order][opens],
-        labels=own_labels,
+        ids=grouped.names[opens],
+        labels=grouped.one_each("label", labels),
         classes=classes,
-        outcome=None if outcome is None or own_values is None else replace(outcome, values=own_values),
+        outcome=None if outcome is None or values is None else replace(outcome, values=values),
         covariates=covariates,
-        groups=own_groups,
-        splits=own_splits,
+        groups=grouped.one_each("group", groups),
+        splits=grouped.one_each("split", splits),
         coords=FileRows.places(files),
         feature_names=files.feature_names,
-        sources=[SEPARATOR.join(str(path) for path in paths[a:b]) for a, b in ranges],
-        attributes=[json.dumps(_attributes(paths[a:b], files.facts[a:b])) for a, b in ranges] if told else None,
+        sources=[SEPARATOR.join(map(str, own)) for own, _ in parts],
+        attributes=[json.dumps(_attributes(*part)) for part in parts] if described else None,
         cut=_cut(files),
         source=source,
     )
+
+
+@dataclass(frozen=True)
+class _GroupedFiles:
+    """Files in the order of their bags: names and numbers [n] of the bags, `positions` [n] among the files given."""
+
+    paths: list[Path]
+    names: NDArray[np.str_]
+    positions: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    source: str
+
+    @property
+    def opens(self) -> NDArray[np.int64]:
+        """Number of the first file of each bag, [N]."""
+        return np.flatnonzero(np.append(True, np.diff(self.numbers) != 0))
+
+    def one_each(self, what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Value of each bag, [N], which all of its files have."""
+        if values is None:
+            return None
+        values = values[self.positions]
+        return self._shared(what, values, values[self.opens])
+
+    def covariate(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
+        """Value of each bag, [N], which all of its files have but those where it is missing."""
+        column = column[self.positions]
+        gaps, first = missing_of(column), self.opens
+        known = np.flatnonzero(~gaps)[::-1]
+        first[self.numbers[known]] = known
+        return self._shared(name, np.where(gaps, column[first][self.numbers], column), column[first])
+
+    def _shared(self, what: str, values: NDArray[Any], of_bags: NDArray[Any]) -> NDArray[Any]:
+        expected = of_bags[self.numbers]
+        differs = values != expected
+        if values.dtype.kind == "f":  # two values that are missing are the same
+            differs = differs & ~(np.isnan(values) & np.isnan(expected))
+        differs = differs.any(axis=1) if values.ndim == 2 else differs
+        for at in np.flatnonzero(differs)[:1].tolist():
+            raise BagDataError(
+                f"Expected one {what} in a bag, got {expected[at]} and {values[at]} (in {self.source}, bag "
+                f"{self.names[at]}, {self.paths[at].name}); correct the table."
+            )
+        return of_bags
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
@@ -136,9 +153,8 @@ def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
     """Names of files under each reason, in which the path of each is left out."""
     reasons: dict[str, list[str]] = {}
     for row in lost:
-        reasons.setdefault(row.reason.replace(f" (in {row.file})", "").removesuffix("."), []).append(
-            Path(row.file).name
-        )
+        reason = row.reason.replace(f" (in {row.file})", "").removesuffix(".")
+        reasons.setdefault(reason, []).append(Path(row.file).name)
     return list(reasons.items())
 
 

@@ -1,9 +1,16 @@
 """All faults of a table in one message: of each kind the first in full, and the rows of up to ten."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from midam.data.sources.file_names import first_names
-from midam.errors import BagDataError, fault_list
+from midam.data.sources.label_values import gap_advice
+from midam.data.sources.outcome_values import label_columns
+from midam.data.sources.request import Request
+from midam.errors import BagDataError, fault_list, with_article
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SHOWN = 10
 
@@ -31,3 +38,21 @@ class Faults:
             return
         head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
         raise BagDataError(fault_list(head, self._messages, most=_SHOWN))
+
+
+def refuse_empty_fields(
+    frame: "pd.DataFrame", columns: Iterable[str | None], request: Request, where: str, *, shown: str | None = None
+) -> None:
+    """Refuse empty fields of columns, all at once; messages give their lines, or their values of the column `shown`."""
+    faults, labels = Faults(where), label_columns(frame.columns, request)
+    for name in dict.fromkeys(filter(None, columns)):
+        gaps = frame[frame[name].isna()]
+        if len(gaps):
+            lines, got, place = (gaps.index + 2).tolist(), "none", f"in {where}"
+            if shown is None:
+                place += f", line {lines[0]}"
+            else:
+                lines, got = [], f"none for {first_names(gaps[shown].tolist(), limit=_SHOWN)}"
+            advice = gap_advice(request, name, "fill it in", label=name in labels)
+            faults.add(f"{with_article(name)} in each row", got, place, lines, advice=advice)
+    faults.refuse()

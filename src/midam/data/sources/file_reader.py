@@ -25,7 +25,7 @@ class Reader(ABC):
 
 
 class FileReader(Reader):
-    """A format of one bag's file: it declares its files and the parameters of `ImageOptions` that apply, and opens them.
+    """A format of one bag's file: it declares which files and which `ImageOptions` apply, and opens them.
 
     Readers of one `family` may share a folder; by default each is its own. `one_a_folder` says that files next to each
     other are parts of one bag, as slices are. `maybe_table` says that such a file beside

@@ -16,7 +16,7 @@ from midam.data.covariates import Covariates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.covariate_columns import frame_covariates
-from midam.data.sources.faults import Faults
+from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.outcome_values import code_columns, label_columns
@@ -24,7 +24,7 @@ from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.request import Request
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
-from midam.errors import BagDataError, Note, given, with_article
+from midam.errors import BagDataError, Note, given
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -130,44 +130,12 @@ def _labeled(
     usual: tuple[ClassName, ClassName] | None = None,
 ) -> Labeled:
     """Read the labels and other metadata of files, which the `column` of a table names."""
-    label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
-    if not request.require_labels:
-        group, split = (name if name in frame.columns else None for name in (group, split))
-    if split is None and request.split_file is None and "split" in frame.columns and "split" not in label:
-        split = "split"
-    if request.bad_labels == "ignore":
-        split = None  # scores need none
-    labeled = tables.has_labels(frame, request)
-    label = label if labeled else ()
-    named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
-    named += request.named_covariates
-    tables.require_columns(frame.columns, named, where)
-    if labeled:
-        empty = frame[list(label)].isna().all(axis=1)
-        if empty.any():
-            advice = next(filter(None, (gap_advice(request, name, "") for name in label)), "")
-            text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})"
-            _warn(f"{text}; {advice}" if advice else text)
-            lost = frame[column][empty].dropna().astype(str).tolist()
-            request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
-            frame = frame[~empty]
+    label, group, split = _columns_of(frame, request, where)
+    if label:
+        frame = _without_unlabeled(frame, label, column, request, where)
     frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariate_columns))
-    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
-    if patient in tables.group_parts(group):  # the patients of a site are others than those of the next
-        patient = group
-    groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
-    groups = None if groups == column else groups
-    if patient is None or (group is not None and frame[patient].isna().any()):
-        patient = groups
-    faults = Faults(where)
-    for name in dict.fromkeys(filter(None, (patient, groups, split))):
-        gaps = frame[column][frame[name].isna()].tolist()
-        if gaps:
-            advice = gap_advice(request, name, "fill it in", label=False)
-            message = f"Expected {with_article(name)} in each row, got none for {first_names(gaps, limit=10)}"
-            message += f" (in {where}); {advice}."
-            faults.add_error(BagDataError(message))
-    faults.refuse()
+    patient, groups = _owners(frame, group, column)
+    refuse_empty_fields(frame, (patient, groups, split), request, where, shown=column)
 
     def values(name: str | None) -> NDArray[np.str_] | None:
         return None if name is None else frame[name].to_numpy(dtype=np.str_)
@@ -181,12 +149,54 @@ def _labeled(
     splits = values(split)
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
-        labels=labels_or_none(request, labels) if labeled else None,
+        labels=labels_or_none(request, labels) if label else None,
         patients=values(patient),
         groups=values(groups),
         splits=None if splits is None else tables.split_names(splits, where),
         covariates=frame_covariates(frame, request, where=where),
     )
+
+
+def _columns_of(frame: "pd.DataFrame", request: Request, where: str) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Columns of the label, the group and the split; those that the request names and the table lacks are refused."""
+    label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
+    if not request.require_labels:
+        group, split = (name if name in frame.columns else None for name in (group, split))
+    if split is None and request.split_file is None and "split" in frame.columns and "split" not in label:
+        split = "split"
+    if request.bad_labels == "ignore":
+        split = None  # scores need none
+    label = label if tables.has_labels(frame, request) else ()
+    named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
+    tables.require_columns(frame.columns, [*named, *request.named_covariates], where)
+    return label, group, split
+
+
+def _without_unlabeled(
+    frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request, where: str
+) -> "pd.DataFrame":
+    """The table without rows that have no label, with a warning."""
+    empty = frame[list(label)].isna().all(axis=1)
+    if not empty.any():
+        return frame
+    advice = next(filter(None, (gap_advice(request, name, "") for name in label)), "")
+    text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})"
+    _warn(f"{text}; {advice}" if advice else text)
+    lost = frame[column][empty].dropna().astype(str).tolist()
+    request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
+    return frame[~empty]
+
+
+def _owners(frame: "pd.DataFrame", group: str | None, column: str) -> tuple[str | None, str | None]:
+    """Columns of the patients and of the groups; each stands for the other where there is but one."""
+    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
+    if patient in tables.group_parts(group):  # the patients of a site are others than those of the next
+        patient = group
+    groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
+    groups = None if groups == column else groups
+    if patient is None or (group is not None and frame[patient].isna().any()):
+        patient = groups
+    return patient, groups
 
 
 def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":

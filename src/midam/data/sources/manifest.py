@@ -1,7 +1,7 @@
 """A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +11,15 @@ from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.covariate_columns import frame_covariates
-from midam.data.sources.faults import Faults
+from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import first_names
 from midam.data.sources.file_reader import check_options
-from midam.data.sources.label_values import Coded, gap_advice, labels_or_none
+from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request
 from midam.data.sources.table_files import NAMES, header_of, read_names
-from midam.errors import BagDataError, DataNotFoundError, given, with_article
+from midam.errors import BagDataError, DataNotFoundError, given
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ManifestReader(BagReader):
         tables.require_columns(frame.columns, wanted, where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
-        _refuse_gaps(frame, (bag, "path", *full, group, split), request, where)
+        refuse_empty_fields(frame, (bag, "path", *full, group, split), request, where)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -103,7 +103,7 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
     """Labels of the rows, which are one for each bag."""
     bag = request.bag_column
     if len(columns) == 1:
-        _refuse_gaps(frame, columns, request, where)
+        refuse_empty_fields(frame, columns, request, where)
     of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
     coded = code_columns(of_column, request, where=where, ids=ids)
     bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
@@ -116,19 +116,3 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
             f"{bags[codes[row]]}); correct the table."
         )
     return coded
-
-
-def _refuse_gaps(frame: "pd.DataFrame", names: Iterable[str | None], request: Request, where: str) -> None:
-    """Refuse empty fields of these columns, all at once."""
-    faults = Faults(where)
-    for name in dict.fromkeys(filter(None, names)):
-        rows = (frame.index[frame[name].isna()] + 2).tolist()
-        if rows:
-            faults.add(
-                f"{with_article(name)} in each row",
-                "none",
-                f"in {where}, line {rows[0]}",
-                rows,
-                advice=gap_advice(request, name, "fill it in", label=name in label_columns(frame.columns, request)),
-            )
-    faults.refuse()

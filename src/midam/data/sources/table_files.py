@@ -65,10 +65,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     separator = separator_of(path)
     what = "a table with a header line and as many fields in each line"
     # pandas only warns of rows that are longer than the header, and cuts them.
-    with (
-        sound_text(what, path),
-        warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
-    ):
+    with sound_text(what, path), warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
         with open_text(path) as file:
             header = next(csv.reader(file, delimiter=separator), [])
         check_header(header, path)
