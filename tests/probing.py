@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midam.data.sources.file_rows import FileSet
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, sift_files
-from midam.data.sources.request import OnFile
+from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile
 from midam.errors import BagDataError
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
 from midam.errors import DataNotFoundError
 from midam.train.lockstep import Trial

@@ -27,7 +27,7 @@ from midam.compare.auto.candidates import Candidate, make_candidate
 from midam.compare.auto.search import search
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, verify_store
 from midam.errors import MidamError
 from midam.nn.encoders.custom import load_weights

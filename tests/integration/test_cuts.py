@@ -7,7 +7,7 @@ from PIL import Image
 
 from midam.cli import main
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.runs.loaded import load_run
 
 CUT = ["--patch-size", "16", "--stride", "8"]

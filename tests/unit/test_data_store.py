@@ -16,7 +16,7 @@ from midam.data.digests import bag_digests
 from midam.data.on_disk import RowFile
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
 from midam.data.store.plan import WrittenBag, _stamp, plan_digest, written_bags

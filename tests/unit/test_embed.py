@@ -13,7 +13,7 @@ from torch import nn
 import midam
 from midam.cli import main
 from midam.data.sources.formats.images import read_pixels
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.embed.bags import check_recipe, fitting_patch, make_recipe
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
 from midam.registry import typed

@@ -17,7 +17,7 @@ from midam.cli.parser import normalize
 from midam.data.bag_files import files_of, instance_columns, source_paths
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.explain.backdrop import ImageFolder, slide_facts

@@ -12,9 +12,9 @@ import torch
 import midam
 from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
+from midam.data.batch import instance_tensor
 from midam.data.statistics import bag_statistics, color_statistics
 from midam.data.store import open_store, write_store
-from midam.data.tensors import instance_tensor
 from midam.errors import BagDataError, Note
 from midam.nn.pooling.summary import FeatureSummary
 from midam.nn.standardizer import Standardizer

@@ -14,9 +14,9 @@ from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
 from midam.data.sets import catalog
-from midam.data.sets.images import ImageSet, listing_digest
+from midam.data.sets.catalog import ImageSet, listing_digest
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError

@@ -9,8 +9,7 @@ import torch
 from tests.row_files import row_file
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
-from midam.data.prefetch import read_ahead
+from midam.data.batch import InstanceReader, WholeBatch, read_ahead, sampled_batches
 from midam.data.sampling import BagSampler
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe
+from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError, ConfigError
 
 SHAPE = (6, 4, 5)

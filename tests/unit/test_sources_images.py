@@ -14,10 +14,9 @@ from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows
-from midam.data.sources.formats.images import grid, read_pixels
-from midam.data.sources.formats.tissue import covered, otsu, saturation, tissue_mask
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.formats.images import covered, grid, otsu, read_pixels, saturation, tissue_mask
 from midam.data.sources.probe import open_file, probe
+from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
 from midam.settings import Settings

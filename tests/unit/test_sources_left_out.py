@@ -17,7 +17,7 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 from midam.cli import main
 from midam.data.sources import read_bags
-from midam.data.sources.imageoptions import ImageOptions
+from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run

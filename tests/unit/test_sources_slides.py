@@ -13,8 +13,8 @@ from tests.probing import probe_files
 from midam.data.sources import read_bags
 from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.tiff_pyramid import tiff_pyramid
-from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe
+from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError
 
 ALL = ImageOptions(patch_size=32, tissue=0)

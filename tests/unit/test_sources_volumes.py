@@ -13,8 +13,8 @@ from tests.probing import probe_files
 from midam.data.sources import read_bags
 from midam.data.sources.formats.dicom import read_series
 from midam.data.sources.formats.volumes import resized
-from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import open_file, probe
+from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder

@@ -9,8 +9,7 @@ from midam.data.draws import Draw, Drawn
 from midam.data.sampling import BagSampler
 from midam.data.store import open_store, write_store
 from midam.data.store.format import unpack_witnesses
-from midam.data.witness_log import WitnessLog
-from midam.data.witnesses import counts_of, marks_of
+from midam.data.witnesses import WitnessLog, counts_of, marks_of
 from midam.errors import BagDataError, CheckpointError
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.file_reader import FileReader as FileReader
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
-    from midam.data.sources.imageoptions import ImageOptions as ImageOptions
     from midam.data.sources.npz import read_npz as read_npz
     from midam.data.sources.npz import write_npz as write_npz
     from midam.data.sources.reader import BagReader as BagReader
+    from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
     from midam.data.sources.torchmil import from_torchmil as from_torchmil
     from midam.data.splits import check_disjoint as check_disjoint
@@ -43,6 +43,6 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
-    from midam.data.witness_log import WitnessLog as WitnessLog
+    from midam.data.witnesses import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

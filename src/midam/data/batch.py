@@ -1,10 +1,13 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,14 +18,16 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk
-from midam.data.prefetch import read_ahead
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
-from midam.data.tensors import instance_tensor
-from midam.data.validate import row_chunks
-from midam.errors import ConfigError, first_line, require, require_counts
+from midam.data.validate import LARGEST, row_chunks
+from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 from midam.functional.objectives import ClassWeights, class_weights
 from midam.process_group import Ranks
 
+Job = TypeVar("Job")
+Found = TypeVar("Found")
+# Types that torch has few or no operations for, and the type that holds the same numbers.
+_WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}
 Extra = TypeVar("Extra")
 
 _ROWS_AT_A_TIME = 65536
@@ -342,3 +347,51 @@ def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
         return None
     of_one = plan.bags[0, : plan.bags.shape[1] // plan.parts]
     return class_weights(labels[of_one.to(labels.device)])._replace(both=None)
+
+
+def read_ahead(
+    jobs: Iterable[Job], read: Callable[[Job], Found], *, workers: int
+) -> Generator[tuple[Job, Found], None, None]:
+    """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
+
+    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
+    `read` raises in any of them is raised when the caller next asks.
+    """
+    if workers == 0:
+        for job in jobs:
+            yield job, read(job)
+        return
+    source = iter(jobs)
+    pending: deque[tuple[Job, Future[Found]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="midam-read")
+    try:
+        while True:
+            pending.extend((job, pool.submit(read, job)) for job in islice(source, 2 * workers - len(pending)))
+            if not pending:
+                return
+            job, future = pending.popleft()
+            # A batch that no thread has begun is read here, sooner than waiting for it.
+            value = read(job) if future.cancel() else future.result()
+            for _, later in pending:
+                if later.done():
+                    later.result()  # raises, if it failed
+            # Only the caller may hold it on: a chunk kept here would be one more in memory.
+            del future
+            yield job, value
+            del value
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def instance_tensor(array: NDArray[Any]) -> Tensor:
+    """Tensor of the same numbers, in native byte order; unsigned ones as signed ones that are wide enough.
+
+    Examples
+    --------
+    >>> instance_tensor(np.array([1, 2**32 - 1], dtype=np.uint32))
+    tensor([         1, 4294967295])
+    """
+    kind = _WIDER.get(f"{array.dtype.kind}{array.dtype.itemsize}", array.dtype.newbyteorder("="))
+    if array.dtype == np.uint64 and array.size and array.max() > LARGEST:
+        raise BagDataError(f"Expected whole numbers below 2^63, got {array.max()}; convert the features to float64.")
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=kind))

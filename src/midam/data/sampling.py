@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.draws import Draw, Drawn, Uniform
 from midam.data.queues import generator, queue_of, site_codes, take_by_turns
 from midam.data.validate import as_array, int_array
-from midam.data.witness_log import WitnessLog, load_log
+from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3

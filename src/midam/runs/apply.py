@@ -14,8 +14,8 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.features import align_features
 from midam.data.outcome import Outcome
-from midam.data.sources.imageoptions import RunOptions
 from midam.data.sources.outcome_values import known_names
+from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.embed.bags import RECIPE, check_recipe, embed_like

@@ -15,7 +15,7 @@ from midam.data.covariate_codes import CovariateCoder, fit_coder
 from midam.data.covariates import shown
 from midam.data.free_memory import free_memory
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
-from midam.data.witness_log import WitnessLog
+from midam.data.witnesses import WitnessLog
 from midam.errors import BagDataError, ConfigError, Note, given
 from midam.files import size_text
 from midam.nn.scorer import BagScorer

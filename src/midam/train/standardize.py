@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from midam.data.bags import Bags
+from midam.data.batch import instance_tensor
 from midam.data.on_disk import on_disk
-from midam.data.tensors import instance_tensor
 from midam.nn.standardizer import Standardizer
 
 _MAX_INSTANCES = 200_000

@@ -13,9 +13,8 @@ from pydantic.dataclasses import dataclass
 from midam.data.bags import Bags
 from midam.data.outcome import Outcome
 from midam.data.sets.download import parse_archive
-from midam.data.sources.imageoptions import ImageOptions, refuse_unused
 from midam.data.sources.npz import read_npz, write_npz
-from midam.data.sources.request import OnFile
+from midam.data.sources.request import ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError
 
 

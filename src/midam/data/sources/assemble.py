@@ -17,9 +17,8 @@ from midam.data.left_out import LeftOut, lost_bags
 from midam.data.outcome import Outcome
 from midam.data.sources.file_names import distinct_names, first_names
 from midam.data.sources.file_rows import FileRows, FileSet
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.sources.probe import FileFacts, sift_files
-from midam.data.sources.request import OnFile
+from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, fault_list
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.imageoptions import ImageOptions, Places, refuse_unused
-from midam.data.sources.request import Request, file_suffix
+from midam.data.sources.request import ImageOptions, Places, Request, file_suffix, refuse_unused
 from midam.errors import BagDataError
 from midam.registry import READERS
 

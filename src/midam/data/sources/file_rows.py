@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from midam.data.on_disk import Rows
 from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
-from midam.data.sources.imageoptions import ImageOptions
 from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, refuse_not_finite
+from midam.data.sources.request import ImageOptions
 from midam.data.validate import feature_order
 from midam.errors import BagDataError, Note
 

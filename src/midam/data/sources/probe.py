@@ -17,8 +17,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.file_reader import file_reader
 from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions, Places
-from midam.data.sources.request import OnFile
+from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Places
 from midam.data.validate import check_feature_names, feature_order, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given
 from midam.plain_files import require_plain, require_plain_folder

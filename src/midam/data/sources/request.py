@@ -1,16 +1,49 @@
-"""The request for data: the parameters of `midam.data.read_bags`, which readers are given."""
+"""The request for data: the parameters of `midam.data.read_bags`, which readers are given.
 
-from collections.abc import Callable, Iterable, Sequence
+`ImageOptions` are the settings that cut images, slides and volumes into instances.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
-from midam.data.sources.imageoptions import DEFAULTS, ImageOptions
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, path_of, with_article
 from midam.names import name_of, on_disk
+from midam.settings.cut import CutSettings
+
+Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
+
+ImageOptions = CutSettings
+DEFAULTS = ImageOptions()
+
+
+class RunOptions(CutSettings):
+    """The settings with which a run was trained, and the size of its slices.
+
+    Attributes
+    ----------
+    matrix
+        Rows and columns of slices, or slices, rows and columns of volumes: those of another size are resized, slices in
+        their proportions, and padded; with `spacing`, cropped or padded alone.
+    """
+
+    matrix: tuple[int, ...]
+
+
+def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str, where: str) -> None:
+    """Refuse settings that do not apply to data of this kind, with a `ConfigError` that names the first one."""
+    for name, setting in CutSettings.model_fields.items():
+        value = getattr(options, name)
+        if name not in allowed and value != setting.default:
+            raise ConfigError(f"Expected no `{name}` with {what}, got {value!r} for {where}; leave it out.")
+
 
 BagBy = Literal["slide", "patient"]
 MissingName = Literal["error", "skip"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.request import ImageOptions, Places
 from midam.data.sources.table_files import check_header, first_line, sound_text
 from midam.data.statistics import coarse
 from midam.errors import BagDataError

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_features, sound
-from midam.data.sources.imageoptions import ImageOptions, Places
-from midam.data.sources.request import file_suffix
+from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 

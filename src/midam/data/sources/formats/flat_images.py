@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.volumes import Cut, Resampling, kept_slices
-from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError, given
 
 

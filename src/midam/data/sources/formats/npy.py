@@ -22,11 +22,12 @@ from midam.data.sources.formats.open_file import (
     squeezed,
 )
 from midam.data.sources.formats.volumes import open_array
-from midam.data.sources.imageoptions import VOLUMES, ImageOptions, Places
+from midam.data.sources.request import ImageOptions, Places
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text
 from midam.names import name_of
+from midam.settings.cut import VOLUMES
 
 # Python 3.11 may fail where several threads parse literals, as the headers of arrays are, at a time.
 PARSING = threading.Lock()

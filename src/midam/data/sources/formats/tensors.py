@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, Column, OpenFile, pick_features, sound, squeezed
-from midam.data.sources.imageoptions import ImageOptions, Places
+from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
 from midam.reading import check_archive
 

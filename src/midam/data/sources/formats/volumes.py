@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile
-from midam.data.sources.imageoptions import ImageOptions, Places, RunOptions
+from midam.data.sources.request import ImageOptions, Places, RunOptions
 from midam.errors import BagDataError
 
 if TYPE_CHECKING:
