@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.evaluate.predict import predict
 from midam.process_group import Ranks
 from midam.settings import Settings
@@ -41,7 +41,7 @@ def bags_of(target):
         values[::7, 0] = np.nan
     elif target == "survival":
         values, names = np.stack([np.exp(-latent), latent < 0.8], axis=1).astype(float), ["time", "event"]
-    return Bags.from_list(parts, outcome=Outcome.of(target, values, names=names))
+    return Bags.from_list(parts, outcome=TargetLabels.of(target, values, names=names))
 
 
 def train(case, ranks):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
@@ -55,13 +55,15 @@ def outcome_bags(target, number=60, *, seed=0, groups=None):
     elif target == "survival":
         time, names = rng.exponential(np.exp(-2 * latent)) + 1e-3, ["time", "event"]
         values = np.stack([time, rng.random(number) < 0.7], axis=1)
-    outcome = Outcome.of(target, values, names=names)
+    outcome = TargetLabels.of(target, values, names=names)
     return Bags.from_list([part.astype(np.float32) for part in parts], outcome=outcome, groups=groups)
 
 
 def bags_with(target, values, names):
     """Bags of one instance with these values."""
-    return Bags.from_list([[[float(i)]] for i in range(len(values))], outcome=Outcome.of(target, values, names=names))
+    return Bags.from_list(
+        [[[float(i)]] for i in range(len(values))], outcome=TargetLabels.of(target, values, names=names)
+    )
 
 
 def train(trainer, epochs=None):

@@ -259,7 +259,7 @@ TARGETS = Registry(
         "survival": "midam.targets.survival.Survival",
     },
     base="midam.targets.base.Target",
-    paths=False,  # how labels are read depends on the target, see `midam.data.sources.outcome_values`
+    paths=False,  # how labels are read depends on the target, see `midam.data.sources.label_columns`
 )
 DRAWS = Registry(
     "draw",

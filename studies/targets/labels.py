@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.evaluate.ranking import auroc
 from midam.report.figures import new_figure
 from midam.settings import Settings
@@ -84,7 +84,7 @@ def label_bags(design: Design, repeat: int) -> tuple[Bags, Bags]:
     for known, count in ((rows[:cut], design.train), (rows[cut:], design.test)):
         members = [rng.choice(known, rng.integers(design.least, design.most, endpoint=True)) for _ in range(count)]
         there = [np.isin(np.arange(10), digits.target[own]) for own in members]
-        outcome = Outcome.of("multilabel", np.stack(there), names=_DIGITS)
+        outcome = TargetLabels.of("multilabel", np.stack(there), names=_DIGITS)
         made.append(Bags.from_list([(digits.data[own] / 16).astype(np.float32) for own in members], outcome=outcome))
     return made[0], made[1]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 
 _NINE = 9
 _SHARES = (0.6, 0.15, 0.25)  # of the images: train, validation, test
@@ -73,7 +73,7 @@ def survival_bags(bag: Bag, counts: Counts, *, repeat: int) -> tuple[Bags, NDArr
     hazard = bag.power * np.log(nines / bag.size / bag.least)
     times = _times(hazard, bag.censored, rng)
     bags = Bags.from_list(
-        list(pixels[rows]), outcome=Outcome.of("survival", times, names=("time", "event")), splits=splits
+        list(pixels[rows]), outcome=TargetLabels.of("survival", times, names=("time", "event")), splits=splits
     )
     return bags, hazard
 

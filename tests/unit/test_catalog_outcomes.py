@@ -8,12 +8,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sets import catalog
 from midam.data.sets.tabular import content_digest
 from midam.data.sources import read_bags
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.store import open_store, write_store
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError, Note
 
 BY_HAND = [
@@ -42,7 +42,7 @@ def outcome_of(name, seed=0):
         "continuous": lambda: rng.normal(size=6),
         "survival": lambda: np.stack([rng.exponential(size=6) + 0.01, [1, 0, 1, 1, 0, 1]], axis=1),
     }[entry.target]()
-    return Outcome.of(entry.target, values, names=entry.names)
+    return TargetLabels.of(entry.target, values, names=entry.names)
 
 
 def made(name):
@@ -154,18 +154,18 @@ def test_one_other_label_is_other_content(home, monkeypatch, name):
         values[[0, 1]] = values[[1, 0]]
     else:
         values[0, -1] = 1 - values[0, -1]
-    other = bags.replace(outcome=Outcome(bags.outcome.target, values, bags.outcome.names))
+    other = bags.replace(outcome=TargetLabels(bags.outcome.target, values, bags.outcome.names))
     write_npz(other, home / "targets" / f"{name}.npz")
     with pytest.raises(BagDataError, match=rf"content of {name} .*remove the file and"):
         catalog.load(name)
 
 
 def test_the_digest_tells_targets_and_unknown_labels_apart():
-    rows, known = [[[1.0]], [[2.0]]], Outcome.of("multilabel", [[1, 0], [0, 1]], names=["p", "q"])
+    rows, known = [[[1.0]], [[2.0]]], TargetLabels.of("multilabel", [[1, 0], [0, 1]], names=["p", "q"])
     of = {
         "labels": Bags.from_list(rows, [1, 0]),
-        "multiclass": Bags.from_list(rows, outcome=Outcome.of("multiclass", [1, 0], names=["a", "b"])),
-        "continuous": Bags.from_list(rows, outcome=Outcome.of("continuous", [1, 0], names=["x"])),
+        "multiclass": Bags.from_list(rows, outcome=TargetLabels.of("multiclass", [1, 0], names=["a", "b"])),
+        "continuous": Bags.from_list(rows, outcome=TargetLabels.of("continuous", [1, 0], names=["x"])),
         "known": Bags.from_list(rows, outcome=known),
         "unknown": Bags.from_list(rows, outcome=dataclasses.replace(known, values=np.array([[1, np.nan], [0, 1]]))),
     }
@@ -209,13 +209,13 @@ def test_a_set_of_the_catalog_takes_the_target_that_it_has_and_no_other():
 
 def test_stores_are_read_with_the_classes_of_a_run_in_its_order(tmp_path):
     rows = [[[1.0]], [[2.0]], [[3.0]]]
-    classes = Outcome.of("multiclass", [0, 1, 1], names=["lung", "skin", "rare"])
+    classes = TargetLabels.of("multiclass", [0, 1, 1], names=["lung", "skin", "rare"])
     store = str(write_store(Bags.from_list(rows, outcome=classes), tmp_path / "classes"))
     found = read_bags(store, target="multiclass", classes=("brain", "Skin", "lung")).outcome
     assert [found.names[code] for code in found.values[:, 0].astype(int)] == ["lung", "Skin", "Skin"]
     with pytest.raises(BagDataError, match=r"classes brain, lung as in training, got 'skin'"):
         read_bags(store, target="multiclass", classes=("brain", "lung"))
-    labels = Outcome.of("multilabel", [[1, 0], [0, 1], [1, np.nan]], names=["p", "q"])
+    labels = TargetLabels.of("multilabel", [[1, 0], [0, 1], [1, np.nan]], names=["p", "q"])
     store = str(write_store(Bags.from_list(rows, outcome=labels), tmp_path / "labels"))
     found = read_bags(store, target="multilabel", classes=("q", "p")).outcome
     assert found.names == ("q", "p")

@@ -16,7 +16,7 @@ from midam.compare.folds import fold_remarks, inner_folds, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate import class_aurocs
 from midam.runs.scoring import predict_run
@@ -64,7 +64,7 @@ def test_folds_are_reduced_until_each_ranks_two_bags():
     assert [int(times[fold.test, 1].sum()) for fold in folds] == [2, 2]
     single = [Fold(0, 0, np.arange(1, 19), np.array([0, 19]))]
     assert fold_remarks(bags, single) == ["1 of 1 folds rank a single bag above others"]
-    outcome = Outcome.of("continuous", [1, 2, 3, 4], names=["size"])
+    outcome = TargetLabels.of("continuous", [1, 2, 3, 4], names=["size"])
     alike = Bags.from_list([[[0.0]]] * 4, outcome=outcome, groups=["a"] * 4)
     with pytest.raises(BagDataError, match=r"two groups that the labels rank above others .*, got 1 and 1"):
         repeated_folds(alike, repeats=1, folds=2)
@@ -248,7 +248,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
     values = np.nan_to_num(bags.outcome.values)
     folds = [Fold(0, f, np.flatnonzero(np.arange(60) % 3 != f), np.arange(f, 60, 3)) for f in range(3)]
     values[folds[0].test, 1] = np.nan
-    bags = Bags.from_list([bags[i] for i in range(60)], outcome=Outcome("multilabel", values, ("p", "q")))
+    bags = Bags.from_list([bags[i] for i in range(60)], outcome=TargetLabels("multilabel", values, ("p", "q")))
     path = f"{__name__}.FirstFeature"
     found = run_comparison(bags, [path, TREES], folds, measure_memory=False, out=tmp_path / "out")
     assert "a label without an AUROC in some folds has no part in their macro AUROC: q (1)" in found.notes

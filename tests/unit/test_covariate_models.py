@@ -10,7 +10,7 @@ from tests.trainings import covariate_bags, train
 
 from midam.data import CovariateCoder, Covariates, InstanceReader
 from midam.data.batch import WholeBatch
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, Note
 from midam.evaluate import auroc, covariates_of, instance_scores
 from midam.evaluate.predict import predict
@@ -253,7 +253,7 @@ def test_every_target_takes_covariates():
         "survival": (np.stack([rng.integers(1, 9, 36), rng.integers(0, 2, 36)], axis=1), ("time", "event")),
     }
     for target, (values, names) in outcomes.items():
-        bags = plain.replace(labels=None, outcome=Outcome.of(target, values, names=names))
+        bags = plain.replace(labels=None, outcome=TargetLabels.of(target, values, names=names))
         trainer = train(Trainer(Settings(epochs=1, members=1, attention="per-class"), bags))
         term = trainer.model.members[0].covariates
         columns = trainer.target.count

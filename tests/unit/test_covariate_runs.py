@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.trainings import covariate_bags, train
 
 from midam.data import CovariateCoder, write_npz
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
 from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
@@ -207,7 +207,7 @@ def test_scores_that_were_kept_belong_to_the_covariates(tmp_path):
 def test_covariates_alone_are_told_of_other_targets(grouped):
     bags = covariate_bags(90, sex=np.resize(["f", "m"], 90))
     values = bags.covariates.columns[0] + 5 * np.random.default_rng(1).normal(size=90)
-    outcome = Outcome.of("continuous", values, names=("size",))
+    outcome = TargetLabels.of("continuous", values, names=("size",))
     groups = [f"P{i // 6}" for i in range(90)] if grouped else None
     bags = bags.replace(labels=None, outcome=outcome, groups=groups)
     parts = SplitBags(bags, np.repeat(["train", "test", "val"], [36, 36, 18]))

@@ -9,8 +9,8 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sets import catalog
+from midam.data.target_labels import TargetLabels
 from midam.report import plot_sizes
 from midam.report.describe import bag_facts, describe_bags
 from midam.report.label_facts import kinds, label_counts, label_words, size_warnings
@@ -24,11 +24,11 @@ def outcomes(seed=0):
     labels = rng.permuted(np.tile([[1.0], [0.0], [0.0]], (N // 3, 2)), axis=0)
     labels[:3, 1] = np.nan
     return {
-        "multiclass": Outcome.of("multiclass", rng.permutation(N) % 3, names=["brain", "lung", "skin"]),
-        "ordinal": Outcome.of("ordinal", rng.permutation(N) % 3, names=["low", "mid", "high"]),
-        "multilabel": Outcome.of("multilabel", labels, names=["tumor", "fat"]),
-        "continuous": Outcome.of("continuous", rng.normal(size=N), names=["age"]),
-        "survival": Outcome.of(
+        "multiclass": TargetLabels.of("multiclass", rng.permutation(N) % 3, names=["brain", "lung", "skin"]),
+        "ordinal": TargetLabels.of("ordinal", rng.permutation(N) % 3, names=["low", "mid", "high"]),
+        "multilabel": TargetLabels.of("multilabel", labels, names=["tumor", "fat"]),
+        "continuous": TargetLabels.of("continuous", rng.normal(size=N), names=["age"]),
+        "survival": TargetLabels.of(
             "survival", np.stack([rng.exponential(9.0, N), rng.permutation(N) % 2], axis=1), names=["time", "event"]
         ),
     }
@@ -75,10 +75,10 @@ def test_labels_are_counted_and_unknown_ones_named():
 
 
 def test_numbers_and_times_are_told_by_range_and_median():
-    number = bag_facts("x", bags_of(Outcome.of("continuous", [3, 1, 2, 10, 4], names=["age"])))
+    number = bag_facts("x", bags_of(TargetLabels.of("continuous", [3, 1, 2, 10, 4], names=["age"])))
     assert number["bags"] == "5 (numbers)"
     assert number["age"] == "1 to 10, median 3, quartiles 2 and 4"
-    times = Outcome.of("survival", [[1, 1], [2, 0], [3, 1], [4, 0], [5, 0]], names=["time", "event"])
+    times = TargetLabels.of("survival", [[1, 1], [2, 0], [3, 1], [4, 0], [5, 0]], names=["time", "event"])
     survival = bag_facts("x", bags_of(times, splits=["train"] * 3 + ["test"] * 2))
     assert survival["events"] == "2 (40.0%), 3 without until they were last seen"
     # Of those still seen, 1 of 4 is lost at 2 and 1 of 2 at 4: half are left there.
@@ -90,21 +90,23 @@ def test_numbers_and_times_are_told_by_range_and_median():
     ("outcome", "messages"),
     [
         (
-            Outcome.of("multiclass", [0] * 30 + [1] * 5, names=["a", "b", "c"]),
+            TargetLabels.of("multiclass", [0] * 30 + [1] * 5, names=["a", "b", "c"]),
             ["no bags of the class c: nothing can be trained", "few bags of a class: b (5)"],
         ),
         (
-            Outcome.of("multilabel", [[1, 0], [1, 1]] * 20, names=["p", "q"]),
+            TargetLabels.of("multilabel", [[1, 0], [1, 1]] * 20, names=["p", "q"]),
             ["no bags without the label p: nothing can be trained"],
         ),
         (
-            Outcome.of("multilabel", [[1, 0, np.nan]] * 30 + [[0, 1, 0]] * 25 + [[0, 1, 1]] * 5, names=["p", "q", "r"]),
+            TargetLabels.of(
+                "multilabel", [[1, 0, np.nan]] * 30 + [[0, 1, 0]] * 25 + [[0, 1, 1]] * 5, names=["p", "q", "r"]
+            ),
             ["few bags with a label: r (5)"],
         ),
-        (Outcome.of("ordinal", [0] * 30 + [1] * 4 + [2] * 30, names="abc"), ["few bags of a grade: b (4)"]),
-        (Outcome.of("continuous", [2.5] * 30, names=["age"]), ["one number alone"]),
-        (Outcome.of("survival", [[1, 0]] * 30, names=["time", "event"]), ["no events"]),
-        (Outcome.of("survival", [[1, 0], [2, 0], [3, 1]] * 10, names=["time", "event"]), ["few events: 10"]),
+        (TargetLabels.of("ordinal", [0] * 30 + [1] * 4 + [2] * 30, names="abc"), ["few bags of a grade: b (4)"]),
+        (TargetLabels.of("continuous", [2.5] * 30, names=["age"]), ["one number alone"]),
+        (TargetLabels.of("survival", [[1, 0]] * 30, names=["time", "event"]), ["no events"]),
+        (TargetLabels.of("survival", [[1, 0], [2, 0], [3, 1]] * 10, names=["time", "event"]), ["few events: 10"]),
     ],
 )
 def test_missing_and_rare_labels(outcome, messages):
@@ -115,12 +117,12 @@ def test_missing_and_rare_labels(outcome, messages):
 
 def test_labels_that_are_one_and_the_same():
     values = np.array([[1, 0, 1], [0, 1, 0]] * 30)
-    assert warned(bags_of(Outcome.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same") == [
-        "labels that are the same in all bags: p, r"
-    ]
+    assert warned(
+        bags_of(TargetLabels.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same"
+    ) == ["labels that are the same in all bags: p, r"]
     values = np.where([[False, False, True]] * 60, np.nan, values)
     values[:30, 2] = 1
-    assert not warned(bags_of(Outcome.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same")
+    assert not warned(bags_of(TargetLabels.of("multilabel", values, names=["p", "q", "r"])), "labels that are the same")
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
@@ -155,7 +157,7 @@ def test_groups_widen_what_the_sizes_tell():
     codes = np.arange(N) // 4 % 2
     rng = np.random.default_rng(4)
     sizes = np.repeat(rng.integers(10, 30, N // 4), 4) + 2 * codes
-    outcome = Outcome.of("ordinal", codes, names=["low", "high"])
+    outcome = TargetLabels.of("ordinal", codes, names=["low", "high"])
     assert warned(bags_of(outcome, sizes=sizes), "the bag size tells the grade")
     grouped = bags_of(outcome, sizes=sizes, groups=[f"g{i // 4}" for i in range(N)])
     assert not warned(grouped, "the bag size tells the grade")
@@ -164,12 +166,12 @@ def test_groups_widen_what_the_sizes_tell():
 @pytest.mark.parametrize(
     ("outcome", "differ"),
     [
-        (Outcome.of("multiclass", [0, 0, 1] * 20, names=["a", "b"]), (False, True)),
-        (Outcome.of("multilabel", [[1, np.nan], [1, np.nan], [1, 0]] * 20, names=["p", "q"]), (False, True)),
-        (Outcome.of("continuous", [2.5, 2.5, 2.6] * 20, names=["age"]), (False, True)),
-        (Outcome.of("survival", [[3, 1], [3, 1], [3, 0]] * 20, names=["time", "event"]), (False, True)),
+        (TargetLabels.of("multiclass", [0, 0, 1] * 20, names=["a", "b"]), (False, True)),
+        (TargetLabels.of("multilabel", [[1, np.nan], [1, np.nan], [1, 0]] * 20, names=["p", "q"]), (False, True)),
+        (TargetLabels.of("continuous", [2.5, 2.5, 2.6] * 20, names=["age"]), (False, True)),
+        (TargetLabels.of("survival", [[3, 1], [3, 1], [3, 0]] * 20, names=["time", "event"]), (False, True)),
     ],
-    ids=lambda value: value.target if isinstance(value, Outcome) else "",
+    ids=lambda value: value.target if isinstance(value, TargetLabels) else "",
 )
 def test_duplicates_that_differ_in_label(outcome, differ):
     for copy, said in zip((1, 2), differ):
@@ -231,7 +233,7 @@ def test_the_picture_shows_the_label_by_the_size(target, tmp_path):
 
 
 def test_many_classes_have_no_panel_of_boxes(tmp_path):
-    outcome = Outcome.of("multiclass", np.arange(N) % 40, names=[f"c{i}" for i in range(40)])
+    outcome = TargetLabels.of("multiclass", np.arange(N) % 40, names=[f"c{i}" for i in range(40)])
     figure = plot_sizes(tmp_path / "s.png", sizes=np.arange(N) + 1, labels=None, outcome=outcome, title="Bags")
     assert len(figure.axes) == 1
     assert "and 10 more" in bag_facts("x", bags_of(outcome))["classes"]
@@ -241,6 +243,6 @@ def test_sizes_without_a_meaning_are_rarely_said_to_tell_one_of_many_classes():
     told = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        outcome = Outcome.of("multiclass", rng.permutation(200) % 10, names=[str(digit) for digit in range(10)])
+        outcome = TargetLabels.of("multiclass", rng.permutation(200) % 10, names=[str(digit) for digit in range(10)])
         told += any(size_warnings(bags_of(outcome, seed=seed), outcome, groups=None))
     assert told <= 6  # 3 are expected; of ten intervals at 95% each, some exclude 0.5 in 23 of these 60

@@ -12,9 +12,9 @@ from PIL import Image
 from tests.trainings import make_scorers
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
@@ -676,7 +676,12 @@ def test_an_unknown_bag_is_answered_with_near_names():
 def test_in_python_an_explanation_is_shown_by_its_shapes():
     bags = Bags.from_list([np.random.default_rng(0).normal(size=(3000, 4)).astype("f4")], [1])
     found = explain_bag(make_scorers("attention", members=3), bags, 0)
-    for one in (found, found.instances, found.faithfulness, Outcome.of("continuous", np.arange(3000.0), names=["y"])):
+    for one in (
+        found,
+        found.instances,
+        found.faithfulness,
+        TargetLabels.of("continuous", np.arange(3000.0), names=["y"]),
+    ):
         assert len(repr(one)) < 1100
         assert re.search(r"float(32|64) \[(3000|20)", repr(one))
     assert "contribution=float32 [3000], weighted=True, coords=None" in repr(found)

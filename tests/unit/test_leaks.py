@@ -9,23 +9,23 @@ import pytest
 
 from midam.cli.app import main
 from midam.data import Bags, read_bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.report import describe_bags
 from midam.report.leaks import feature_warnings
 
 COUNT = 120
 OUTCOMES = {
     "binary": lambda y: {"labels": (y > 0.5).astype(int)},
-    "multiclass": lambda y: {"outcome": Outcome.of("multiclass", np.floor(y * 3), names=["a", "b", "c"])},
+    "multiclass": lambda y: {"outcome": TargetLabels.of("multiclass", np.floor(y * 3), names=["a", "b", "c"])},
     "multilabel": lambda y: {
-        "outcome": Outcome.of(
+        "outcome": TargetLabels.of(
             "multilabel", np.stack([y > 0.5, np.random.default_rng(5).random(COUNT) > 0.5], axis=1), names=["u", "v"]
         )
     },
-    "ordinal": lambda y: {"outcome": Outcome.of("ordinal", np.floor(y * 3), names=["low", "mid", "high"])},
-    "continuous": lambda y: {"outcome": Outcome.of("continuous", y, names=["size"])},
+    "ordinal": lambda y: {"outcome": TargetLabels.of("ordinal", np.floor(y * 3), names=["low", "mid", "high"])},
+    "continuous": lambda y: {"outcome": TargetLabels.of("continuous", y, names=["size"])},
     "survival": lambda y: {
-        "outcome": Outcome.of(
+        "outcome": TargetLabels.of(
             "survival",
             np.stack([2 - y, (np.random.default_rng(6).random(COUNT) > 0.3) * 1.0], axis=1),
             names=("time", "event"),
@@ -147,7 +147,7 @@ def test_features_are_not_named_for_the_size_of_the_bags(target):
     rng = np.random.default_rng(0)
     says = np.arange(60) % 2 if target == "binary" else np.arange(60)
     sizes = 3 + 100 * says if target == "binary" else 2 + 2 ** (says // 6)
-    known = {"labels": says} if target == "binary" else {"outcome": Outcome.of(target, says * 1.0, names=["size"])}
+    known = {"labels": says} if target == "binary" else {"outcome": TargetLabels.of(target, says * 1.0, names=["size"])}
     bags = Bags(rng.normal(size=(sizes.sum(), 6)), sizes=sizes, **known)
     assert list(feature_warnings(bags)) == []
 

@@ -11,8 +11,8 @@ from midam.compare import statistics_methods
 from midam.compare.folds import inner_folds
 from midam.compare.statistics_methods import _residuals, tree_scores
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.statistics import bag_statistics
+from midam.data.target_labels import TargetLabels
 from midam.registry import BASELINES
 from midam.targets import target_of
 from midam.targets.cox import choose_cox
@@ -44,7 +44,7 @@ def test_baselines_rank_and_look_at_no_other_labels(target, method):
     assert kind.metric_value(kind.values(bags)[60:], scores) > (0.68 if target == "survival" else 0.75)
     values = bags.outcome.values.copy()
     values[60:] = values[60:][::-1]
-    swapped = Bags.from_list([bags[i] for i in range(90)], outcome=Outcome(target, values, bags.outcome.names))
+    swapped = Bags.from_list([bags[i] for i in range(90)], outcome=TargetLabels(target, values, bags.outcome.names))
     np.testing.assert_array_equal(baseline.score(swapped, trial), scores)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests import judging
 from tests.unit.test_report_page import CHOSEN, Reader
 
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.evaluate import find_subgroups
 from midam.export.card import card_text
 from midam.export.config import describe
@@ -54,7 +54,7 @@ def outcome_of(target, count, *, seed=0):
         values = 10 * noisy
     else:
         values = np.digitize(noisy, [-0.5, 0.5])
-    return Outcome.of(target, values, names=NAMES[target]), signal
+    return TargetLabels.of(target, values, names=NAMES[target]), signal
 
 
 def write_npz(path, target, *, count=120, seed=0):

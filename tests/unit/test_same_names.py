@@ -16,9 +16,9 @@ import midam
 from midam.cli import main
 from midam.data import Bags, open_store, write_store
 from midam.data.bags import warn_of_alike_names
-from midam.data.outcome import Outcome
 from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, Note
 from midam.export import score_bags
 from midam.names import alike, name_of, on_disk
@@ -403,7 +403,7 @@ def test_keys_of_npz_files_that_look_known_are_refused(tmp_path, key, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_class_to_explain_is_known_in_any_form(form):
-    outcome = Outcome.of("multiclass", [0, 1, 2], names=["léger", "moyen", "sévère 1"])
+    outcome = TargetLabels.of("multiclass", [0, 1, 2], names=["léger", "moyen", "sévère 1"])
     assert target_named({"target": "multiclass", "names": list(outcome.names)}).column(FORMS[form]("sévère 1")) == 2
 
 

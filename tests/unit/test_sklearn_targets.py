@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.runs.apply import evaluate_run
 from midam.runs.loaded import load_run
@@ -109,7 +109,9 @@ def test_classes_of_any_kind_are_the_same_classes(several):
 def test_bags_say_their_own_classes(several):
     codes = np.searchsorted(["bone", "lung", "skin"], CLASSES)
     names = ["skin", "bone", "lung"]  # in an order of their own
-    outcome = Outcome.of("multiclass", [names.index(["bone", "lung", "skin"][code]) for code in codes], names=names)
+    outcome = TargetLabels.of(
+        "multiclass", [names.index(["bone", "lung", "skin"][code]) for code in codes], names=names
+    )
     found = clone(several).fit(Bags.from_list(OF_CLASSES, outcome=outcome))
     assert found.classes_.tolist() == ["bone", "lung", "skin"]
     assert np.array_equal(found.bag_scores(OF_CLASSES), several.bag_scores(OF_CLASSES))
@@ -266,14 +268,16 @@ def test_held_out_bags_that_say_nothing_are_warned_of():
 
 
 def test_bags_say_their_own_grades(graded):
-    outcome = Outcome.of("ordinal", GRADES, names=["low", "mid", "high"])
+    outcome = TargetLabels.of("ordinal", GRADES, names=["low", "mid", "high"])
     bags = Bags.from_list(OF_GRADES, outcome=outcome)
     expected = graded.bag_scores(OF_GRADES)
     for ranker in (MIDAMRanker(**HOW), MIDAMRanker(grades=("low", "mid", "high"), **HOW)):
         assert np.array_equal(ranker.fit(bags).bag_scores(bags), expected)
         assert ranker.score(bags, np.array(["low", "mid", "high"])[GRADES]) == ranker.score(bags, None)
     with pytest.raises(BagDataError, match=r"ordinal or continuous, got survival .*; use MIDAMSurvival, or pass"):
-        MIDAMRanker().fit(bags.replace(outcome=Outcome.of("survival", np.stack([TIME, EVENT], 1), names=["t", "e"])))
+        MIDAMRanker().fit(
+            bags.replace(outcome=TargetLabels.of("survival", np.stack([TIME, EVENT], 1), names=["t", "e"]))
+        )
     with pytest.raises(BagDataError, match=r"multiclass or multilabel, got ordinal .*; use MIDAMRanker"):
         MIDAMClassifier().fit(bags)
     with pytest.raises(BagDataError, match=r"got binary .*; use MIDAMClassifier"):
@@ -319,7 +323,7 @@ def test_times_follow_the_bags_of_a_frame(survival):
     y = pd.DataFrame({"event": EVENT, "time": TIME}, index=names).sample(frac=1, random_state=0)
     found = clone(survival).fit(frame, y)
     assert np.array_equal(found.predict(frame), survival.predict(OF_GRADES))
-    bags = Bags.from_list(OF_GRADES, outcome=Outcome.of("survival", np.stack([TIME, EVENT], 1), names=["t", "e"]))
+    bags = Bags.from_list(OF_GRADES, outcome=TargetLabels.of("survival", np.stack([TIME, EVENT], 1), names=["t", "e"]))
     assert np.array_equal(clone(survival).fit(bags).predict(bags), survival.predict(OF_GRADES))
 
 
@@ -368,7 +372,7 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
         assert told["class"] == fitted.predict(X).tolist()
         # The bags that it was made of are no test.
         names = fitted.classes_.tolist()
-        bags = Bags.from_list(X, outcome=Outcome.of("multiclass", np.searchsorted(names, y), names=names))
+        bags = Bags.from_list(X, outcome=TargetLabels.of("multiclass", np.searchsorted(names, y), names=names))
         assert set(evaluate_run(run, bags)) >= {"train", "val"}
     if case == "graded":
         assert told["grade"] == fitted.predict(X).tolist()

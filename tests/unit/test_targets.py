@@ -6,9 +6,9 @@ import torch
 from tests.trainings import outcome_bags
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sampling import StrataSampler
 from midam.data.splits import split_strata, strata_folds
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.functional.pairs import comparable
 from midam.registry import OBJECTIVES, TARGETS
@@ -42,7 +42,7 @@ def test_the_objectives_of_a_target_serve_it(name):
     ],
 )
 def test_bags_that_order_nothing_are_refused(target, values, names, message):
-    bags = bags_with(Outcome.of(target, values, names=names))
+    bags = bags_with(TargetLabels.of(target, values, names=names))
     with pytest.raises(BagDataError, match=f"(?s){message}"):
         target_of(bags).check(bags)
 
@@ -84,15 +84,15 @@ def test_splits_and_folds_spread_the_strata_and_keep_groups():
 
 
 def test_the_rare_label_and_the_event_take_their_turns():
-    labels = Outcome.of("multilabel", [[1, 1], [1, 0], [1, 0], [0, 0]], names=["often", "rare"])
+    labels = TargetLabels.of("multilabel", [[1, 1], [1, 0], [1, 0], [0, 0]], names=["often", "rare"])
     assert target_of(bags_with(labels)).turns(labels.values).tolist() == [2, 1, 1, 0]
-    times = Outcome.of("survival", [[1, 1], [2, 0], [3, 0]], names=["time", "event"])
+    times = TargetLabels.of("survival", [[1, 1], [2, 0], [3, 0]], names=["time", "event"])
     assert target_of(bags_with(times)).turns(times.values).tolist() == [1, 0, 0]
 
 
 def test_what_scores_mean_follows_the_validation_bags():
     rng = np.random.default_rng(0)
-    grades = Outcome.of("ordinal", rng.integers(0, 3, 60), names=["low", "mid", "high"])
+    grades = TargetLabels.of("ordinal", rng.integers(0, 3, 60), names=["low", "mid", "high"])
     target = target_of(bags_with(grades))
     scores = (grades.values[:, 0] + 0.5) / 3
     decision = target.decide(grades.values, scores)
@@ -111,7 +111,7 @@ def test_numbers_and_times_of_many_digits_stay_in_order(target, objective, offse
     # Seconds since 1970 of bags that are a second apart: float32 has one number for 64 of them.
     values = bags.outcome.values.copy()
     values[:, 0] = offset + np.arange(1, 41)
-    bags = bags.replace(outcome=Outcome.of(target, values, names=list(bags.outcome.names)))
+    bags = bags.replace(outcome=TargetLabels.of(target, values, names=list(bags.outcome.names)))
     settings = Settings(epochs=1, objective=objective, num_positive=4, num_negative=4)
     training = build_training(settings, bags)
     with training.epoch(0) as batches:

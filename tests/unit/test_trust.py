@@ -221,8 +221,8 @@ def test_a_class_path_of_any_file_is_not_imported(here, file, setting, value):
 def test_a_target_is_a_known_name_wherever_it_stands(here, target):
     from midam.compare.report import write_comparison_report
     from midam.data.bags import Bags
-    from midam.data.outcome import Outcome
     from midam.data.store import open_store, write_store
+    from midam.data.target_labels import TargetLabels
     from midam.runs.report import write_run_report
     from midam.targets import target_of
 
@@ -242,8 +242,8 @@ def test_a_target_is_a_known_name_wherever_it_stands(here, target):
     (here / "compared/config.yaml").write_text(yaml.safe_dump(said))
     with pytest.raises(MidamError):
         write_comparison_report(here / "compared")
-    bags = Bags.from_list([[[1.0]], [[2.0]]], outcome=Outcome.of("multiclass", [0, 1], names=("a", "b")))
-    bags = bags.replace(outcome=Outcome(target, bags.outcome.values, ("a", "b")))
+    bags = Bags.from_list([[[1.0]], [[2.0]]], outcome=TargetLabels.of("multiclass", [0, 1], names=("a", "b")))
+    bags = bags.replace(outcome=TargetLabels(target, bags.outcome.values, ("a", "b")))
     with pytest.raises(MidamError, match="target"):
         target_of(open_store(write_store(bags, here / "store")))
     assert main(["fit", "store", "--out", "new"]) == 2

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from midam.compare.forms import read_record, read_tables
 from midam.compare.summary import basis
-from midam.data.outcome import CODED, Outcome
+from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import CheckpointError
 from midam.evaluate.classes import class_aurocs, one_against_rest
 from midam.files import write_text
@@ -111,7 +111,7 @@ def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
 def _values(part: pd.DataFrame, target: Target) -> NDArray[np.float64]:
     """Labels [n, L] of the bags."""
     table = {str(name): column.tolist() for name, column in part.items()}
-    return Outcome.of_columns(target.name, target.names, table).values
+    return TargetLabels.of_columns(target.name, target.names, table).values
 
 
 def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -> list[tuple[str, list[float]]]:

@@ -123,7 +123,7 @@ def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
     """The scores of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group.
 
-    Of several score columns they are "score_NAME"; the labels have the columns of `midam.data.outcome.Outcome`.
+    Of several score columns they are "score_NAME"; the labels have the columns of `midam.data.TargetLabels`.
     """
     tested, target = {(fold.repeat, fold.fold): fold.test for fold in folds}, target_of(bags)
     labels = {name: pd.Series(column).to_numpy() for name, column in label_columns(bags).items()}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from midam.data.missing import missing_counts as missing_counts
     from midam.data.on_disk import RowFile as RowFile
     from midam.data.on_disk import Rows as Rows
-    from midam.data.outcome import Outcome as Outcome
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
     from midam.data.sampling import StrataSampler as StrataSampler
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
+    from midam.data.target_labels import TargetLabels as TargetLabels
     from midam.data.witnesses import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

@@ -12,7 +12,7 @@ from midam.data.covariates import Covariates
 from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError, OneClassError
 from midam.names import name_of, warn_of_alike
@@ -41,7 +41,7 @@ class Bags:
         0 (negative) or 1 (positive), kept as int64; or texts of `classes`. None where the labels are unknown.
     classes : pair, optional
         What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
-    outcome : Outcome, optional
+    outcome : TargetLabels, optional
         What the bags are ranked by where it is more than 0 or 1; then there are no `labels`.
     covariates : Covariates or mapping of arrays [N], optional
         Metadata of the bags: numbers or categories by name, see `Covariates`.
@@ -93,7 +93,7 @@ class Bags:
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
-    outcome: Outcome | None
+    outcome: TargetLabels | None
     covariates: Covariates | None
     groups: NDArray[np.str_] | None
     sites: NDArray[np.str_] | None
@@ -117,7 +117,7 @@ class Bags:
         ids: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
-        outcome: Outcome | None = None,
+        outcome: TargetLabels | None = None,
         covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         sites: ArrayLike | None = None,
@@ -169,7 +169,7 @@ class Bags:
         *,
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
-        outcome: Outcome | None = None,
+        outcome: TargetLabels | None = None,
         covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,
@@ -223,7 +223,7 @@ class Bags:
         *,
         ids: ArrayLike | None = None,
         classes: Sequence[ClassName] | None = None,
-        outcome: Outcome | None = None,
+        outcome: TargetLabels | None = None,
         covariates: Covariates | Mapping[str, ArrayLike] | None = None,
         groups: ArrayLike | None = None,
         splits: ArrayLike | None = None,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates
 from midam.data.on_disk import Rows, on_disk
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import row_chunks
 
 _BAGS_AT_A_TIME = 1 << 16
@@ -23,7 +23,7 @@ class Content(Protocol):
     sizes: NDArray[np.int64]
     ids: NDArray[np.str_]
     labels: NDArray[np.int64] | None
-    outcome: Outcome | None
+    outcome: TargetLabels | None
     covariates: Covariates | None
     sites: NDArray[np.str_] | None
     digests: NDArray[np.uint8] | None
@@ -100,7 +100,7 @@ def contents_digest(bags: Content, *, read: bool = True) -> str:
     return digest.hexdigest()
 
 
-def described(outcome: Outcome) -> list[Any]:
+def described(outcome: TargetLabels) -> list[Any]:
     """Target, names and values of an outcome, for JSON: NaN is the only value that it writes as no number."""
     return [outcome.target, list(outcome.names), outcome.values.tolist()]
 

@@ -18,8 +18,8 @@ from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.brief import BriefRepr
-from midam.data.outcome import Outcome
 from midam.data.sources.formats.open_file import Lazy
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
 from midam.evaluate.covariates import of_bag
 from midam.evaluate.inputs import prepared
@@ -246,14 +246,14 @@ def bag_entry(
     }
 
 
-def label_words(outcome: Outcome) -> str:
+def label_words(outcome: TargetLabels) -> str:
     """Label of one bag in words.
 
     Examples
     --------
-    >>> label_words(Outcome.of("survival", [[12.5, 0]], names=["time", "event"]))
+    >>> label_words(TargetLabels.of("survival", [[12.5, 0]], names=["time", "event"]))
     'no event until 12.5'
-    >>> label_words(Outcome.of("multilabel", [[1, 0, 1]], names=["fat", "blood", "bone"]))
+    >>> label_words(TargetLabels.of("multilabel", [[1, 0, 1]], names=["fat", "blood", "bone"]))
     'fat, bone'
     """
     said = {name: values[0] for name, values in outcome.columns().items()}

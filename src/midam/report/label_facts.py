@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.outcome import CODED, Outcome
+from midam.data.target_labels import CODED, TargetLabels
 from midam.evaluate import class_aurocs, class_intervals, concordance_interval, median_follow_up
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
@@ -31,12 +31,12 @@ def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str
     return f"{counts[0]} events" if target == "survival" else "numbers"
 
 
-def label_counts(outcome: Outcome) -> NDArray[np.int64]:
+def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
     """Bags of each class or grade, with each label [C], with the event [1]; of numbers none [0].
 
     Examples
     --------
-    >>> label_counts(Outcome.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
+    >>> label_counts(TargetLabels.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
     [1, 0, 2]
     """
     if outcome.target == "survival":
@@ -48,7 +48,7 @@ def label_counts(outcome: Outcome) -> NDArray[np.int64]:
     return counted.sum(axis=0, dtype=np.int64)
 
 
-def label_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
+def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, str]:
     """Facts about an outcome, name and value, of bags of these sizes [N]."""
     facts, count = {"target": outcome.target}, len(outcome)
     if outcome.target == "survival":
@@ -75,7 +75,7 @@ def label_facts(outcome: Outcome, sizes: NDArray[np.int64]) -> dict[str, str]:
     return facts
 
 
-def split_words(outcome: Outcome) -> str:
+def split_words(outcome: TargetLabels) -> str:
     """Labels of the bags of a split: the least of any class or label, the events, the median."""
     if not len(outcome):
         return "none"
@@ -86,7 +86,7 @@ def split_words(outcome: Outcome) -> str:
     return f"at least {label_counts(outcome).min()} {'with' if unit == 'label' else 'of'} each {unit}"
 
 
-def label_warnings(outcome: Outcome) -> Iterator[str]:
+def label_warnings(outcome: TargetLabels) -> Iterator[str]:
     """Classes, labels or events that are missing or rare."""
     if outcome.target in _UNITS:
         yield from _rare(outcome)
@@ -101,7 +101,7 @@ def label_warnings(outcome: Outcome) -> Iterator[str]:
         yield from _alike(outcome)
 
 
-def size_warnings(bags: Bags, outcome: Outcome, *, groups: NDArray[np.str_] | None) -> Iterator[str]:
+def size_warnings(bags: Bags, outcome: TargetLabels, *, groups: NDArray[np.str_] | None) -> Iterator[str]:
     """Say where the sizes of the bags rank them; the level is 0.95 for all classes or labels together."""
     advice = "compare your result with it, and prefer poolings that do not see the size"
     if outcome.target in ("multilabel", "multiclass"):
@@ -147,14 +147,14 @@ def label_codes(bags: Bags) -> NDArray[np.int64] | None:
     return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _columns(outcome: Outcome) -> NDArray[np.float64]:
+def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
     """Labels [N, C] of classes, grades or labels, 1 and 0, NaN where it is not known."""
     if outcome.target in CODED:
         return one_against_rest(outcome.values[:, 0], len(outcome.names))
     return outcome.values
 
 
-def _rare(outcome: Outcome) -> Iterator[str]:
+def _rare(outcome: TargetLabels) -> Iterator[str]:
     columns, unit = _columns(outcome), _UNITS[outcome.target]
     without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
     for counts, how in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
@@ -168,7 +168,7 @@ def _rare(outcome: Outcome) -> Iterator[str]:
             yield f"few bags {how} a {unit}: {_listed(few, _TOLD)}; intervals will be wide"
 
 
-def _alike(outcome: Outcome) -> Iterator[str]:
+def _alike(outcome: TargetLabels) -> Iterator[str]:
     """Say which labels are the same in all bags: a column that was copied, or two words for one thing."""
     columns: dict[bytes, list[str]] = {}
     for name, column in zip(outcome.names, np.nan_to_num(outcome.values, nan=-1.0).T):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.evaluate.proportions import Estimate
 from midam.report.describe import is_wide, size_edges
 from midam.report.figures import (
@@ -244,7 +244,7 @@ def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
 
 
 def plot_sizes(
-    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: Outcome | None = None
+    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: TargetLabels | None = None
 ) -> Figure:
     """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) on top of each other, to a PNG file.
 
@@ -296,7 +296,7 @@ def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None
     axes.set_ylabel("Bags")
 
 
-def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: Outcome) -> None:
+def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> None:
     """Boxes of the sizes of the bags of each class, grade or label, the first on top; numbers and times as points."""
     values = outcome.values
     if outcome.target == "survival":

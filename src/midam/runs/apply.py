@@ -13,11 +13,11 @@ from rich.console import Console
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.features import align_features
-from midam.data.outcome import Outcome
-from midam.data.sources.outcome_values import known_names
+from midam.data.sources.label_columns import known_names
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
+from midam.data.target_labels import TargetLabels
 from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
@@ -82,7 +82,7 @@ def read_for(
         changes["target"] = outcome["target"]
         if outcome["target"] == "survival" and reading.get("positive") is None:
             changes["positive"] = run.settings.data.positive  # which value is the event
-        how["classes"] = known_names(Outcome.of(outcome["target"], [], names=outcome["names"]))
+        how["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
     settings = run.settings.replace(**changes)
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Slices, or volumes, of which no size was asked for have that of the run.

@@ -10,8 +10,8 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sources.label_values import word_of
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, OneClassError
 from midam.names import name_of
 from midam.sklearn.inputs import is_frame
@@ -104,7 +104,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
     if grades is None:
         _check_finite(given)
         values = _numbers(given, "name the grades, the lowest first, with `grades`")
-        outcome = Outcome.of("continuous", values, names=["label"])
+        outcome = TargetLabels.of("continuous", values, names=["label"])
         return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
     words = [word_of(grade) for grade in grades]
     codes = {word: code for code, word in enumerate(words)}
@@ -114,7 +114,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
                 f"Expected the grades {', '.join(words)} in y, got {value!r} (bag {bag}); add it to `grades`, or leave "
                 "such bags out."
             )
-    outcome = Outcome.of("ordinal", [codes[word_of(value)] for value in given.tolist()], names=words)
+    outcome = TargetLabels.of("ordinal", [codes[word_of(value)] for value in given.tolist()], names=words)
     return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.array(list(grades)))
 
 
@@ -125,7 +125,7 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
         return Labeled(bags, np.empty(0))
     values = np.asarray(y)
     _check_length(bags, values)
-    outcome = Outcome.of("survival", _numbers(values, "give time and event as numbers"), names=[_TIME, _EVENT])
+    outcome = TargetLabels.of("survival", _numbers(values, "give time and event as numbers"), names=[_TIME, _EVENT])
     return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
 
 
@@ -169,7 +169,7 @@ def _several(bags: Bags, y: Any, positive: object) -> Labeled:
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
-    outcome = Outcome.of("multilabel", values, names=[word_of(name) for name in classes.tolist()])
+    outcome = TargetLabels.of("multilabel", values, names=[word_of(name) for name in classes.tolist()])
     return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
 
 
@@ -181,7 +181,7 @@ def _of_classes(
     codes = np.searchsorted(classes, given)
     if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
         codes, classes = np.argsort(before)[codes], before
-    outcome = Outcome.of("multiclass", codes, names=[word_of(name) for name in classes.tolist()])
+    outcome = TargetLabels.of("multiclass", codes, names=[word_of(name) for name in classes.tolist()])
     return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
 
 
@@ -205,7 +205,7 @@ def _own_classes(bags: Bags, estimator: object) -> Any:
     return np.array((0, 1) if bags.classes is None else bags.classes)[bags.labels]
 
 
-def _own_outcome(bags: Bags, estimator: object, *targets: str) -> Outcome:
+def _own_outcome(bags: Bags, estimator: object, *targets: str) -> TargetLabels:
     if bags.outcome is not None and bags.outcome.target in targets:
         return bags.outcome
     if bags.outcome is None and bags.labels is None:

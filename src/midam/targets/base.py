@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.splits import split_strata, strata_folds
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, OneClassError, nearest
 from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import measure_values
@@ -65,7 +65,7 @@ class Target:
     Parameters
     ----------
     names : tuple of str
-        Those of the bags' `midam.data.outcome.Outcome`.
+        Those of the bags' `midam.data.target_labels.TargetLabels`.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Target:
 
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[Any]:
         """Labels [N] or [N, L] from columns of text, as `values` has them."""
-        return Outcome.of_columns(self.name, self.names, table).values
+        return TargetLabels.of_columns(self.name, self.names, table).values
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
         """Columns of the predictions in a table, those of `predictions`, with their forms."""
@@ -291,7 +291,7 @@ class Target:
         """Entries of `summarize` but for groups and further metrics: the main metric, `bags`, `warnings`, ..."""
         raise NotImplementedError
 
-    def _outcome(self, bags: Bags) -> Outcome:
+    def _outcome(self, bags: Bags) -> TargetLabels:
         if bags.outcome is None or bags.outcome.target != self.name:
             got = "no labels" if bags.outcome is None and bags.labels is None else "others"
             raise BagDataError(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS
 
 _SEED = 2023
@@ -50,7 +50,7 @@ def class_bags() -> Bags:
         own = rng.permutation(np.arange(_MORE_BAGS[split]) % _TEN)
         members += [_draw_most(digits, pool, int(digit), rng) for digit in own]
         classes += own.tolist()
-    outcome = Outcome.of("multiclass", classes, names=_NAMES)
+    outcome = TargetLabels.of("multiclass", classes, names=_NAMES)
     bags = _bags("digits-classes", images, members, _MORE_BAGS, outcome=outcome)
     return bags.replace(witnesses=digits[np.concatenate(members)] == np.repeat(classes, bags.sizes))
 
@@ -64,7 +64,7 @@ def label_bags() -> Bags:
         sizes = rng.integers(2, 6, _MORE_BAGS[split], endpoint=True)
         members += [rng.choice(pool, size, replace=False) for size in sizes]
     labels = [np.isin(np.arange(_TEN), digits[rows]) for rows in members]
-    outcome = Outcome.of("multilabel", labels, names=_NAMES)
+    outcome = TargetLabels.of("multilabel", labels, names=_NAMES)
     return _bags("digits-labels", images, members, _MORE_BAGS, outcome=outcome)
 
 
@@ -90,7 +90,7 @@ def _bags(
     counts: Mapping[str, int],
     *,
     labels: list[int] | None = None,
-    outcome: Outcome | None = None,
+    outcome: TargetLabels | None = None,
 ) -> Bags:
     """Bags of these rows of the images, split after split."""
     return Bags.from_list(

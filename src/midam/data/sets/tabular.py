@@ -11,10 +11,10 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sets.download import parse_archive
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.request import ImageOptions, OnFile, refuse_unused
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
 
 
@@ -22,7 +22,7 @@ from midam.errors import BagDataError
 class TabularSet:
     """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.download.parse_archive`.
 
-    Targets other than two classes have the `names` of their `Outcome` and `counts`: bags of each class or with each
+    Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class or with each
     label, or with the event; none of numbers.
     """
 
@@ -104,10 +104,12 @@ def canonical(bags: Bags, *, name: str, digest: str, advice: str, names: Sequenc
             f"(in {bags.source}); remove the file and {advice}."
         )
     order, outcome = [part.bag for part in parts], bags.outcome
+    if outcome is not None:
+        outcome = TargetLabels.of(outcome.target, _rounded(outcome.values[order]), names=names)
     return Bags.from_list(
         [part.rows for part in parts],
         None if bags.labels is None else bags.labels[order],
-        outcome=None if outcome is None else Outcome.of(outcome.target, _rounded(outcome.values[order]), names=names),
+        outcome=outcome,
         ids=[f"{name}-{number:04d}" for number in range(len(parts))],
         source=name,
     )

@@ -80,7 +80,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         and yes (`midam.data.sources.label_values`).
     target : str, default "auto"
         What the labels are: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
-        inferred where it is plain (`midam.data.sources.outcome_values`), and a note names it.
+        inferred where it is plain (`midam.data.sources.label_columns`), and a note names it.
     grades : sequence of str
         Grades of an ordinal target, the lowest first, which need no `target`; by default the numbers in their order.
     bag_by : {"slide", "patient"}

@@ -14,11 +14,11 @@ from midam.data.bag_files import ROWS, SEPARATOR
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of
 from midam.data.left_out import LeftOut, lost_bags
-from midam.data.outcome import Outcome
 from midam.data.sources.file_names import distinct_names, first_names
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, fault_list
 
@@ -29,7 +29,7 @@ def assemble(
     *,
     labels: NDArray[np.int64] | None = None,
     classes: tuple[ClassName, ClassName] | None = None,
-    outcome: Outcome | None = None,
+    outcome: TargetLabels | None = None,
     covariates: Covariates | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,

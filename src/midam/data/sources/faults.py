@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from midam.data.sources.file_names import first_names
+from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import gap_advice
-from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.request import Request
 from midam.errors import BagDataError, fault_list, with_article
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
-from midam.data.outcome import CODED
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, bag_names
 from midam.data.sources.file_reader import check_options, file_reader
@@ -21,14 +20,15 @@ from midam.data.sources.formats.dicom_series import (
     is_dicom_folder,
     is_one_scan,
 )
+from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
-from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.probe import open_file
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.data.sources.table_files import read_names
+from midam.data.target_labels import CODED
 from midam.errors import BagDataError, ConfigError, given
 from midam.names import name_of
 

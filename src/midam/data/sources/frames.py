@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates
-from midam.data.outcome import Outcome
 from midam.data.sources.covariate_columns import read_covariates, split_sites
 from midam.data.sources.faults import Faults
+from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
-from midam.data.sources.outcome_values import code_columns, is_binary, label_columns
 from midam.data.sources.request import COLUMNS, Request
 from midam.data.sources.table_columns import (
     SPLIT_NAMES,
@@ -27,6 +26,7 @@ from midam.data.sources.table_columns import (
 )
 from midam.data.sources.table_files import worded_columns
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import ClassName, feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, columns_are, given, with_article
@@ -46,7 +46,7 @@ class BagArrays(TypedDict):
     y: NDArray[Any] | None
     ids: NDArray[np.str_]
     classes: Sequence[ClassName] | None
-    outcome: Outcome | None
+    outcome: TargetLabels | None
     covariates: Covariates | None
     groups: NDArray[Any] | None
     splits: NDArray[np.str_] | None

@@ -20,16 +20,8 @@ class TableReader(BagReader):
     what = "a table of instances"
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
-        *COLUMNS,
-        *COVARIATES,
-        "coord_columns",
-        "ignore_columns",
-        "positive",
-        "target",
-        "grades",
-        "sheet",
-        "impute",
-        *SPLITS,
+        *(*COLUMNS, *COVARIATES, *SPLITS),
+        *("coord_columns", "ignore_columns", "positive", "target", "grades", "sheet", "impute"),
     )
 
     def read(self, request: Request) -> Bags:

@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.outcome import Outcome
 from midam.data.sources.request import Request
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given, with_article
 from midam.names import is_missing, name_of, note_of_merged
@@ -45,7 +45,7 @@ class Coded(NamedTuple):
 
     labels: NDArray[np.int64] | None
     classes: tuple[ClassName, ClassName] | None
-    outcome: Outcome | None = None
+    outcome: TargetLabels | None = None
 
 
 def code_labels(

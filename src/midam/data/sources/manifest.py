@@ -14,8 +14,8 @@ from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import first_names
 from midam.data.sources.file_reader import check_options
+from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, labels_or_none
-from midam.data.sources.outcome_values import code_columns, label_columns
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request
 from midam.data.sources.table_files import NAMES, header_of, read_names
@@ -54,14 +54,9 @@ class ManifestReader(BagReader):
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
-        wanted: list[tuple[str, str | None]] = [
-            ("bag_column", bag),
-            ("", "path"),
-            *(("label_column", name) for name in label),
-        ]
-        wanted += [("group_column", group), ("split_column", split)]
-        wanted += request.named_covariates
-        tables.require_columns(frame.columns, wanted, where)
+        named = [("bag_column", bag), ("", "path"), *(("label_column", name) for name in label)]
+        owners = [("group_column", group), ("split_column", split)]
+        tables.require_columns(frame.columns, [*named, *owners, *request.named_covariates], where)
         split = None if ignoring else split  # scores need none
         full = () if ignoring or len(label) > 1 else label
         refuse_empty_fields(frame, (bag, "path", *full, group, split), request, where)

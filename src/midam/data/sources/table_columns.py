@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import NameIndex
+from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import named_words
-from midam.data.sources.outcome_values import label_columns
 from midam.data.sources.request import Request
 from midam.errors import BagDataError, ConfigError, listed, nearest_columns
 from midam.names import is_missing, name_of

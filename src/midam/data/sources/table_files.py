@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from midam.data.free_memory import fits, require_free
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
-from midam.data.sources.outcome_values import label_columns
+from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import group_parts, names_in, without_words
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
@@ -69,16 +69,21 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         with open_text(path) as file:
             header = next(csv.reader(file, delimiter=separator), [])
         check_header(header, path)
-        # Blank lines keep the row number in step with the line number.
-        options: dict[str, Any] = {"index_col": False, "skip_blank_lines": False, "low_memory": False}
-        options |= {"skiprows": int(bool(declared_separator(path))), **_gaps(header, request)}
-        frame = pd.read_csv(
-            path, sep=separator, dtype={name: str for name in header if name_of(name) in named}, **options
-        )
-    frame = _renamed(frame, path).set_axis(frame.index + options["skiprows"], axis=0)
+        options: dict[str, Any] = {"index_col": False, "low_memory": False, **_gaps(header, request)}
+        kinds = {name: str for name in header if name_of(name) in named}
+        frame = _renamed(_read_text(path, separator, dtype=kinds, **options), path)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
     return frame if separator == "," else _with_points(frame, named, path)
+
+
+def _read_text(path: Path, separator: str, **options: Any) -> "pd.DataFrame":
+    """Read a text table; blank lines, and a line `sep=;`, keep the row number in step with the line number."""
+    import pandas as pd
+
+    skipped = int(bool(declared_separator(path)))
+    frame = pd.read_csv(path, sep=separator, skip_blank_lines=False, skiprows=skipped, **options)
+    return frame.set_axis(frame.index + skipped, axis=0)
 
 
 def _gaps(header: Sequence[str], request: Request) -> dict[str, Any]:
@@ -94,8 +99,6 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     So is a word such as NA, unless a request names it as a class of its labels. The index counts the rows of the file
     from 0. The column `raw` keeps its form, but for blanks around it.
     """
-    import pandas as pd
-
     path = on_disk(path)
     if not path.is_file():
         raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
@@ -110,10 +113,8 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
         separator = separator_of(path)
         with sound_text("a table with a header line", path):
             _check_given(first_line(path, separator), path)
-            options: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "skip_blank_lines": False}
-            options["skiprows"] = int(bool(declared_separator(path)))
-            frame = pd.read_csv(path, sep=separator, keep_default_na=False, na_values=[""], **options)
-            frame.index += options["skiprows"]
+            options = {"dtype": str, "encoding": "utf-8-sig", "keep_default_na": False, "na_values": [""]}
+            frame = _read_text(path, separator, **options)
     frame = _renamed(frame, path)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])

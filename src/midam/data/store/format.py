@@ -64,7 +64,7 @@ class TableFacts:
 
 
 @dataclass(frozen=True)
-class OutcomeFacts:
+class TargetFacts:
     """Target and names of the bags' outcome; its values stand in the bag table."""
 
     target: str
@@ -85,7 +85,7 @@ class Description:
     source: str
     cut: dict[str, Any] | None
     classes: tuple[ClassName, ClassName] | None = None
-    outcome: OutcomeFacts | None = None
+    outcome: TargetFacts | None = None
     covariates: tuple[str, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
 

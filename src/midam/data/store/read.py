@@ -23,7 +23,6 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.digests import content_hash, hash_rows
 from midam.data.on_disk import ReadsName, RowFile, Rows
-from midam.data.outcome import Outcome
 from midam.data.sources.formats.open_file import sound
 from midam.data.store.format import (
     COVARIATE,
@@ -36,6 +35,7 @@ from midam.data.store.format import (
     read_table,
     unpack_witnesses,
 )
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.names import name_of
@@ -135,7 +135,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
         if (values is None) != (facts.outcome is None):
             raise ValueError("an outcome without its names, or names without an outcome")
         if facts.outcome is not None and values is not None:
-            known["outcome"] = Outcome.of(facts.outcome.target, values, names=facts.outcome.names)
+            known["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
         columns = {int(name.removeprefix(COVARIATE)): table.pop(name) for name in list(table) if COVARIATE in name}
         known["covariates"] = _covariates(columns, facts.covariates)
         bags = Bags(instances, coords=coords, source=str(path), **known, **table)

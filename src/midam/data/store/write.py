@@ -23,9 +23,9 @@ from midam.data.store.format import (
     TABLE,
     WITNESSES,
     Description,
-    OutcomeFacts,
     RowFacts,
     TableFacts,
+    TargetFacts,
     sync_folder,
     table_bytes,
 )
@@ -140,7 +140,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
     write_bytes(part / TABLE, content)
     table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
-    outcome = None if bags.outcome is None else OutcomeFacts(bags.outcome.target, bags.outcome.names)
+    outcome = None if bags.outcome is None else TargetFacts(bags.outcome.target, bags.outcome.names)
     covariates = None if bags.covariates is None else bags.covariates.names
     known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
     description = Description(instances, coords, table, *known)

@@ -24,7 +24,7 @@ class ScoredBags:
     ids : array of str [N]
         Names.
     values : array [N], or [N, L]
-        Labels 0 or 1; of other targets as `midam.data.outcome.Outcome` has them.
+        Labels 0 or 1; of other targets as `midam.data.target_labels.TargetLabels` has them.
     scores : array of float64 [N], or [N, C] of classes and labels
         Scores.
     predicted : array of float64 or None

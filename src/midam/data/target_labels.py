@@ -18,7 +18,7 @@ _MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Outcome(BriefRepr):
+class TargetLabels(BriefRepr):
     """Labels of N bags other than 0 and 1, as numbers.
 
     | target | values | names |
@@ -40,7 +40,7 @@ class Outcome(BriefRepr):
 
     Examples
     --------
-    >>> grades = Outcome.of("ordinal", [0, 2, 1], names=("low", "mid", "high"))
+    >>> grades = TargetLabels.of("ordinal", [0, 2, 1], names=("low", "mid", "high"))
     >>> len(grades), grades.columns()
     (3, {'label': ['low', 'high', 'mid']})
     """
@@ -51,7 +51,7 @@ class Outcome(BriefRepr):
 
     @classmethod
     def of(cls, target: str, values: ArrayLike, *, names: Sequence[str]) -> Self:
-        """Make an outcome of values [N] or [N, L]; they are checked where bags are made of them."""
+        """Make labels of values [N] or [N, L]; they are checked where bags are made of them."""
         array = np.asarray(values, dtype=np.float64)
         return cls(target, array[:, None] if array.ndim == 1 else array, tuple(map(name_of, names)))
 
@@ -59,7 +59,7 @@ class Outcome(BriefRepr):
         return len(self.values)
 
     def subset(self, index: Any) -> Self:
-        """Outcome of the bags at these positions [n], or of a mask [N]."""
+        """Labels of the bags at these positions [n], or of a mask [N]."""
         return type(self)(self.target, self.values[index], self.names)
 
     def columns(self) -> dict[str, list[Any]]:
@@ -82,7 +82,8 @@ class Outcome(BriefRepr):
 
         Examples
         --------
-        >>> Outcome.of_columns("multilabel", ["a", "b"], {"label_a": ["1", ""], "label_b": ["0", "1"]}).values.tolist()
+        >>> columns = {"label_a": ["1", ""], "label_b": ["0", "1"]}
+        >>> TargetLabels.of_columns("multilabel", ["a", "b"], columns).values.tolist()
         [[1.0, 0.0], [nan, 1.0]]
         """
         if target in CODED:
@@ -114,7 +115,7 @@ class Outcome(BriefRepr):
             raise BagDataError(f"Expected {wanted}, got {got} (in {source}, bag {ids[rows[0]]}{more}); {advice}.")
 
 
-def _width(outcome: Outcome, width: int, source: str) -> None:
+def _width(outcome: TargetLabels, width: int, source: str) -> None:
     if outcome.values.shape[1] != width:
         raise BagDataError(
             f"Expected {width} column{'s' if width > 1 else ''} of values for the target {outcome.target!r}, got "
@@ -122,14 +123,14 @@ def _width(outcome: Outcome, width: int, source: str) -> None:
         )
 
 
-def _check_coded(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+def _check_coded(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, 1, source)
     codes, count = outcome.values[:, 0], len(outcome.names)
     wrong = ~((codes >= 0) & (codes < count) & (codes == np.floor(codes)))
     outcome.fault(wrong, f"positions of {count} names", ids, source, advice="number them from 0")
 
 
-def _check_labels(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+def _check_labels(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, len(outcome.names), source)
     values = outcome.values
     wrong = ~((values == 0) | (values == 1) | np.isnan(values)).all(axis=1)
@@ -139,7 +140,7 @@ def _check_labels(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
     )
 
 
-def _check_numbers(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+def _check_numbers(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, 1, source)
     wrong = ~usable(outcome.values).all(axis=1)
     outcome.fault(
@@ -151,7 +152,7 @@ def _check_numbers(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None
     )
 
 
-def _check_survival(outcome: Outcome, ids: NDArray[np.str_], source: str) -> None:
+def _check_survival(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
     _width(outcome, 2, source)
     time, event = outcome.values.T
     outcome.fault(
@@ -169,7 +170,7 @@ def _check_survival(outcome: Outcome, ids: NDArray[np.str_], source: str) -> Non
     )
 
 
-_CHECKS: dict[str, Callable[[Outcome, NDArray[np.str_], str], None]] = {
+_CHECKS: dict[str, Callable[[TargetLabels, NDArray[np.str_], str], None]] = {
     "multiclass": _check_coded,
     "ordinal": _check_coded,
     "multilabel": _check_labels,

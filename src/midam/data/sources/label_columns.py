@@ -1,4 +1,4 @@
-"""Label columns of tables, as labels 0 and 1 or as an `Outcome`: which columns they are, and how they are coded.
+"""Label columns of tables, as labels 0 and 1 or as `TargetLabels`: which columns they are, and how they are coded.
 
 Where the request names no target, it is inferred where that is plain, and a note names it:
 
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.outcome import CODED, Outcome
 from midam.data.sources.label_values import (
     PLAIN_WORDS,
     Coded,
@@ -28,6 +27,7 @@ from midam.data.sources.label_values import (
     word_of,
 )
 from midam.data.sources.request import Request
+from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
 from midam.names import is_missing, note_of_merged
@@ -50,9 +50,7 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
         return (asked,)
     if asked != _LABEL:
         return tuple(part.strip() for part in asked.split(","))
-    if request.target in ("auto", "survival") and set(SURVIVAL) <= set(names):
-        return SURVIVAL
-    if request.target == "survival":
+    if request.target == "survival" or (request.target == "auto" and set(SURVIVAL) <= set(names)):
         return SURVIVAL
     several = tuple(name for name in names if name.startswith(_OF_SEVERAL))
     if request.target == "multilabel" and several:
@@ -96,7 +94,7 @@ def code_columns(
     return Coded(None, None, outcome)
 
 
-def as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome | None:
+def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> TargetLabels | None:
     """Return the outcome of data that have one, with the classes or labels of the request in its order.
 
     Another target than the request names, and other classes, are refused.
@@ -123,7 +121,7 @@ def as_asked(outcome: Outcome | None, request: Request, where: str) -> Outcome |
     values = (
         outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(np.int64)]
     )
-    return Outcome.of(target, values, names=[str(name) for name in request.classes])
+    return TargetLabels.of(target, values, names=[str(name) for name in request.classes])
 
 
 def _target(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> str:
@@ -144,12 +142,12 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request, where: st
 
 def _single(
     target: str, columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]
-) -> Outcome:
+) -> TargetLabels:
     ((column, values),) = columns.items()
     if target == "continuous":
         numbers = _numbers(values, column, where, ids)
         _warn_of_count(numbers, column, where)
-        return Outcome.of(target, numbers, names=[column])
+        return TargetLabels.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
     refuse_gaps(values, column, request, where, ids)
     known = request.classes if request.classes is not None else request.grades or None
@@ -164,7 +162,7 @@ def _single(
             f"Expected {what} in column {column}, got {words[lost]} (in {where}{bag_named(ids, lost)}); correct it, or "
             "leave such bags out."
         )
-    return Outcome.of(target, [codes[word.casefold()] for word in words], names=names)
+    return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
 
 def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
@@ -201,7 +199,7 @@ def _ascending(names: list[str], column: str, where: str) -> list[str]:
     return names
 
 
-def _several(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> Outcome:
+def _several(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> TargetLabels:
     names = [name.removeprefix(_OF_SEVERAL) for name in columns]
     values = np.full((len(next(iter(columns.values()))), len(names)), np.nan)
     for place, (column, entries) in enumerate(columns.items()):
@@ -219,10 +217,12 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
             f"Expected the labels {', '.join(map(str, request.classes))} as in training, got {', '.join(names)} (in "
             f"{where}); name their columns with `label_column`, in this order."
         )
-    return Outcome.of("multilabel", values, names=names)
+    return TargetLabels.of("multilabel", values, names=names)
 
 
-def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]) -> Outcome:
+def _survival(
+    columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]
+) -> TargetLabels:
     (time, times), (event, events) = columns.items()
     words = [word_of(value) for value in events]
     refuse_gaps(events, event, request, where, ids)
@@ -244,7 +244,7 @@ def _survival(columns: Mapping[str, Sequence[object]], request: Request, where: 
     advice = "write the time of the event, or of the last visit where none was seen"
     numbers = _numbers(times, time, where, ids, advice)
     flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
-    return Outcome.of("survival", np.stack([numbers, flags], axis=1), names=(time, event))
+    return TargetLabels.of("survival", np.stack([numbers, flags], axis=1), names=(time, event))
 
 
 def _kinds(request: Request) -> str:
@@ -286,6 +286,6 @@ def _number(word: str) -> float | None:
     return None if math.isnan(number) else number
 
 
-def known_names(outcome: Outcome) -> tuple[Any, ...] | None:
+def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:
     """Names of classes, grades or labels, by which more bags of this kind are read."""
     return outcome.names if outcome.target in (*CODED, "multilabel") else None

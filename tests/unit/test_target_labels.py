@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.outcome import Outcome
 from midam.data.sources import read_bags
 from midam.data.sources.npz import write_npz
 from midam.data.store import open_store, write_store
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, Note
 
 IDS = list("abcdef")
@@ -26,7 +26,7 @@ def table(folder, **columns):
 
 
 def read(path, **how):
-    """Outcome of a file, and the notes that reading it gave."""
+    """TargetLabels of a file, and the notes that reading it gave."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bags = read_bags(path, **how)
@@ -129,9 +129,9 @@ def test_the_classes_of_a_run_hold_and_another_one_is_named(tmp_path):
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome.of("multiclass", [0, 1, 1], names=["a", "b"]),
-        Outcome.of("multilabel", [[1, 0], [np.nan, 1], [0, 0]], names=["p", "q"]),
-        Outcome.of("survival", [[1.5, 1], [2, 0], [3, 1]], names=["time", "event"]),
+        TargetLabels.of("multiclass", [0, 1, 1], names=["a", "b"]),
+        TargetLabels.of("multilabel", [[1, 0], [np.nan, 1], [0, 0]], names=["p", "q"]),
+        TargetLabels.of("survival", [[1.5, 1], [2, 0], [3, 1]], names=["time", "event"]),
     ],
     ids=lambda outcome: outcome.target,
 )
@@ -158,10 +158,10 @@ def test_label_tables_and_manifests_say_it_too(tmp_path):
 
 
 def test_the_outcome_follows_the_bags_and_counts_in_their_fingerprint():
-    outcome = Outcome.of("ordinal", [0, 1, 2], names=["a", "b", "c"])
+    outcome = TargetLabels.of("ordinal", [0, 1, 2], names=["a", "b", "c"])
     bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], outcome=outcome)
     assert bags.subset([2, 0]).outcome.values[:, 0].tolist() == [2, 0]
-    other = bags.replace(outcome=Outcome.of("ordinal", [0, 2, 1], names=["a", "b", "c"]))
+    other = bags.replace(outcome=TargetLabels.of("ordinal", [0, 2, 1], names=["a", "b", "c"]))
     assert len({bags.fingerprint(), other.fingerprint(), bags.replace(outcome=None).fingerprint()}) == 3
     with pytest.raises(BagDataError, match="labels of two classes, got the target 'ordinal'"):
         bags.require_labels()
