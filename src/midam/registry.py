@@ -137,8 +137,8 @@ READERS = Registry(
     {
         # Kinds of input, asked from the last row to the first.
         "folder": "midam.data.sources.folder.FolderReader",
-        "table": "midam.data.sources.instance_table.TableReader",
-        "manifest": "midam.data.sources.manifest.ManifestReader",
+        "table": "midam.data.sources.table_readers.TableReader",
+        "manifest": "midam.data.sources.table_readers.ManifestReader",
         "archive": "midam.data.sources.npz.ArchiveReader",
         "store": "midam.data.sources.stored.StoreReader",
         "relabeled-store": "midam.data.sources.stored.RelabeledStoreReader",

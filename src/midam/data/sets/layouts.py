@@ -15,11 +15,11 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import open_array
-from midam.data.sources.manifest import ManifestReader
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.request import ImageOptions, OnFile, Places, Request
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
+from midam.data.sources.table_readers import ManifestReader
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError
 

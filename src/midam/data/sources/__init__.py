@@ -55,8 +55,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     path_or_name : str or Path
         A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of
         features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a table with
-        a column ``path`` (`midam.data.sources.manifest`); or an npz, CSV, TSV, Excel or Parquet file of instances. CSV
-        may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
+        a column ``path`` (`midam.data.sources.table_readers`); or an npz, CSV, TSV, Excel or Parquet file of instances.
+        CSV may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
     bag_column, label_column : str
         Columns of the bag and of its label. A label table's column of files is found if none is given.
     group_column, split_column : str, optional

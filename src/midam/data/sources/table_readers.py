@@ -1,4 +1,8 @@
-"""A manifest: a CSV or TSV with the columns bag, path, label and perhaps group and split."""
+"""Readers of tables: a manifest with a row for each file, and a table with a row for each instance.
+
+A manifest is a CSV or TSV with the columns bag, path, label and perhaps group and split. A table of instances has one
+column of the bag, one of the label, and the rest are features.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -14,11 +18,12 @@ from midam.data.sources.covariate_columns import frame_covariates
 from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import first_names
 from midam.data.sources.file_reader import check_options
+from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.reader import BagReader
-from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request
-from midam.data.sources.table_files import NAMES, header_of, read_names
+from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
+from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given
 from midam.names import on_disk
 
@@ -111,3 +116,32 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
             f"{bags[codes[row]]}); correct the table."
         )
     return coded
+
+
+_PARQUET = ".parquet"
+
+
+class TableReader(BagReader):
+    """A CSV, TSV, Excel or Parquet table with one row for each instance; bags are in the order of their first rows.
+
+    Label, group and split are the same in all rows of a bag. Every column that is not named is a feature, numeric and
+    finite: float32 where the file holds nothing wider, else float64.
+    """
+
+    what = "a table of instances"
+    suffixes = (*TEXTS, EXCEL, _PARQUET)
+    parameters = (
+        *(*COLUMNS, *COVARIATES, *SPLITS),
+        *("coord_columns", "ignore_columns", "positive", "target", "grades", "sheet", "impute"),
+    )
+
+    def read(self, request: Request) -> Bags:
+        """Read the table; without `require_labels` every column but the bag's may be absent."""
+        path = request.path
+        if not path.is_file():
+            raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+        frame = read_instances(path, request)
+        suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
+        unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
+        table = Table(str(path), frame, unit=unit, first=first, gaps=gaps)
+        return Bags.from_arrays(**table_arrays(table, request))
