@@ -70,7 +70,7 @@ def make_training(case: str, bags: Bags, bags_a_step: int, ranks: Ranks | None =
     given = {"encoder": CASES[case][0], "num_positive": half, "num_negative": half, "num_instances": DRAWN}
     config = Settings.from_flat({**given, "members": 1, "standardize": False, "threads": 1})
     members = build_members(config, bags, device=device)
-    reader = open_reader(members[0].config, bags, standardizer=None, device=device)
+    reader = open_reader(members[0].config, bags, transform=None, device=device)
     return Training(members, reader, labels_of(bags, reader), ranks=ranks)
 
 

@@ -12,12 +12,19 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.errors import ConfigError
 from midam.settings import Settings
+from midam.train import training
 from midam.train.build import build_method
 from midam.train.lockstep import Trial, train_trials
 from midam.train.standardize import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
+
+
+@pytest.fixture
+def stays(monkeypatch):
+    """Bags on disk that are too large to be read into memory before the training."""
+    monkeypatch.setattr(training, "_MOST_READ_ONCE", 0)
 
 
 @pytest.fixture
@@ -32,7 +39,7 @@ def memory():
 
 
 @pytest.fixture
-def disk(memory, tmp_path):
+def disk(memory, tmp_path, stays):
     rows = row_file(tmp_path / "rows", memory.instances, reads="pread")
     return Bags(rows, starts=memory.starts, sizes=memory.sizes, labels=memory.labels)
 
@@ -91,6 +98,28 @@ def test_a_resumed_training_on_disk_is_the_uninterrupted_one(disk, estimator, wo
     train(resumed)
     assert resumed.history == whole.history
     assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_few_vectors_on_disk_are_read_once_and_train_alike(disk, monkeypatch):
+    streamed = train(Trainer(make_config(), disk, disk))
+    monkeypatch.undo()
+    once = train(Trainer(make_config(), disk, disk))
+    assert (once.waited_s, streamed.waited_s > 0) == (0, True)
+    assert torch.equal(weights(once), weights(streamed))
+    assert once.history == streamed.history
+
+
+def test_large_validation_bags_are_scored_as_rarely_as_costs_no_more_than_the_training(memory):
+    many = Bags(np.repeat(memory.instances, 20, axis=0), sizes=memory.sizes * 20, labels=memory.labels)
+
+    def scored(val, **settings):
+        trainer = train(Trainer(make_config(epochs=60, members=1, **settings), memory, val))
+        return [row["epoch"] for row in trainer.history if row["val_auroc"] is not None]
+
+    assert scored(many) == list(range(3, 61, 3))
+    assert (
+        scored(many, select="best") == scored(many, val_every=1) == scored(memory.subset(range(4))) == [*range(1, 61)]
+    )
 
 
 def test_a_training_on_disk_is_that_in_memory(memory, disk):

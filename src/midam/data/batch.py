@@ -71,6 +71,8 @@ class InstanceReader:
         Flat position of each bag's first instance, as this reader counts, and its number of instances.
     waited_s : float
         Seconds that callers have waited for instances that are not resident.
+    transforms : bool
+        Whether a `transform` was given.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class InstanceReader:
             raise ConfigError(f"Expected `transform` as a function of instances, got {transform!r}; give one or None.")
         require_counts(0, **({} if workers is None else {"workers": workers}))
         self._array = bags.instances
+        self.transforms = transform is not None
         self._transform = transform or (lambda x: x)
         self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
-from midam.evaluate.stream import instances_of, output_of
+from midam.evaluate.stream import instances_of_each, output_of
 from midam.nn.ensemble import BagEnsemble, column_of, columns_of, member_mean, scorers_of, weights_of
 from midam.nn.pooling.column import ColumnPooling
 from midam.nn.scorer import BagScorer
@@ -68,7 +68,7 @@ class InstancePass:
         """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                yield self.take(positions, segment.to(x.device), [instances_of(scorer, x) for scorer in self.scorers])
+                yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
 
     def take(self, positions: Tensor, of: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Contributions of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
@@ -140,7 +140,7 @@ class ColumnsPass:
         """First pass, to be taken to its end: scores and logits [m, M, C] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                of, pairs = segment.to(x.device), [instances_of(scorer, x) for scorer in self.scorers]
+                of, pairs = segment.to(x.device), list(instances_of_each(self.scorers, x))
                 found = []
                 for one in self._each:
                     poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.nn.branches import fold_chunk
 from midam.nn.pooling.statistic import Total
 from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.standardizer import standardized_alike
 
 
 @torch.no_grad()
@@ -47,8 +48,8 @@ def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             of = segment.to(x.device)
-            for model, total in zip(models, totals):
-                total.add(*fold_chunk(positions, of, *instances_of(model, x)))
+            for total, pair in zip(totals, instances_of_each(models, x)):
+                total.add(*fold_chunk(positions, of, *pair))
     return [output_of(model, total) for model, total in zip(models, totals)]
 
 
@@ -57,12 +58,20 @@ def instances_of(model: BagScorer, x: Tensor) -> tuple[Tensor, Tensor]:
 
     So bags whose features are all constant tie to the last bit, whatever their sizes.
     """
-    standardize = nn.Identity() if model.standardizer is None else model.standardizer
-    pair = standardize(x[:2])
-    if len(x) < 2 or not torch.equal(pair[0], pair[1]) or not bool((standardize(x) == pair[:1]).all()):
-        return model.instances(x)
-    z, v = model.instances(x[:1])
-    return z.expand(len(x), *z.shape[1:]), v.expand(len(x), *v.shape[1:])
+    return next(instances_of_each([model], x))
+
+
+def instances_of_each(models: Sequence[BagScorer], x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """`instances_of` with each scorer; the chunk is standardized once for scorers with equal standardizers."""
+    before: BagScorer | None = None
+    u, alike = x, False
+    for model in models:
+        if before is None or not standardized_alike(model.standardizer, before.standardizer):
+            u = model.standardized(x)
+            alike = len(u) > 1 and torch.equal(u[0], u[1]) and bool((u == u[:1]).all())
+        before = model
+        z, v = model.encoded(u[:1] if alike else u)
+        yield (z.expand(len(x), *z.shape[1:]), v.expand(len(x), *v.shape[1:])) if alike else (z, v)
 
 
 def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:

@@ -119,9 +119,15 @@ class BagScorer(nn.Module):
 
     def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of instances x [M, ...]; of several branches [M, G] and [M, G, V]."""
-        if self.standardizer is not None:
-            x = self.standardizer(x)
-        z, v = self.pooling(self.encoder(x))
+        return self.encoded(self.standardized(x))
+
+    def standardized(self, x: Tensor) -> Tensor:
+        """Instances x [M, ...] as the encoder takes them."""
+        return x if self.standardizer is None else self.standardizer(x)
+
+    def encoded(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """As `instances`, of instances u [M, ...] that are `standardized`."""
+        z, v = self.pooling(self.encoder(u))
         return z, v
 
     def instances_of_bags(self, x: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002

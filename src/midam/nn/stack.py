@@ -128,9 +128,9 @@ class StackedScorer(BagScorer):
         """As of one of the scorers."""
         return self._repeatable
 
-    def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [R] and values v [R, V] of instances x [R, ...], equally many for each scorer."""
-        z, v = self.stack.over(BagScorer.instances, _by_module(x, self.stack.count))
+    def encoded(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [R] and values v [R, V] of instances u [R, ...], equally many for each scorer."""
+        z, v = self.stack.over(BagScorer.instances, _by_module(u, self.stack.count))
         return z.flatten(0, 1), v.flatten(0, 1)
 
     def instances_of_bags(self, x: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:

@@ -183,6 +183,17 @@ class Standardizer(nn.Module):
         return ((x.to(center.dtype) - center) / scale).clamp(-self.clip, self.clip)
 
 
+def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
+    """Whether two standardizers, such as those of the members of one run, are known to give the same."""
+    if one is other:
+        return True
+    if type(one) is not Standardizer or type(other) is not Standardizer:
+        return False
+    held, others = one.state_dict(), other.state_dict()
+    same = (one.clip, one.scaling, held.keys()) == (other.clip, other.scaling, others.keys())
+    return same and all(torch.equal(value, others[name]) for name, value in held.items())
+
+
 class _Spread(NamedTuple):
     """Of columns [D]: least and largest value, whether they are equal, and by how much rounding may explain it."""
 

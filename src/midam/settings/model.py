@@ -11,7 +11,9 @@ from midam.settings.group import Named, SettingsGroup
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
-_LEAST_WIDTH = 128  # of the mlp: of few numbers an instance, a layer as wide as the input learns too little
+# Of the mlp: of few numbers an instance a layer as wide as the input learns too little, of many it takes longer and
+# gains nothing.
+_LEAST_WIDTH, _MOST_WIDTH = 128, 512
 
 Clip = Annotated[float, Field(gt=0)]
 
@@ -31,8 +33,8 @@ class ModelSettings(SettingsGroup):
     freeze
         Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
     hidden
-        Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least. "[]" is one as wide as
-        the input, whatever it is.
+        Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least and 512 at most. "[]"
+        is one as wide as the input, whatever it is.
     dropout
         After each layer of the mlp, in [0, 1).
     norm
@@ -62,8 +64,9 @@ class ModelSettings(SettingsGroup):
         usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if are_pixels(instance_shape) else "mlp"
         encoder = usual if self.encoder == AUTO else self.encoder
         clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
-        narrow = math.prod(instance_shape) < _LEAST_WIDTH
-        hidden = None if encoder != "mlp" else (_LEAST_WIDTH,) if narrow else ()
+        width = math.prod(instance_shape)
+        usual_width = min(max(width, _LEAST_WIDTH), _MOST_WIDTH)
+        hidden = None if encoder != "mlp" else () if width == usual_width else (usual_width,)
         return ResolvedModel(**self._filled(clip=clip, hidden=hidden) | {"encoder": encoder})
 
 

@@ -53,7 +53,8 @@ class RunSettings(SettingsGroup):
         Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
     resident
         Keep all instances on the device of the training; default: on a GPU where they take less than half of its free
-        memory, on the CPU where they are not on disk.
+        memory, on the CPU where they are not on disk, or are vectors that take at most 512 MiB and a quarter of the
+        free memory.
     reads
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).

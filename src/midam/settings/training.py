@@ -58,7 +58,8 @@ class TrainingSettings(SettingsGroup):
     augment
         Random changes of each instance of a training step; "color" needs three channels.
     val_every
-        Score the validation bags after each so many epochs, and after the last.
+        Score the validation bags after each so many epochs, and after the last; default: after each, but where no
+        choice rests on it and bags are large, as rarely as makes it no dearer than the training, and 20 times at least.
     select
         Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
     average_from
@@ -80,7 +81,7 @@ class TrainingSettings(SettingsGroup):
     num_instances: OpenCount = 8
     balance: Annotated[str, Field(min_length=1)] | None = None
     augment: tuple[Annotated[str, Named(AUGMENTATIONS)], ...] = ()
-    val_every: Count = 1
+    val_every: Count | None = None
     select: Literal["last", "best"] = "last"
     average_from: Annotated[float, Field(ge=0, lt=1)] | None = None
     patience: Count | None = None

@@ -46,7 +46,7 @@ class MIDAMSurvival(BagSurvival):
         num_instances: int | Literal["auto"] = 8,
         balance: str | None = None,
         augment: Sequence[str] = (),
-        val_every: int = 1,
+        val_every: int | None = None,
         select: Literal["last", "best"] = "last",
         average_from: float | None = None,
         patience: int | None = None,

@@ -95,15 +95,17 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
     weights = 4 * count * sum(a * b for a, b in pairwise(layers))
     least, most, free = _TRAINED * weights, _COPIES * weights, free_memory(device)
     shape = " x ".join(map(str, layers))
-    advice = f"{given(hidden=[_NARROW])} takes {size_text(_COPIES * 4 * count * width * _NARROW)}"
+    narrow, advice = 4 * count * width * _NARROW, given(hidden=[_NARROW])
     what = f"{count} network{'s' if count > 1 else ''} of {shape} weights"
     if least > free:
         raise ConfigError(
             f"Expected a network that fits into the {size_text(free)} of free memory, got {what}, of which weights, "
-            f"gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, {advice}."
+            f"gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, "
+            f"{advice} takes {size_text(_TRAINED * narrow)}, or fewer features."
         )
     if most > _WORTH_SAYING and most > 10 * train.num_instances * width * train.instances.itemsize:
-        message = f"{what} take up to {size_text(most)} of memory, with their gradients and copies: {advice}"
+        takes = f"{advice} takes {size_text(_COPIES * narrow)}"
+        message = f"{what} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
         warnings.warn(message, Note, stacklevel=2)
 
 

@@ -1,6 +1,7 @@
 """The trainer: epochs of the members, validation, and a state that resumes bit for bit."""
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
 from midam.processes import Processes
-from midam.settings import Settings
+from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_batch_size
@@ -35,6 +36,9 @@ from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+
+_STEP_WORK = 3  # passes of an instance in a training step, forward and backward
+_LEAST_VALIDATIONS = 20
 
 Callback = Callable[["Trainer", dict[str, Any]], None]
 
@@ -127,13 +131,14 @@ class Trainer:
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
+        self._val_every = 1 if val is None else _validation_interval(config, train, val)
         if start is not None:
             self.model.load_state_dict(start)
         elif config.model.standardize:
             fit_standardizers([member.model.standardizer for member in members], train, seed=config.run.seed)
         check_warm_start(config, members[0].model)
         self._standardizer = members[0].model.standardizer
-        self._reader = self._open(train)
+        self._reader = self._open(train, once=once)
         self._val_reader = self.reader(val) if val is not None else None
         labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
         self._val_covariates = None if val is None else covariates_of(self.model, val)
@@ -152,11 +157,13 @@ class Trainer:
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; those of the set that the training bags stand in share its instances in memory."""
         bags = align_features(bags, self._train.feature_names, of=self._train.source)
-        return self._reader.over(bags) if self._reader.holds(bags) else self._open(bags)
+        if self._reader.holds(bags):
+            return self._reader.over(bags)
+        return self._open(bags, once=standardized_once(self.config, bags))
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
         """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
-        model = without_standardizer(self.reported) if standardized_once(self.config, bags) else self.reported
+        model = without_standardizer(self.reported) if reader.transforms else self.reported
         # What is not known of the validation bags is said once, not after each epoch.
         known = self._val_covariates if bags is self._val else None
         how: dict[str, Any] = {"chunk_size": self.config.run.chunk_size, "ranks": self._ranks}
@@ -270,8 +277,9 @@ class Trainer:
         if self._ranks is not None:
             self._ranks.same([*self.model.parameters(), *(p for m in self.members for p in m.objective.parameters())])
 
-    def _open(self, bags: Bags) -> InstanceReader:
-        return open_reader(self.config, bags, standardizer=self._standardizer, device=self.fabric.device)
+    def _open(self, bags: Bags, *, once: bool) -> InstanceReader:
+        transform = self._standardizer if once else None
+        return open_reader(self.config, bags, transform=transform, device=self.fabric.device)
 
     def _train_member(self, member: Training, *, lr: float) -> EpochResult:
         result = member.train_epoch(self.epoch)
@@ -293,7 +301,7 @@ class Trainer:
     def _validate(self) -> float | None:
         if self._val is None or self._val_reader is None:
             return None
-        if self.epoch % self.config.training.val_every and self.epoch < self.config.training.epochs:
+        if self.epoch % self._val_every and self.epoch < self.config.training.epochs:
             return None
         values = self.target.values(self._val)
         if not self.target.has_metric(values):
@@ -320,6 +328,18 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
     how: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
     how["strategy"] = processes.strategy()
     return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, **how)
+
+
+def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:
+    """After how many epochs the validation bags are scored."""
+    training = config.training
+    if training.val_every is not None:
+        return training.val_every
+    if training.select == "best" or training.patience is not None:
+        return 1
+    seen = train.sizes if config.method.estimator == "exact" else np.minimum(train.sizes, training.batch[2])
+    as_dear = math.ceil(val.num_instances / (_STEP_WORK * int(seen.sum())))
+    return min(as_dear, max(1, training.epochs // _LEAST_VALIDATIONS))
 
 
 def _warn_without_validation(config: Settings, val: Bags | None) -> None:
@@ -363,5 +383,5 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     (member,) = build_members(config, train, device=device, standardized=once)
     if config.model.standardize:
         fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
-    reader = open_reader(config, train, standardizer=member.model.standardizer, device=device)
+    reader = open_reader(config, train, transform=member.model.standardizer if once else None, device=device)
     return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))

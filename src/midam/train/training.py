@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
+from midam.data.free_memory import fits
 from midam.data.on_disk import on_disk
 from midam.data.sampling import Sampler, StackedSampler
 from midam.errors import ConfigError
@@ -29,6 +30,7 @@ from midam.train.memory import annealed, fill_memory
 from midam.train.objectives import StackedObjective
 from midam.train.step import train_step
 
+_MOST_READ_ONCE = 2**29  # bytes
 # A lockstep batch is never cut into chunks.
 _NO_CHUNKS = 2**62
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
@@ -222,16 +224,12 @@ class Training:
 
 
 def open_reader(
-    config: ResolvedSettings, bags: Bags, *, standardizer: nn.Module | None, device: torch.device
+    config: ResolvedSettings, bags: Bags, *, transform: nn.Module | None, device: torch.device
 ) -> InstanceReader:
-    """Open bags as the settings say, standardized once where that is done in memory."""
-    return InstanceReader(
-        bags,
-        device=device,
-        resident=config.run.resident,
-        workers=config.run.workers,
-        transform=standardizer if standardized_once(config, bags) else None,
-    )
+    """Open bags as the settings say; with a `transform`, those on disk are read into memory once, but on a GPU."""
+    read_once = transform is not None and on_disk(bags.instances) and device.type != "cuda"
+    resident = True if read_once else config.run.resident
+    return InstanceReader(bags, device=device, resident=resident, workers=config.run.workers, transform=transform)
 
 
 def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
@@ -251,8 +249,16 @@ def _tie_in_float32(numbers: NDArray[Any]) -> bool:
 
 
 def standardized_once(config: Settings, bags: Bags) -> bool:
-    """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes."""
-    return config.model.standardize and len(bags.instance_shape) == 1 and not on_disk(bags.instances)
+    """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes.
+
+    Of vectors on disk those that take at most 512 MiB as float32, and a quarter of the memory that is free just now.
+    """
+    if not config.model.standardize or len(bags.instance_shape) != 1:
+        return False
+    if not on_disk(bags.instances):
+        return True
+    needed = 4 * bags.num_instances * bags.instance_shape[0]
+    return config.run.resident is None and needed <= _MOST_READ_ONCE and fits(4 * needed)
 
 
 def _by_scorer(x: Tensor, count: int) -> Tensor:
