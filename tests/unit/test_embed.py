@@ -269,6 +269,25 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
     assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
 
 
+def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, monkeypatch):
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
+    words = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
+    words += ["--epochs", "2", "--members", "1", "--no-baseline"]
+    made, found = "", ""
+    for seed in "01":
+        assert main(["fit", "images", *words, "--seed", seed, "--out", f"runs/{seed}"]) == 0
+        made, found = found, capsys.readouterr().err
+    assert f"vectors: runs/vectors/images-{HERE}.Tiny-" in made
+    assert f"vectors of before: runs/vectors/images-{HERE}.Tiny-" in found
+    (store,) = (images / "runs/vectors").glob("*.store")
+    assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
+    (images / "images/i00.png").write_bytes((images / "images/i01.png").read_bytes())
+    assert main(["fit", "images", *words, "--out", "runs/2"]) == 0
+    assert "vectors: " in capsys.readouterr().err
+    assert main(["fit", "images", *words, "--balance", "age"]) == 2
+    assert "which embeds the data first; embed it by `midam embed`" in capsys.readouterr().err
+
+
 def test_the_command_says_what_it_does(images, capsys):
     assert embed("g.store", "--dtype", "float32") == 0
     said = capsys.readouterr()

@@ -1,5 +1,6 @@
 """`midam embed`: each image, patch or slice once through a frozen network, into a store of vectors."""
 
+import copy
 from pathlib import Path
 from typing import Literal
 
@@ -10,14 +11,17 @@ from rich.markup import escape
 from midam.cli.data import read_bags_of
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
+from midam.errors import ConfigError
 from midam.registry import NETWORKS
 from midam.settings import Settings
 from midam.settings.cut import CutSettings
+from midam.settings.model import AUTO
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
 raw files by itself: it embeds them by the recipe that the store notes."""
 _READING = Settings.names("data", "cut")
+_OF_THE_RUN = {"split_file", "fold", "covariates"}  # that the vectors are read with too
 
 
 def parser() -> ArgumentParser:
@@ -35,6 +39,45 @@ def parser() -> ArgumentParser:
     embed.add_argument("--unlabeled", action="store_true", help=text)
     add_settings(embed, (*_READING, "accelerator"))
     return embed
+
+
+def is_network(name: str) -> bool:
+    """Whether the encoder of a run is the name of a frozen network, by which the data is embedded first."""
+    return any(name == known or (known.endswith(":") and name.startswith(known)) for known in NETWORKS.names())
+
+
+def embed_first(options: Namespace, console: Console) -> None:
+    """Turn the data of `midam fit` into vectors by the frozen network that `encoder` names; options then name those.
+
+    The store lies in `vectors` beside the run; a later run on the same files finds it there.
+    """
+    from midam.embed.bags import cached_store, described, fitting_patch, make_recipe
+    from midam.embed.others import known_network, load_network
+    from midam.report.terminal import BagProgress
+
+    if options.devices is not None or options.num_nodes is not None or options.balance is not None:
+        raise ConfigError(
+            f"Expected one process and no --balance with --encoder {options.encoder}, which embeds the data first; "
+            "embed it by `midam embed`, and train on its store."
+        )
+    keep_folder(options, "out")
+    network = load_network(known_network(options.encoder))
+    usual = Settings().flat()
+    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
+    reading = copy.copy(options)
+    reading.split_file, reading.fold, reading.unlabeled = None, None, False
+    reading.patch_size = fitting_patch(options.data, cut, network)
+    bags = read_bags_of(options.data, reading)
+    recipe = make_recipe(bags, network)
+    console.print(escape(described(recipe)))
+    folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
+    with BagProgress("embedding", bags.sizes, console=console) as progress:
+        how = {"accelerator": options.accelerator, "on_bag": progress.update}
+        store, made = cached_store(bags, network, recipe, folder, name=Path(options.data).stem, **how)
+    console.print(escape(f"vectors{'' if made else ' of before'}: {store}"))
+    options.data, options.encoder = str(store), AUTO
+    for name in set(_READING) - _OF_THE_RUN:
+        options[name] = usual[name]
 
 
 def run(options: Namespace, console: Console) -> int:

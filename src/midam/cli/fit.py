@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
+from midam.cli.embed import embed_first, is_network
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
@@ -105,6 +106,8 @@ def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.processes import Processes
 
+    if options.resume is None and options.data is not None and options.method is None and is_network(options.encoder):
+        embed_first(options, console)
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds
 

@@ -1,6 +1,7 @@
 """Bags of images, patches or slices as bags of vectors: each instance once through a frozen network."""
 
 import json
+import re
 import shutil
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.openslide_pyramid import is_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.store import is_store, open_store, write_store
+from midam.data.store.plan import plan_digest
 from midam.embed.network import Network
 from midam.embed.others import known_network, load_network
 from midam.embed.pixels import assembled, intensities, standardized
@@ -273,6 +275,28 @@ def embed_bags(
     network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
     made = embedded(bags, network, make_recipe(bags, network, dtype=dtype, size=size), accelerator=accelerator)
     return open_store(write_store(made, out, jobs=_JOBS, on_bag=on_bag))
+
+
+def cached_store(
+    bags: Bags,
+    network: Network,
+    recipe: Mapping[str, Any],
+    folder: Path,
+    *,
+    name: str,
+    accelerator: str = "auto",
+    on_bag: Callable[[int], None] | None = None,
+) -> tuple[Path, bool]:
+    """Store of the vectors of bags in a folder, and whether it was made just now.
+
+    It is found again by the paths, sizes and times of the files, what is known of the bags, and the recipe.
+    """
+    made = embedded(bags, network, recipe, accelerator=accelerator)
+    known = re.sub(r"[^\w.-]+", "-", f"{name}-{network.name}")[:80]
+    store = folder / f"{known}-{plan_digest(made)[:12]}.store"
+    if is_store(store):
+        return store, False
+    return write_store(made, store, jobs=_JOBS, on_bag=on_bag), True
 
 
 def embed_like(

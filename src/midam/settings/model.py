@@ -24,8 +24,8 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for patches and slices, "resnet20-3d" for volumes; or the path of any
-        torch.nn.Module.
+        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; "efficientnet-lite0" embeds
+        first.
     encoder_args
         Further arguments of the encoder.
     encoder_weights
