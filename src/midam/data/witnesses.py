@@ -1,15 +1,16 @@
 """Known witnesses: which instances they are, how many a bag holds, and how many of them the draws have found."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.draws import Drawn
 from midam.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from midam.data.draws import Drawn
 
 
 def marks_of(bags: Bags) -> NDArray[np.bool_] | None:
@@ -55,7 +56,7 @@ class WitnessLog:
     def __len__(self) -> int:
         return len(self._places)
 
-    def note(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+    def note(self, bags: NDArray[np.int64], drawn: "Drawn") -> dict[str, float]:
         """Note the draws [T, K, B] of an epoch, of the bags [T, K].
 
         Returns ``drawn_witnesses``, the share of the draws of positive bags that hold a witness, and
@@ -70,6 +71,8 @@ class WitnessLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Which witnesses were drawn so far."""
+        import torch  # a store is opened without it
+
         return {"places": torch.from_numpy(self._places.copy()), "drawn": torch.from_numpy(self._drawn.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
