@@ -292,6 +292,13 @@ NETWORKS = Registry(
     base="midam.embed.network.Network",
     paths=False,
 )
+
+
+def is_network(name: str) -> bool:
+    """Whether a name is one of `NETWORKS`, or begins with one that takes what follows it."""
+    return any(name == known or (known.endswith(":") and name.startswith(known)) for known in NETWORKS.names())
+
+
 # Applied in this order, then those of plugins.
 AUGMENTATIONS = Registry(
     "augmentation",

@@ -278,14 +278,25 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
         assert main(["fit", "images", *words, "--seed", seed, "--out", f"runs/{seed}"]) == 0
         made, found = found, capsys.readouterr().err
     assert f"vectors: runs/vectors/images-{HERE}.Tiny-" in made
-    assert f"vectors of before: runs/vectors/images-{HERE}.Tiny-" in found
+    assert f"vectors of an earlier run: runs/vectors/images-{HERE}.Tiny-" in found
     (store,) = (images / "runs/vectors").glob("*.store")
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
     (images / "images/i00.png").write_bytes((images / "images/i01.png").read_bytes())
     assert main(["fit", "images", *words, "--out", "runs/2"]) == 0
     assert "vectors: " in capsys.readouterr().err
+    monkeypatch.setattr("midam.embed.bags.cached_store", None)  # what is wrong is said before anything is embedded
+    assert main(["fit", "images", *words, "--out", "runs/2"]) == 2
+    assert main(["fit", "images", *words, "--val-fraction", "0.9"]) == 2
+    assert "got runs/2, which holds a run" in (errors := capsys.readouterr().err)
+    assert "Expected --val-fraction + --test-fraction < 1" in errors
     assert main(["fit", "images", *words, "--balance", "age"]) == 2
     assert "which embeds the data first; embed it by `midam embed`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x", "onnx:n.onnx"])
+def test_settings_refuse_a_frozen_network_as_one_that_is_trained(name):
+    with pytest.raises(ConfigError, match=f"{name}.*`midam.embed_bags` first"):
+        midam.Settings(encoder=name)
 
 
 def test_the_command_says_what_it_does(images, capsys):

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from midam.cli.data import read_bags_of
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, Parser, add_settings
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.errors import ConfigError
 from midam.registry import NETWORKS
 from midam.settings import Settings
@@ -21,7 +21,7 @@ _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained n
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
 raw files by itself: it embeds them by the recipe that the store notes."""
 _READING = Settings.names("data", "cut")
-_OF_THE_RUN = {"split_file", "fold", "covariates"}  # that the vectors are read with too
+_READ_AGAIN = {"split_file", "fold", "covariates"}  # settings with which a run reads the vectors
 
 
 def parser() -> ArgumentParser:
@@ -41,19 +41,15 @@ def parser() -> ArgumentParser:
     return embed
 
 
-def is_network(name: str) -> bool:
-    """Whether the encoder of a run is the name of a frozen network, by which the data is embedded first."""
-    return any(name == known or (known.endswith(":") and name.startswith(known)) for known in NETWORKS.names())
-
-
 def embed_first(options: Namespace, console: Console) -> None:
-    """Turn the data of `midam fit` into vectors by the frozen network that `encoder` names; options then name those.
+    """Embed the data of `midam fit` by the network that `encoder` names, and let the options name the vectors instead.
 
-    The store lies in `vectors` beside the run; a later run on the same files finds it there.
+    Their store lies in `vectors` beside the run; a later run on the same files finds it there.
     """
     from midam.embed.bags import cached_store, described, fitting_patch, make_recipe
     from midam.embed.others import known_network, load_network
     from midam.report.terminal import BagProgress
+    from midam.runs.folder import RunFolder
 
     if options.devices is not None or options.num_nodes is not None or options.balance is not None:
         raise ConfigError(
@@ -61,23 +57,32 @@ def embed_first(options: Namespace, console: Console) -> None:
             "embed it by `midam embed`, and train on its store."
         )
     keep_folder(options, "out")
+    if options.out is not None and not options.every_fold:
+        RunFolder(Path(options.out)).require_free()
+    settings = Settings(**{name: options[name] for name in SETTINGS} | {"encoder": AUTO})
     network = load_network(known_network(options.encoder))
-    usual = Settings().flat()
-    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     reading = copy.copy(options)
     reading.split_file, reading.fold, reading.unlabeled = None, None, False
-    reading.patch_size = fitting_patch(options.data, cut, network)
+    reading.patch_size = fitting_patch(options.data, settings.cut, network)
     bags = read_bags_of(options.data, reading)
     recipe = make_recipe(bags, network)
     console.print(escape(described(recipe)))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
-        how = {"accelerator": options.accelerator, "on_bag": progress.update}
-        store, made = cached_store(bags, network, recipe, folder, name=Path(options.data).stem, **how)
-    console.print(escape(f"vectors{'' if made else ' of before'}: {store}"))
+        store, is_new = cached_store(
+            bags,
+            network,
+            recipe,
+            folder,
+            name=Path(options.data).stem,
+            accelerator=options.accelerator,
+            on_bag=progress.update,
+        )
+    console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.data, options.encoder = str(store), AUTO
-    for name in set(_READING) - _OF_THE_RUN:
-        options[name] = usual[name]
+    defaults = Settings().flat()
+    for name in set(_READING) - _READ_AGAIN:
+        options[name] = defaults[name]
 
 
 def run(options: Namespace, console: Console) -> int:

@@ -13,10 +13,10 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.embed import embed_first, is_network
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
+from midam.registry import is_network
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 
 AUTO, EVERY = "auto", "all"
@@ -106,7 +106,9 @@ def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.processes import Processes
 
-    if options.resume is None and options.data is not None and options.method is None and is_network(options.encoder):
+    if is_network(options.encoder) and options.data is not None and options.resume is None and options.method is None:
+        from midam.cli.embed import embed_first
+
         embed_first(options, console)
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds

@@ -3,16 +3,17 @@
 import math
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from midam.registry import ENCODERS
+from midam.errors import ConfigError
+from midam.registry import ENCODERS, is_network
 from midam.settings.group import Named, SettingsGroup
 
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images: ResNet20 halves them twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
-# Of the mlp: of few numbers an instance a layer as wide as the input learns too little, of many it takes longer and
-# gains nothing.
+# Of the mlp: of few numbers an instance a layer as wide as the input learns too little, of many it takes long. 512 is
+# the width of attention networks on pretrained features (ABMIL; CLAM).
 _LEAST_WIDTH, _MOST_WIDTH = 128, 512
 
 Clip = Annotated[float, Field(gt=0)]
@@ -24,8 +25,8 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; "efficientnet-lite0" embeds
-        first.
+        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; "efficientnet-lite0": `fit`
+        embeds first.
     encoder_args
         Further arguments of the encoder.
     encoder_weights
@@ -58,6 +59,16 @@ class ModelSettings(SettingsGroup):
     standardize: bool = True
     scaling: Literal["linear", "blend", "auto"] = "auto"
     clip: Clip | None = None
+
+    @field_validator("encoder", mode="before")
+    @classmethod
+    def _is_trained(cls, name: Any) -> Any:
+        if isinstance(name, str) and is_network(name):
+            raise ConfigError(
+                f"Expected an encoder that is trained, got the frozen network {name!r}; make vectors by `midam embed` "
+                "or `midam.embed_bags` first, and train on those."
+            )
+        return name
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedModel":
         """These settings for instances of one shape."""

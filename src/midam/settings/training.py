@@ -58,8 +58,8 @@ class TrainingSettings(SettingsGroup):
     augment
         Random changes of each instance of a training step; "color" needs three channels.
     val_every
-        Score the validation bags after each so many epochs, and after the last; default: after each, but where no
-        choice rests on it and bags are large, as rarely as makes it no dearer than the training, and 20 times at least.
+        Score the validation bags after each so many epochs, and after the last. Default: 1; if `select` is "last",
+        `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
     select
         Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
     average_from
