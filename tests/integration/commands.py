@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from midam.cli import main
+from midam.report.terminal import BagProgress
 
 PATIENCE = 120.0
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -30,9 +31,12 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def start(*arguments: str, log: Path, file_limit: int | None = None) -> BaseProcess:
-    """Start a command; its output goes to `log`, and no file may grow beyond `file_limit` bytes."""
-    process = _CONTEXT.Process(target=_run, args=(arguments, str(log), file_limit))
+def start(*arguments: str, log: Path, file_limit: int | None = None, pause_s: float = 0.0) -> BaseProcess:
+    """Start a command; its output goes to `log`, and no file may grow beyond `file_limit` bytes.
+
+    It pauses after each bag that it is done with, so that a signal finds it at work on a busy machine too.
+    """
+    process = _CONTEXT.Process(target=_run, args=(arguments, str(log), file_limit, pause_s))
     process.start()
     return process
 
@@ -119,7 +123,7 @@ def table(path: Path | str, **changes: Sequence[object]) -> Path:
     return path
 
 
-def _run(arguments: tuple[str, ...], log: str, file_limit: int | None) -> None:
+def _run(arguments: tuple[str, ...], log: str, file_limit: int | None, pause_s: float) -> None:
     torch.set_num_threads(1)
     # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -128,4 +132,7 @@ def _run(arguments: tuple[str, ...], log: str, file_limit: int | None) -> None:
     os.dup2(out, 2)
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    if pause_s:
+        update = BagProgress.update
+        BagProgress.update = lambda bar, bag: (update(bar, bag), time.sleep(pause_s))[0]
     sys.exit(main(list(arguments)))

@@ -187,14 +187,13 @@ def test_the_data_folder_is_not_written_to(made, capsys):
     assert "another folder than the data" in capsys.readouterr().err
 
 
-# So many that the signal comes before the last, however busy the machine is.
 BAGS = [f"b{number:02d}" for number in range(16)]
 
 
 def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     run = shutil.copytree(made[1], tmp_path / "run", ignore=shutil.ignore_patterns("explain*"))
     call = ["explain", str(run), str(made[0]), "--bags", *BAGS]
-    process = start(*call, log=tmp_path / "log")
+    process = start(*call, log=tmp_path / "log", pause_s=0.3)
     deadline = time.monotonic() + 60
     # A file of the second bag: the first one is done.
     while not any((run / "explain").glob("b01.*")) and process.is_alive() and time.monotonic() < deadline:
