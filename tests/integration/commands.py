@@ -12,16 +12,16 @@ import time
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from midam.cli import main
-from midam.report.terminal import BagProgress
 
 PATIENCE = 120.0
+_TICK = 0.001
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
@@ -31,12 +31,20 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def start(*arguments: str, log: Path, file_limit: int | None = None, pause_s: float = 0.0) -> BaseProcess:
-    """Start a command; its output goes to `log`, and no file may grow beyond `file_limit` bytes.
+class Moment(NamedTuple):
+    """When a command is to be stopped: a while after a file has so many `rows`.
 
-    It pauses after each bag that it is done with, so that a signal finds it at work on a busy machine too.
+    The command itself waits there for the signal, so that one on a busy machine is not done before it comes.
     """
-    process = _CONTEXT.Process(target=_run, args=(arguments, str(log), file_limit, pause_s))
+
+    path: Path
+    rows: int
+    delay: float = 0.0  # seconds of its own work
+
+
+def start(*arguments: str, log: Path, file_limit: int | None = None, wait_at: Moment | None = None) -> BaseProcess:
+    """Start a command; its output goes to `log`, and no file may grow beyond `file_limit` bytes."""
+    process = _CONTEXT.Process(target=run, args=(arguments, str(log), file_limit, wait_at))
     process.start()
     return process
 
@@ -53,16 +61,17 @@ def finish(process: BaseProcess, *, patience: float = PATIENCE) -> int:
     return code
 
 
-def stop_after(process: BaseProcess, path: Path, *, lines: int, delay: float, signal_number: int) -> int:
-    """Send a signal a while after a file has so many `rows`; returns the exit code."""
+def stop(process: BaseProcess, signal_number: int) -> int:
+    """Send a signal to a command that waits at a `Moment`; returns its exit code."""
+    stat = Path(f"/proc/{process.pid}/stat")
     deadline = time.monotonic() + PATIENCE
-    while rows(path) < lines and process.is_alive():
+    while process.is_alive() and stat.read_text().rpartition(")")[2].split()[0] != "T":
         if time.monotonic() > deadline:
             process.kill()
-            raise TimeoutError(f"{path} did not grow")
-        time.sleep(0.001)
-    time.sleep(delay)
+            raise TimeoutError("the command did not come to the moment at which it was to be stopped")
+        time.sleep(_TICK)
     os.kill(process.pid, signal_number)
+    os.kill(process.pid, signal.SIGCONT)
     return finish(process)
 
 
@@ -123,7 +132,8 @@ def table(path: Path | str, **changes: Sequence[object]) -> Path:
     return path
 
 
-def _run(arguments: tuple[str, ...], log: str, file_limit: int | None, pause_s: float) -> None:
+def run(arguments: tuple[str, ...], log: str, file_limit: int | None, wait_at: Moment | None) -> None:
+    """Run a command in this process, which ends with it."""
     torch.set_num_threads(1)
     # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -132,7 +142,21 @@ def _run(arguments: tuple[str, ...], log: str, file_limit: int | None, pause_s: 
     os.dup2(out, 2)
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    if pause_s:
-        update = BagProgress.update
-        BagProgress.update = lambda bar, bag: (update(bar, bag), time.sleep(pause_s))[0]
+    if wait_at is not None:
+        _wait_at(wait_at)
     sys.exit(main(list(arguments)))
+
+
+def _wait_at(moment: Moment) -> None:
+    """Stop this process at a moment, until it is continued."""
+    reached: list[float] = []
+
+    def check(*_: Any) -> None:
+        if not reached and rows(moment.path) >= moment.rows:
+            reached.append(time.process_time())
+        if reached and time.process_time() - reached[0] >= moment.delay:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.commands import rows, start, stop_after
+from tests.integration.commands import Moment, rows, start, stop
 from tests.integration.test_resume import assert_same_run
 
 from midam.cli import main
@@ -82,10 +82,9 @@ def test_numbers_that_the_user_gave_leave_no_note(ragged, tmp_path, capsys):
 @pytest.mark.long
 def test_a_killed_run_resumes_to_the_same_bits(ragged, whole, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
-    process = start(*fit(ragged, run, *OPEN, "--memory-budget", "0.0003"), log=log)
-    assert (
-        stop_after(process, run / "metrics.csv", lines=3, delay=0.01, signal_number=signal.SIGKILL) == -signal.SIGKILL
-    )
+    moment = Moment(run / "metrics.csv", 3, delay=0.01)
+    process = start(*fit(ragged, run, *OPEN, "--memory-budget", "0.0003"), log=log, wait_at=moment)
+    assert stop(process, signal.SIGKILL) == -signal.SIGKILL
     assert 3 <= rows(run / "metrics.csv") < EPOCHS
     assert main(["fit", "--resume", str(run)]) == 0
     assert_same_run(run, whole)

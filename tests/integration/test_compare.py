@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
-from tests.integration.commands import finish, start, stop_after, table
+from tests.integration.commands import Moment, finish, start, stop, table
 
 import midam
 from midam.cli import main
@@ -48,12 +48,12 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
     log = tmp_path / "log"
     trials = out / "trials.csv"
     # With a trial of each method, whose memory is then not measured again.
-    assert stop_after(start(*command, log=log), trials, lines=7, delay=0, signal_number=signal.SIGTERM) == 130
+    assert stop(start(*command, log=log, wait_at=Moment(trials, 7)), signal.SIGTERM) == 130
     first = trials.read_text()
     assert 7 <= len(first.splitlines()) - 1 < TOTAL
     assert "The same command goes on" in log.read_text()
-    rows = len(first.splitlines()) + 2
-    assert stop_after(start(*command, log=log), trials, lines=rows, delay=0, signal_number=signal.SIGKILL) == -9
+    further = Moment(trials, len(first.splitlines()) + 2)
+    assert stop(start(*command, log=log, wait_at=further), signal.SIGKILL) == -signal.SIGKILL
     second = trials.read_text()
     assert second.startswith(first)
     assert len(second.splitlines()) - 1 < TOTAL

@@ -1,18 +1,16 @@
 """`midam explain`: its files agree with `midam predict`, and what it refuses."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from tests.integration.commands import finish, fitted, start
+from tests.integration.commands import Moment, fitted, start, stop
 
 from midam.cli import main
 from midam.cli.explain import check_packages
@@ -193,13 +191,8 @@ BAGS = [f"b{number:02d}" for number in range(16)]
 def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     run = shutil.copytree(made[1], tmp_path / "run", ignore=shutil.ignore_patterns("explain*"))
     call = ["explain", str(run), str(made[0]), "--bags", *BAGS]
-    process = start(*call, log=tmp_path / "log", pause_s=0.3)
-    deadline = time.monotonic() + 60
-    # A file of the second bag: the first one is done.
-    while not any((run / "explain").glob("b01.*")) and process.is_alive() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGINT)
-    assert finish(process) == 130
+    process = start(*call, log=tmp_path / "log", wait_at=Moment(run / "explain" / "explain.json.part", 1))
+    assert stop(process, signal.SIGINT) == 130
     said = json.loads((run / "explain" / "explain.json").read_text())
     done = [entry["bag"] for entry in said["bags"]]
     assert done == BAGS[: len(done)]
@@ -233,14 +226,9 @@ def test_a_killed_call_goes_on(made, tmp_path):
     out = tmp_path / "o"
     bags = BAGS[:6]
     call = ["explain", str(made[1]), str(made[0]), "--bags", *bags, "--out", str(out)]
-    process = start(*call, log=tmp_path / "log")
-    deadline, part = time.monotonic() + 60, out / "explain.json.part"
-    while not (part.exists() and part.read_bytes().count(b"\n") > 1):
-        assert process.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    assert finish(process) == -signal.SIGKILL
+    part = out / "explain.json.part"
+    process = start(*call, log=tmp_path / "log", wait_at=Moment(part, 1))
+    assert stop(process, signal.SIGKILL) == -signal.SIGKILL
     done = [json.loads(line)[1]["bag"] for line in part.read_text().splitlines()[1:]]
     before = {path: path.stat().st_mtime_ns for bag in done for path in out.glob(f"{bag}.*")}
     assert before

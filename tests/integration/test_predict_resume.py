@@ -5,12 +5,11 @@ import os
 import signal
 import stat
 import threading
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import PATIENCE, finish, fitted, start, stop_at
+from tests.integration.commands import Moment, fitted, start, stop, stop_at
 
 import midam.runs.instance_files
 import midam.runs.scoring
@@ -132,12 +131,8 @@ def test_a_killed_prediction_goes_on(made, tmp_path):
     np.savez(many, X=x, bag=bags)
     assert main(command((many, run), tmp_path / "whole.csv")) == 0
     journal = tmp_path / "p.csv.part"
-    process = start(*command((many, run), tmp_path / "p.csv"), log=tmp_path / "log")
-    deadline = time.monotonic() + PATIENCE
-    while process.is_alive() and time.monotonic() < deadline and not (journal.exists() and lines_of(journal) > 1):
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    assert finish(process) == -signal.SIGKILL
+    process = start(*command((many, run), tmp_path / "p.csv"), log=tmp_path / "log", wait_at=Moment(journal, 1))
+    assert stop(process, signal.SIGKILL) == -signal.SIGKILL
     assert 0 < 16 * (lines_of(journal) - 1) < 1500
     # As if the power had gone in the middle of a line.
     journal.write_bytes(journal.read_bytes()[:-5])

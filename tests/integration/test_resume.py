@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integration.commands import finish, fitted, rows, start, stop_after, table
+from tests.integration.commands import Moment, finish, fitted, rows, start, stop, table
 
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
@@ -93,14 +93,8 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
     rng = random.Random(method)
     command = fit(method, run)
     for epochs in sorted(rng.sample(range(1, EPOCHS[method] // 3), 2)):
-        code = stop_after(
-            start(*command, log=log),
-            run / "metrics.csv",
-            lines=epochs,
-            delay=rng.uniform(0, 0.1),
-            signal_number=signal.SIGKILL,
-        )
-        assert code == -signal.SIGKILL
+        moment = Moment(run / "metrics.csv", epochs, delay=rng.uniform(0, 0.1))
+        assert stop(start(*command, log=log, wait_at=moment), signal.SIGKILL) == -signal.SIGKILL
         assert epochs <= rows(run / "metrics.csv") < EPOCHS[method]
         assert not (run / "predictions.csv").exists()
         command = ["fit", "digits", "--resume", str(run)]
@@ -112,8 +106,8 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(number, whole_runs, tmp_path):
     run, log = tmp_path / "a run", tmp_path / "log"
-    process = start(*fit("vrsp", run), log=log)
-    assert stop_after(process, run / "metrics.csv", lines=3, delay=0.05, signal_number=number) == 130
+    process = start(*fit("vrsp", run), log=log, wait_at=Moment(run / "metrics.csv", 3, delay=0.05))
+    assert stop(process, number) == 130
     assert f"Continue with `midam fit digits --resume '{run}'`" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert {path.name for path in run.rglob("*")} == FILES
@@ -124,8 +118,8 @@ def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(numbe
 @pytest.mark.slow
 def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
     run, log = tmp_path / "run", tmp_path / "log"
-    process = start(*fit("minibatch", run), log=log)
-    assert stop_after(process, run / "metrics.csv", lines=2, delay=0.0, signal_number=signal.SIGKILL) == -9
+    process = start(*fit("minibatch", run), log=log, wait_at=Moment(run / "metrics.csv", 2))
+    assert stop(process, signal.SIGKILL) == -signal.SIGKILL
     assert main(["predict", str(run), "digits", "--out", str(tmp_path / "p.csv")]) == 0
     assert "did not finish" in capsys.readouterr().err
     header, first = (tmp_path / "p.csv").read_text().splitlines()[:2]

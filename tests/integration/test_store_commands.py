@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from tests.integration.commands import _run, finish, rows, start, stop_after, table
+from tests.integration.commands import Moment, finish, rows, run, start, stop, table
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -41,17 +41,17 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def _slowly(arguments, log):
+def _slowly(arguments, log, wait_at):
     # Each bag is noted as soon as it is written, so that a kill between two bags is no rare thing.
     store_rows._COMMIT_SECONDS = 0.0
     store_rows._BLOCK_BAGS = 1
-    _run(arguments, log, None)
+    run(arguments, log, None, wait_at)
 
 
-def begin(source, out, log):
+def begin(source, out, log, wait_at=None):
     """Start an import that notes each bag."""
     arguments = ("data", "import", str(source / "bags.npz"), "--out", str(out), "--jobs", "2")
-    process = multiprocessing.get_context("forkserver").Process(target=_slowly, args=(arguments, str(log)))
+    process = multiprocessing.get_context("forkserver").Process(target=_slowly, args=(arguments, str(log), wait_at))
     process.start()
     return process
 
@@ -64,9 +64,8 @@ def test_a_killed_import_goes_on(source, tmp_path, seed):
     left = []
     for first in (0, BAGS // 3, 2 * BAGS // 3):
         bags = int(rng.integers(first, first + BAGS // 4))
-        delay = rng.uniform(0, 0.003)
-        code = stop_after(begin(source, out, log), journal, lines=bags, delay=delay, signal_number=signal.SIGKILL)
-        assert code == -signal.SIGKILL
+        moment = Moment(journal, bags, delay=rng.uniform(0, 0.003))
+        assert stop(begin(source, out, log, moment), signal.SIGKILL) == -signal.SIGKILL
         assert not out.exists()
         assert not is_store(tmp_path / ".out.part")
         left.append(rows(journal))
@@ -81,7 +80,7 @@ def test_a_killed_import_goes_on(source, tmp_path, seed):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_import_says_how_it_goes_on(source, tmp_path, number):
     out, journal, log = tmp_path / "out", tmp_path / ".out.journal", tmp_path / "log"
-    assert stop_after(begin(source, out, log), journal, lines=10, delay=0, signal_number=number) == 130
+    assert stop(begin(source, out, log, Moment(journal, 10)), number) == 130
     text = log.read_text()
     assert "bags are written" in text
     assert "the same command goes on" in text
