@@ -1,6 +1,7 @@
 """Run a comparison: plan, compute what is missing side by side, summarize."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -107,8 +108,8 @@ def run_comparison(
     >>> from midam.data.sets import catalog
     >>> bags = catalog.load("digits")
     >>> folds = repeated_folds(bags, repeats=1, folds=2)
-    >>> found = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
-    >>> found.summary["auroc"].gt(0.5).all()
+    >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
+    >>> comparison.summary["auroc"].gt(0.5).all()
     np.True_
     """
     compared = find_methods(methods)
@@ -122,8 +123,8 @@ def run_comparison(
     check_methods(compared, target)
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
-    own = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
-    base = _settled(own, folder, jobs=workers.here())
+    resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
+    base = _settled(resolved, folder, jobs=workers.here())
     how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
     note_of_filled(bags, how, gaps, of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
@@ -137,7 +138,7 @@ def run_comparison(
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
         keeper, progress = _Keeper(bags, store, folder, how), _progress(on_progress, missing, total)
-        try:
+        with _resumable(folder, store, total):
             if measure_memory:
                 keeper.measure(missing)
             compute(missing, partial(run_task, bags, how=how), keep=keeper, workers=workers, on_progress=progress)
@@ -148,13 +149,20 @@ def run_comparison(
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:
                     keep(bags, folder, groups, store, how=how, workers=workers, on_progress=on_model)
-        except KeyboardInterrupt:
-            if folder is None:
-                raise
-            raise RunStoppedError(
-                f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
-            ) from None
     return comparison
+
+
+@contextmanager
+def _resumable(folder: Path | None, store: TrialStore, total: int) -> Iterator[None]:
+    """Tell where an interrupted comparison goes on, where it has a folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is None:
+            raise
+        raise RunStoppedError(
+            f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
+        ) from None
 
 
 def _compared(
@@ -198,7 +206,7 @@ class _Keeper:
     def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: str) -> None:
         self._bags, self._store, self._folder, self._how = bags, store, folder, how
         self._peaks: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._write()
 
     def measure(self, groups: Sequence[Group[Task]]) -> None:
@@ -211,11 +219,11 @@ class _Keeper:
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
-            if message not in self._told:
-                self._told.add(message)
+            if message not in self._warned:
+                self._warned.add(message)
                 warn(message, UserWarning, stacklevel=4)
         peak = self._peaks.pop(group.tasks[0].method.name, None)
-        self._store.keep(group.names, group_results(self._bags, group, [found for found, _ in results], peak=peak))
+        self._store.keep(group.names, group_results(self._bags, group, [outcome for outcome, _ in results], peak=peak))
         self._write()
 
     def _write(self) -> None:
