@@ -41,8 +41,8 @@ from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method, build_optimizer
+from midam.train.members import training_scorer
 from midam.train.step import train_step
-from midam.train.training_scorer import training_scorer
 from peers import load_libauc
 
 STEPS_PER_EPOCH = 8

@@ -15,8 +15,7 @@ import torch
 from benchmarks.shared import memory_mib, sparse_store
 from numpy.lib.format import open_memmap
 
-from midam.compare.libauc import load_libauc
-from midam.compare.torchmil import load_torchmil
+from midam.compare.libauc import load_libauc, load_torchmil
 from midam.data.store import open_store
 from midam.evaluate.predict import predict
 from midam.settings import Settings

@@ -29,7 +29,7 @@ from joblib import Parallel, delayed
 
 import midam
 from midam.compare.libauc import LibAUCAttention
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.tabular import EPOCHS, FOLDS, PAGE, SETS, compute, how_made
 
 from midam.compare.libauc import LibAUCAttention
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds

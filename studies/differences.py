@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 
 
 def paired(difference: NDArray[np.float64], *, ratio: float | None = None) -> str:

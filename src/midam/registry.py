@@ -145,7 +145,7 @@ READERS = Registry(
         "catalog": "midam.data.sources.stored.CatalogReader",
         # Formats of one bag's file; where a folder holds several, the first row is read.
         "hdf5": "midam.data.sources.formats.datasets.Hdf5Reader",
-        "tensor": "midam.data.sources.formats.tensors.TensorReader",
+        "tensor": "midam.data.sources.formats.npy.TensorReader",
         "zarr": "midam.data.sources.formats.datasets.ZarrReader",
         "npy": "midam.data.sources.formats.npy.NpyReader",
         "npz": "midam.data.sources.formats.npy.NpzReader",
@@ -154,7 +154,7 @@ READERS = Registry(
         "tiff": "midam.data.sources.formats.slides.TiffReader",
         "nifti": "midam.data.sources.formats.nifti.NiftiReader",
         "dicom": "midam.data.sources.formats.dicom.DicomReader",
-        "csv": "midam.data.sources.formats.csv_features.CsvReader",
+        "csv": "midam.data.sources.formats.npy.CsvReader",
     },
     base="midam.data.sources.reader.Reader",
 )
@@ -327,7 +327,7 @@ BASELINES = Registry(
         "voxel-logistic": "midam.compare.baselines.VoxelLogistic",
         "libauc-midam-att": "midam.compare.libauc.LibAUCAttention",
         "libauc-midam-smx": "midam.compare.libauc.LibAUCSmoothedMax",
-        "torchmil-abmil": "midam.compare.torchmil.TorchMILABMIL",
+        "torchmil-abmil": "midam.compare.libauc.TorchMILABMIL",
     },
     base="midam.compare.baselines.Baseline",
 )

@@ -25,7 +25,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
 from midam.settings import usual_chunk
-from midam.train.cpu import cpu_threads
+from midam.train.memory import cpu_threads
 from studies.drawing import save_figure
 from studies.images.design import Recipe, choose_design, fixed_settings, image_config
 from studies.images.sets import image_splits, load_set

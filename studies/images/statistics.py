@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from studies.split_statistics import Estimate
 
 RESAMPLES = 4000

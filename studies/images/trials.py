@@ -16,8 +16,8 @@ from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial
+from midam.train.memory import cpu_threads
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from midam.report.figures import new_figure
 from studies.drawing import plot_points, save_figure
 from studies.page import table

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from midam.compare.engine import Row as StoredRow
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import COLORS, plot_points, save_figure

@@ -26,7 +26,7 @@ from midam.data.sampling import BagSampler
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.cpu import denormals_flushed
+from midam.train.memory import denormals_flushed
 from studies.regime.bags import PIXELS, Counts, nine_bags
 
 POSITIVE = NEGATIVE = 8  # Bags of a step

@@ -55,7 +55,7 @@ def archive(path: Path, bags: Bags) -> Path:
 def fewer_trees():
     """As many trees as a test needs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.statistics_methods._TREES", 40)
+        patch.setattr("midam.compare.fitted._TREES", 40)
         yield
 
 

@@ -146,7 +146,7 @@ import numpy as np
 from pathlib import Path
 from midam.data.bags import Bags
 from midam.settings import Settings
-from midam.train.step_cost import measure_step
+from midam.train.batch_size import measure_step
 from midam.train.trainer import Trainer
 
 rng, status = np.random.default_rng(0), Path("/proc/self/status")

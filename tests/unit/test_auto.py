@@ -35,7 +35,7 @@ EPOCHS = 2
 def quick(monkeypatch):
     """Few trees, epochs and strengths of a penalty."""
     monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
-    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 5)
+    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
     made = make_candidate
 
     def short(name, instance_shape):

@@ -14,9 +14,15 @@ from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.loaded import load_run
 from midam.settings import Settings, read_yaml
-from midam.train.batch_size import BatchSize, batch_sizes, choose_batch_size, choose_for_each
+from midam.train.batch_size import (
+    BatchSize,
+    batch_sizes,
+    choose_batch_size,
+    choose_for_each,
+    measure_step,
+    memory_share,
+)
 from midam.train.lockstep import Trial, train_trials
-from midam.train.step_cost import measure_step, memory_share
 from midam.train.trainer import Trainer, build_training, make_fabric
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}

@@ -11,13 +11,12 @@ from scipy.stats import binom
 from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
 
 from midam.errors import ConfigError
-from midam.evaluate.bands import curve_bands
+from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
+from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.conformal import ConformalSets, coverage_range
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
-from midam.evaluate.reliability import calibration_interval, reliability_bins
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
-from midam.evaluate.utility import net_benefit, net_benefit_of_all
 
 
 def sample(count, *, seed=0, shift=1.5):

@@ -34,10 +34,9 @@ from midam.settings import Settings
 from midam.train.build import build_ensemble, build_method
 from midam.train.checkpoint import fitting
 from midam.train.estimators import MiniBatch, VarianceReduced
-from midam.train.exact import ExactPoint
+from midam.train.exact import ExactPoint, draw_proportional
 from midam.train.memory import fill_memory
 from midam.train.objectives import BCE
-from midam.train.point_draws import draw_proportional
 
 HERE = "tests.unit.test_columns"
 EXTENSIONS = "tests.contract.test_extensions"

@@ -7,8 +7,8 @@ import torch
 from midam.data.bags import Bags
 from midam.nn.stack import StackedScorer
 from midam.settings import Settings
-from midam.train.cpu import denormals_flushed
 from midam.train.lockstep import Trial, train_trials
+from midam.train.memory import denormals_flushed
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush denormals")

@@ -19,7 +19,7 @@ from midam.data.sources.file_rows import FileRows
 from midam.data.sources.request import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
-from midam.data.store.plan import WrittenBag, _stamp, plan_digest, written_bags
+from midam.data.store.copy import WrittenBag, _stamp, plan_digest, written_bags
 from midam.data.store.write import require_free
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal

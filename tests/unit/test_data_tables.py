@@ -12,10 +12,10 @@ from midam import read_bags
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
-from midam.data.sources.faults import Faults
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
+from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import read_names
 from midam.errors import BagDataError, ConfigError, Note
 

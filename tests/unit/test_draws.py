@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from midam.data.bags import Bags
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.point_draws import draw_proportional, draw_uniform
+from midam.train.exact import draw_proportional, draw_uniform
 
 N = 7
 COPIES = 1500

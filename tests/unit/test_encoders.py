@@ -25,8 +25,8 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.train.build import build_encoder, build_ensemble, build_method
+from midam.train.members import Checkpointed
 from midam.train.trainer import Trainer
-from midam.train.training_scorer import Checkpointed
 
 OWN_NETWORK = """
 import torch

@@ -21,8 +21,7 @@ from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.charts import draw_bars, draw_curves
 from midam.explain.layers import layers_of
-from midam.explain.marks import place_marks
-from midam.explain.overlay import PatchMap, draw_map
+from midam.explain.overlay import PatchMap, draw_map, place_marks
 from midam.explain.panels import pictures_of, shown
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import draw_explanation, maps_of

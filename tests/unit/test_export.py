@@ -19,7 +19,7 @@ from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, pred
 from midam.errors import CheckpointError
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.export import export_run
-from midam.export.onnx_parts import Chunk, Merge, Outer, _ndtri, _searchsorted
+from midam.export.onnx import Chunk, Merge, Outer, _ndtri, _searchsorted
 from midam.export.run import FORMATS, write_export
 from midam.export.score_onnx import Model as OnnxModel
 from midam.nn.ensemble import BagEnsemble, scorers_of

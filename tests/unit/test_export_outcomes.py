@@ -13,7 +13,7 @@ import torch
 
 from midam import Bags, Settings, predict
 from midam.cli import main
-from midam.export.onnx_parts import Chunk, Merge, Outer
+from midam.export.onnx import Chunk, Merge, Outer
 from midam.export.run import write_export
 from midam.export.score_onnx import Model as OnnxModel
 from midam.export.score_onnx import Ranked, _told

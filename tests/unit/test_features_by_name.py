@@ -19,7 +19,7 @@ import zarr
 import midam
 from midam.cli.app import main
 from midam.data.bags import Bags
-from midam.data.features import align_features
+from midam.data.missing import align_features
 from midam.data.sources import read_bags
 from midam.data.sources.npz import write_npz
 from midam.data.store import open_store, write_store

@@ -34,7 +34,7 @@ def bags():
 def parts(bags):
     """An attention scorer with its standardizer, a forest, and a regression on bag statistics."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.statistics_methods._TREES", 30)
+        patch.setattr("midam.compare.fitted._TREES", 30)
         trees = BagStatisticsTrees().fit(bags, seed=0)
     attention = make_scorers("attention", standardize=True).members[0]
     attention.standardizer.fit(torch.from_numpy(np.asarray(bags.instances)))

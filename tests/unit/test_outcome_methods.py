@@ -8,8 +8,8 @@ from sklearn.preprocessing import StandardScaler
 from tests.trainings import bags_with, outcome_bags
 
 from midam.compare import statistics_methods
+from midam.compare.fitted import _residuals, tree_scores
 from midam.compare.folds import inner_folds
-from midam.compare.statistics_methods import _residuals, tree_scores
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics
 from midam.data.target_labels import TargetLabels

@@ -15,16 +15,16 @@ import pytest
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
-from midam.evaluate.utility import net_benefit
+from midam.evaluate.bands import net_benefit
 from midam.report.page.run_page import report_page
 from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.plot_scores import plot_histogram
 from midam.runs.apply import evaluate_bags, read_for
+from midam.runs.data import SubgroupTable
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
-from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import target_named
 

@@ -14,17 +14,16 @@ from tests.unit.test_report_page import CHOSEN, Reader
 from midam.data.target_labels import TargetLabels
 from midam.evaluate import find_subgroups
 from midam.export.card import card_text
-from midam.export.config import describe
-from midam.export.run import export_run
+from midam.export.run import describe, export_run
 from midam.report import plot_survival
 from midam.report.page.run_page import report_page
 from midam.report.page.study import ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
+from midam.runs.data import SubgroupTable
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.report import recorded_parts, write_evaluation_report, write_run_report
-from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that")

@@ -5,8 +5,7 @@ import pytest
 
 from midam.cli import main
 from midam.errors import ConfigError, Note, RunStoppedError
-from midam.runs.folder import RunFolder
-from midam.runs.log import RunLog
+from midam.runs.folder import RunFolder, RunLog
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
 

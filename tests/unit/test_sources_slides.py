@@ -11,8 +11,7 @@ from PIL import Image
 from tests.probing import probe_files
 
 from midam.data.sources import read_bags
-from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
-from midam.data.sources.formats.tiff_pyramid import tiff_pyramid
+from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid, tiff_pyramid
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError

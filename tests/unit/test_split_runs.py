@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from midam.cli import main
+from midam.cli.fit_folds import fold_table, mean_of, mean_words
 from midam.compare.folds import table_folds
-from midam.compare.split_runs import fold_table, mean_of, mean_words
-from midam.compare.statistics import corrected_interval
+from midam.compare.summary import corrected_interval
 from midam.data.left_out import LeftOut
 from midam.data.sources import read_bags
 from midam.data.sources.split_table import fold_numbers

@@ -15,8 +15,8 @@ from midam.settings import Settings
 from midam.train import training
 from midam.train.build import build_method
 from midam.train.lockstep import Trial, train_trials
-from midam.train.standardize import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
+from midam.train.warm_start import distinct_sorted, fit_standardizers
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
 
@@ -274,7 +274,7 @@ def test_distinct_numbers_are_uniform(count):
 
 
 def test_the_sample_of_the_standardizer_is_bounded_and_near(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.train.standardize._MAX_VALUES_ON_DISK", 3000)
+    monkeypatch.setattr("midam.train.warm_start._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
     rows = row_file(tmp_path / "rows", array)
     taken = []

@@ -70,7 +70,7 @@ def test_a_width_has_a_floor_and_a_cap():
 @pytest.mark.long
 def test_auto_in_the_study_is_auto(monkeypatch):
     """Scores of all folds in lockstep, mixed afterwards, are those of the method inside each training part."""
-    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 10)
+    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()["shift"]
     fold, parts = outer_folds(bags, 0)[0], {}
@@ -156,7 +156,7 @@ def test_the_library_has_the_default_that_the_page_says_was_chosen():
 @pytest.mark.filterwarnings("ignore:Expected at least")
 @pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.compare.statistics_methods._TREES", 10)
+    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
     monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()

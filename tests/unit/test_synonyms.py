@@ -14,7 +14,7 @@ from midam.cli.app import said as line
 from midam.data import Bags, read_bags
 from midam.errors import nearest, nearest_columns, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, TARGETS
-from midam.sklearn.parameters import setting_defaults
+from midam.sklearn.base import setting_defaults
 from midam.synonyms import same_meaning, word_tables
 
 _NAMES, _VALUES, _COLUMNS, OPTIONS, _ADVICE = map(

@@ -7,7 +7,7 @@ import pytest
 from tests import judging
 
 from midam.compare import statistics_methods
-from midam.compare.statistics_methods import tree_scores
+from midam.compare.fitted import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate import concordance_index_censored
 from midam.targets.cox import CoxRidge, _inner_folds, choose_cox

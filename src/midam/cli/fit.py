@@ -25,8 +25,7 @@ _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, 
 if TYPE_CHECKING:
     from midam.processes import Processes
     from midam.report.terminal import FitProgress
-    from midam.runs.folder import RunFolder
-    from midam.runs.log import RunLog
+    from midam.runs.folder import RunFolder, RunLog
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
@@ -213,7 +212,7 @@ def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
 def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["RunLog | None"]:
     """Log of the run, which the process that leads writes alone."""
     from midam.cli.app import said
-    from midam.runs.log import RunLog
+    from midam.runs.folder import RunLog
 
     with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", said=said) as log:
         yield log

@@ -15,7 +15,7 @@ from midam.errors import ConfigError
 
 if TYPE_CHECKING:
     from midam.report.pseudonyms import Pseudonyms
-    from midam.runs.subgroup_table import SubgroupTable
+    from midam.runs.data import SubgroupTable
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
 points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Of a run without DATA: its test bags,
@@ -80,7 +80,7 @@ def _evaluate(
 
 
 def _table(options: Namespace) -> "SubgroupTable | None":
-    from midam.runs.subgroup_table import SubgroupTable
+    from midam.runs.data import SubgroupTable
 
     columns = words(options.subgroups)
     if bool(columns) != (options.table is not None):

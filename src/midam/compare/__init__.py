@@ -7,8 +7,7 @@ from midam.compare.methods import known_methods
 from midam.compare.plan import LEARNING_RATES
 from midam.compare.report import write_comparison_report
 from midam.compare.run import run_comparison
-from midam.compare.statistics import CorrectedInterval, corrected_interval
-from midam.compare.summary import Comparison
+from midam.compare.summary import Comparison, CorrectedInterval, corrected_interval
 
 __all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "ModelBaseline"]
 __all__ += ["corrected_interval", "deploy_method", "known_methods", "repeated_folds", "run_comparison"]

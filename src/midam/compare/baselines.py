@@ -22,16 +22,20 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from midam.compare.fitted import (
+    cox_scores,
     empty_forest_scorer,
     fill_linear,
     forest_scorer,
+    logistic_scores,
+    make_forest,
+    ridge_scores,
     summary_rows,
     summary_scorer,
     tree_offset,
+    tree_scores,
     unscaled,
 )
 from midam.compare.folds import Positions, inner_folds
-from midam.compare.statistics_methods import cox_scores, logistic_scores, make_forest, ridge_scores, tree_scores
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
@@ -50,6 +54,9 @@ _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
+Rows = NDArray[np.float64]
+_CHUNK_ENTRIES = 4_000_000
+_MEDIAN_ROWS = 500
 
 
 class Baseline(ABC):
@@ -281,12 +288,6 @@ def _search(
 
 def _area(model: Any, x: Scores, y: NDArray[np.int64]) -> float:
     return auroc(y, model.decision_function(x))
-
-
-Rows = NDArray[np.float64]
-
-_CHUNK_ENTRIES = 4_000_000
-_MEDIAN_ROWS = 500
 
 
 def median_gamma(rows: Rows, *, seed: int) -> float:

@@ -1,11 +1,17 @@
-"""LibAUC 2.0.1's MIDAM, `libauc-midam-att` and `libauc-midam-smx`, run through its own loss, optimizer and network.
+"""Methods of other libraries: LibAUC 2.0.1's MIDAM, and torchmil's ABMIL.
 
+`libauc-midam-att` and `libauc-midam-smx` run through LibAUC's own loss, optimizer and network.
 The settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9, tau 0.1, momentum 0.1, weight decay
 1e-4, batches of 8 + 8 bags, 4 instances a bag, 100 epochs, the rates lowered after 50 and 75. Features are standardized
 by the training instances. Nothing is tuned or selected; the weights of the last epoch score.
 
-Its packages import torchvision, torch_geometric and more, so the few files that are needed are imported one by one
+LibAUC's packages import torchvision, torch_geometric and more, so the few files that are needed are imported one by one
 under empty parent packages. Nothing of LibAUC is changed or copied.
+
+`torchmil-abmil` (Ilse et al. 2018) runs through torchmil's own loss, optimizer and network.
+Cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with ReLU before it,
+Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by the training instances.
+Nothing is selected; the weights of the last epoch score.
 """
 
 import contextlib
@@ -25,7 +31,7 @@ import torch
 from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
-from midam.errors import ConfigError
+from midam.errors import ConfigError, install
 from midam.train.lockstep import Trial
 
 # Not `libauc`: an installed LibAUC stays reachable. Its files import each other relatively, so any name will do.
@@ -36,6 +42,7 @@ _EPOCHS = 100
 _LOWERED = (50, 75)
 _TAU = 0.1
 _CPU = torch.device("cpu")
+_EPOCHS, _WIDTH, _BATCH = 100, 512, 16
 
 
 class LibAUCAttention(Baseline):
@@ -152,3 +159,47 @@ def load_libauc() -> SimpleNamespace:
     finally:
         if stub is not None:
             del sys.modules["tqdm"]
+
+
+class TorchMILABMIL(Baseline):
+    """`torchmil-abmil`."""
+
+    uses_torch = True
+    lacks = "it is a network of torchmil, which the run would need to score"
+
+    def __init__(self) -> None:
+        load_torchmil()
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Scores of the last epoch."""
+        models, data = load_torchmil()
+        train, score = standardized_tensors(bags, trial)
+        labels = torch.from_numpy(bags.require_labels()[trial.train]).float()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(trial.seed)
+            width = train[0].shape[1]
+            features = torch.nn.Sequential(torch.nn.Linear(width, _WIDTH), torch.nn.ReLU())
+            model = models.ABMIL(in_shape=(width,), feat_ext=features)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
+            for _ in range(_EPOCHS):
+                order = torch.randperm(len(train)).tolist()
+                for low in range(0, len(order), _BATCH):
+                    batch = data.collate_fn([{"X": train[i], "Y": labels[i]} for i in order[low : low + _BATCH]])
+                    _, losses = model.compute_loss(batch["Y"], batch["X"], batch["mask"])
+                    optimizer.zero_grad()
+                    sum(losses.values()).backward()
+                    optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            return np.array([model(x.unsqueeze(0)).item() for x in score])
+
+
+def load_torchmil() -> tuple[ModuleType, ModuleType]:
+    """Modules `models` and `data` of torchmil; a `ConfigError` where it, or a package that it needs, is missing."""
+    try:
+        return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Expected torchmil and what it needs for torchmil-abmil, got no package {error.name}; "
+            f"{install('peers')}, or install the missing package alone."
+        ) from None

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from midam.compare.forms import read_record, read_tables
 from midam.compare.summary import basis
+from midam.compare.trials import read_record, read_tables
 from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import CheckpointError
 from midam.evaluate.classes import class_aurocs, one_against_rest

@@ -10,7 +10,6 @@ from warnings import warn
 from midam._version import __version__
 from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
-from midam.compare.forms import read_record
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.models import keep_models as keep
@@ -19,7 +18,7 @@ from midam.compare.plan import Selection, chosen_counts, group_results, make_sel
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.tasks import Outcome, Task, run_task
-from midam.compare.trials import NO_VALIDATION, open_trials, safe_frame, write_trials
+from midam.compare.trials import NO_VALIDATION, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.free_memory import free_memory
@@ -30,8 +29,8 @@ from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.targets import target_of
+from midam.train.batch_size import memory_share
 from midam.train.members import with_objective
-from midam.train.step_cost import memory_share
 from midam.train.trainer import make_fabric
 
 OnProgress = Callable[[float, int], None]

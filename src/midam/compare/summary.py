@@ -3,14 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
 
 from midam.compare.engine import Row
 from midam.compare.folds import Fold
-from midam.compare.statistics import CorrectedInterval, corrected_interval
 from midam.compare.trials import (
     DIVERGED,
     NO_VALIDATION,
@@ -46,6 +47,43 @@ _STATUSES = {
     "no_validation": (NO_VALIDATION,),
     "diverged": (DIVERGED,),
 }
+
+
+class CorrectedInterval(NamedTuple):
+    """A mean over trials and its interval; NaN where there is none."""
+
+    mean: float
+    low: float
+    high: float
+    trials: int
+
+
+def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) -> CorrectedInterval:
+    """Mean of the trials and the corrected resampled t interval, with J - 1 degrees of freedom.
+
+    The bounds are NaN for fewer than two trials, or trials without spread.
+
+    Parameters
+    ----------
+    values : array_like, shape [J]
+        One finite figure (an AUROC, a paired difference) per trial.
+    ratio : float > 0
+        Test bags over training bags of a trial, 1/9 for 10 folds.
+    level : float in (0, 1), default 0.95
+        Level of the interval.
+
+    Examples
+    --------
+    >>> found = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
+    >>> round(found.mean, 3), round(found.high - found.mean, 4)
+    (0.9, 0.3928)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    mean = float(x.mean()) if x.size else np.nan
+    if x.size < 2 or np.ptp(x) == 0:
+        return CorrectedInterval(mean, np.nan, np.nan, x.size)
+    half = float(stats.t.ppf((1 + level) / 2, x.size - 1) * np.sqrt((1 / x.size + ratio) * x.var(ddof=1)))
+    return CorrectedInterval(mean, mean - half, mean + half, x.size)
 
 
 @dataclass(frozen=True)

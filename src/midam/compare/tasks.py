@@ -21,8 +21,8 @@ from midam.data.missing import fill_values, impute
 from midam.evaluate.metrics import auprc
 from midam.settings import Settings
 from midam.targets import Target, target_of
-from midam.train.cpu import cpu_threads
 from midam.train.lockstep import Trial, TrialResult, train_trials
+from midam.train.memory import cpu_threads
 
 # Weights are drawn from torch's global state: trainings in threads of one process take turns.
 _TURN = threading.Lock()

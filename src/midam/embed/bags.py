@@ -24,10 +24,10 @@ from midam.data.sources.file_reader import file_reader
 from midam.data.sources.file_rows import FileRows
 from midam.data.sources.find_files import find_files
 from midam.data.sources.formats.images import ImageReader
-from midam.data.sources.formats.openslide_pyramid import is_pyramid
+from midam.data.sources.formats.pyramid import is_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.store import is_store, open_store, write_store
-from midam.data.store.plan import plan_digest
+from midam.data.store.copy import plan_digest
 from midam.embed.network import Network
 from midam.embed.others import known_network, load_network
 from midam.embed.pixels import assembled, intensities, standardized

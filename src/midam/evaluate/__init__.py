@@ -7,8 +7,12 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.evaluate.bands import Bands as Bands
     from midam.evaluate.bands import curve_bands as curve_bands
+    from midam.evaluate.bands import net_benefit as net_benefit
+    from midam.evaluate.bands import net_benefit_of_all as net_benefit_of_all
     from midam.evaluate.calibrate import PlattCalibrator as PlattCalibrator
+    from midam.evaluate.calibrate import calibration_interval as calibration_interval
     from midam.evaluate.calibrate import calibration_line as calibration_line
+    from midam.evaluate.calibrate import reliability_bins as reliability_bins
     from midam.evaluate.classes import class_aurocs as class_aurocs
     from midam.evaluate.classes import class_intervals as class_intervals
     from midam.evaluate.classes import macro_auroc as macro_auroc
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.conformal import ConformalSets as ConformalSets
     from midam.evaluate.conformal import coverage_range as coverage_range
-    from midam.evaluate.covariates import covariates_of as covariates_of
     from midam.evaluate.decisions import Decision as Decision
     from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
     from midam.evaluate.decisions import NumberScale as NumberScale
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from midam.evaluate.differences import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.grades import GradeCuts as GradeCuts
     from midam.evaluate.grades import quadratic_kappa as quadratic_kappa
+    from midam.evaluate.inputs import covariates_of as covariates_of
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
@@ -46,8 +50,6 @@ if TYPE_CHECKING:
     from midam.evaluate.proportions import proportion as proportion
     from midam.evaluate.proportions import threshold_for as threshold_for
     from midam.evaluate.ranking import auroc as auroc
-    from midam.evaluate.reliability import calibration_interval as calibration_interval
-    from midam.evaluate.reliability import reliability_bins as reliability_bins
     from midam.evaluate.subgroups import Subgroup as Subgroup
     from midam.evaluate.subgroups import binary_figures as binary_figures
     from midam.evaluate.subgroups import find_subgroups as find_subgroups
@@ -56,7 +58,5 @@ if TYPE_CHECKING:
     from midam.evaluate.survival import kaplan_meier as kaplan_meier
     from midam.evaluate.survival import log_rank as log_rank
     from midam.evaluate.survival import median_follow_up as median_follow_up
-    from midam.evaluate.utility import net_benefit as net_benefit
-    from midam.evaluate.utility import net_benefit_of_all as net_benefit_of_all
 
 __all__, __getattr__, __dir__ = exports(__name__)

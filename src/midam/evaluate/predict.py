@@ -16,8 +16,7 @@ from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
 from midam.data.on_disk import on_disk
 from midam.errors import require
-from midam.evaluate.covariates import covariates_of, of_bag
-from midam.evaluate.inputs import prepared
+from midam.evaluate.inputs import covariates_of, of_bag, prepared
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.stream import stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
@@ -78,7 +77,7 @@ def predict(
     reader : InstanceReader, optional
         An open reader of `bags`.
     covariates : Tensor [N, P], optional
-        What `midam.evaluate.covariates.covariates_of` gives of `bags`; by default it is asked.
+        What `midam.evaluate.inputs.covariates_of` gives of `bags`; by default it is asked.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
     ranks : Ranks, optional

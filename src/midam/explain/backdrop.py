@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, first_names, strip_suffix
 from midam.data.sources.formats.images import ImageReader, read_pixels
-from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
+from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import ConfigError, DataNotFoundError, MidamError
 from midam.explain.patches import Patches, SlideFacts, has_places, level0_width

@@ -21,8 +21,7 @@ from midam.data.brief import BriefRepr
 from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
-from midam.evaluate.covariates import of_bag
-from midam.evaluate.inputs import prepared
+from midam.evaluate.inputs import of_bag, prepared
 from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
 from midam.explain.contribution import contributions

@@ -37,7 +37,7 @@ def card_text(
 ) -> str:
     """Text of the card: what the model is for, how to use it, how good it is on which data, and what is not known.
 
-    `config` is that of `midam.export.config.describe`, `summary` that of the run's summary.json, or empty.
+    `config` is that of `midam.export.run.describe`, `summary` that of the run's summary.json, or empty.
     """
     name = plain(f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}")
     parts = [

@@ -1,35 +1,65 @@
-"""A run as ONNX: three files, and a check in onnxruntime that they score as the run does."""
+"""A run as ONNX: three files, and a check in onnxruntime that they score as the run does.
+
+They hold the statistic of a chunk, the merge of two, the score of a bag.
+
+The statistic of a bag is (n, l, r): its number of instances, log mean exp(z), and the mean of v weighted by softmax(z);
+under max pooling the maximum of z, and v there. It is kept in float64 for each of M members: l [M], r [M, V].
+
+Where each of C score columns weighs the instances in its own way, a member has G = C rows, one a column: l [M * G],
+r [M * G, V]; else G is 1.
+"""
 
 import copy
 import logging
+import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from midam.errors import ExportError
+from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import evaluation
-from midam.export.onnx_parts import DECOMPOSITIONS, Chunk, Merge, Outer
 from midam.export.score_onnx import Model, Ranked
 from midam.files import write_bytes
+from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.ensemble import scorers_of
+from midam.nn.pooling import Pooling
 from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM
+from midam.nn.scorer import BagScorer
 from midam.runs.loaded import LoadedRun
 
 TOLERANCE = 1e-5  # of a score in [0, 1]
 _STATISTIC = ("n", "l", "r")
+# Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37 (1988) 477-484,
+# PPND16: a rational function of 0.180625 - q^2 for |q| <= 0.425, and one of sqrt(-log p) - 1.6 beyond, for p > 1.4e-11.
+# fmt: off
+_MIDDLE = (
+    (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3),
+    (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+     2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3),
+)
+_TAIL = (
+    (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
+     1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4),
+    (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+     1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9),
+)
+# fmt: on
+_SMALLEST = 1.4e-11
 
 
 def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     """Write chunk.onnx, merge.onnx and score.onnx, and check that they score bags as the run does.
 
-    `config` is that of `midam.export.config.describe`. Raises `ExportError` where the model cannot be traced, or scores
+    `config` is that of `midam.export.run.describe`. Raises `ExportError` where the model cannot be traced, or scores
     otherwise when it is.
     """
     members = scorers_of(copy.deepcopy(run.model))
@@ -125,3 +155,150 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         log.setLevel(level)
+
+
+class Chunk(nn.Module):
+    """Instances x [m, ...] to logits z [m, M * G] and values v [m, M * G, V], and the statistic n, l, r of them all.
+
+    With `filling`, in the shape of an instance, missing values (NaN) of x are filled first.
+    """
+
+    filling: Tensor | None
+
+    def __init__(self, members: Sequence[BagScorer], *, filling: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("filling", filling)
+        self.members = nn.ModuleList(members)
+        self.largest = members[0].pooling.statistic is MAXIMUM
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """z, v, n, l and r of a chunk."""
+        if self.filling is not None:
+            x = torch.where(torch.isnan(x), self.filling, x)
+        pairs = [cast(BagScorer, member).instances(x) for member in self.members]
+        z, v = torch.stack([z for z, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)
+        if z.ndim > 2:
+            z, v = z.flatten(1, 2), v.flatten(1, 2)
+        logits, values = z.double(), v.double()
+        n = torch.ones_like(logits[:, 0]).sum()
+        if self.largest and not values.shape[-1]:
+            return z, v, n, logits.amax(dim=0), values.sum(dim=0)
+        if self.largest:
+            top = logits.argmax(dim=0).view(1, -1, 1).expand(1, -1, values.shape[-1])
+            return z, v, n, logits.amax(dim=0), values.gather(0, top).squeeze(0)
+        level = torch.logsumexp(logits, dim=0) - torch.log(n)
+        return z, v, n, level, (torch.softmax(logits, dim=0).unsqueeze(-1) * values).sum(dim=0)
+
+
+class Merge(nn.Module):
+    """Statistics of two parts of a bag to that of both together."""
+
+    def __init__(self, *, largest: bool) -> None:
+        super().__init__()
+        self.largest = largest
+
+    def forward(self, *parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """n, l and r of both, from n, l and r of the first part and of the second."""
+        n1, l1, r1, n2, l2, r2 = parts
+        n = n1 + n2
+        if self.largest:
+            return n, torch.maximum(l1, l2), torch.where((l2 > l1).unsqueeze(-1), r2, r1)
+        a, b = l1 + torch.log(n1 / n), l2 + torch.log(n2 / n)
+        top = torch.maximum(a, b)
+        level = top + torch.log(torch.exp(a - top) + torch.exp(b - top))
+        return n, level, torch.exp(a - level).unsqueeze(-1) * r1 + torch.exp(b - level).unsqueeze(-1) * r2
+
+
+class Outer(nn.Module):
+    """Statistic of a whole bag to its score, the scores of the members [M], and, if calibrated, the probability.
+
+    Of C > 1 score columns these are [C], [M, C] and [C]. Probabilities are those of `calibrator`, or of the `decision`
+    of the target of that name, as its ``to_dict`` says it; only of classes and labels are there any.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[BagScorer],
+        calibrator: PlattCalibrator | None,
+        *,
+        target: str = "binary",
+        decision: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(member.pooling for member in members)
+        self.softmax, lines = target == "multiclass", list[Any]()
+        if decision is not None and self.softmax:
+            lines = [{**decision, "intercept": offset} for offset in decision["offsets"]]
+        elif decision is not None and target == "multilabel":
+            lines = decision["columns"]
+        # Of a label without a probability, NaN.
+        lines = lines if calibrator is None else [calibrator.to_dict()]
+        names = ("slope", "scale", "center", "intercept")
+        rows = [[math.nan if line is None else line[name] for name in names] for line in lines]
+        self.register_buffer("lines", torch.tensor(rows, dtype=torch.float64).reshape(-1, len(names)))
+        on_logit = [line is not None and line.get("version") == 2 for line in lines]
+        self.register_buffer("on_logit", torch.tensor(on_logit, dtype=torch.bool))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether there is a probability."""
+        return len(self.get_buffer("lines")) > 0
+
+    def forward(self, n: Tensor, l: Tensor, r: Tensor) -> tuple[Tensor, ...]:  # noqa: E741
+        """Score, scores, probability."""
+        branches = cast(Pooling, self.members[0]).branches
+        of, each = [x.float() for x in (l, r, n.view(1))], []
+        for i, pooling in enumerate(self.members):
+            level, value, count = *(x[i * branches : (i + 1) * branches] for x in of[:2]), of[2]
+            if branches > 1:
+                level, value, count = level.unsqueeze(0), value.unsqueeze(0), count.expand(1, branches)
+            each.append(cast(Pooling, pooling).score(level, value, count))
+        scores = torch.cat(each)
+        score = scores.double().mean() if scores.ndim == 1 else scores.double().mean(dim=0)
+        if not self.calibrated:
+            return score, scores
+        slope, scale, center, intercept = self.get_buffer("lines").unbind(1)
+        x = torch.where(self.get_buffer("on_logit"), bounded_logit(score, eps=SCORE_RESOLUTION), score)
+        logits = slope * (x - center) / scale + intercept
+        logits = logits[0] if score.ndim == 0 else logits
+        return score, scores, torch.softmax(logits, dim=0) if self.softmax else torch.sigmoid(logits)
+
+
+def _searchsorted(knots: Tensor, x: Tensor, *, right: bool = False, **_: Any) -> Tensor:
+    """`torch.searchsorted` in comparisons: how many of the ascending knots [..., K] lie below x [..., m]."""
+    count = knots.shape[-1]
+    found, step = torch.zeros_like(x, dtype=torch.int64), 1 << (count.bit_length() - 1)
+    while step:
+        at = found + step
+        knot = knots.gather(-1, (at - 1).clamp(max=count - 1))
+        below = (knot <= x) if right else (knot < x)
+        found = torch.where(below & (at <= count), at, found)
+        step >>= 1
+    return found
+
+
+def _ndtri(p: Tensor) -> Tensor:
+    """`torch.special.ndtri` in [1.4e-11, 1 - 1.4e-11]; p beyond, as 0 and 1 are, is taken for the end that is next."""
+    q = p - 0.5
+    tail = torch.sqrt(-torch.log(torch.minimum(p, 1 - p).clamp(min=_SMALLEST))) - 1.6
+    return torch.where(q.abs() <= 0.425, q * _ratio(_MIDDLE, 0.180625 - q * q), torch.sign(q) * _ratio(_TAIL, tail))
+
+
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Tensor) -> Tensor:
+    above, below = (torch.zeros_like(x) for _ in range(2))
+    for a, b in zip(*(reversed(part) for part in coefficients)):
+        above, below = above * x + a, below * x + b
+    return above / below
+
+
+def _squeeze(x: Tensor, dim: int) -> Any:
+    """`torch.squeeze` of an axis longer than 1, which torch leaves as it is and ONNX refuses; else torch's own."""
+    return NotImplemented if x.shape[dim] == 1 else torch.ops.aten.alias.default(x)
+
+
+# What the standardizer and poolings of several columns ask for and ONNX does not have.
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.searchsorted.Tensor: _searchsorted,
+    torch.ops.aten.special_ndtri.default: _ndtri,
+    torch.ops.aten.squeeze.dim: _squeeze,
+}

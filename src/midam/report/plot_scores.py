@@ -15,10 +15,10 @@ from sklearn.metrics import roc_curve
 
 from midam.errors import BagDataError
 from midam.evaluate.bands import Band, Bands
+from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
-from midam.evaluate.reliability import Bin, Line
 from midam.report.figures import (
     BLUE,
     COLORS,

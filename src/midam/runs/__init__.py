@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from midam.runs.apply import evaluate_run as evaluate_run
     from midam.runs.apply import read_for as read_for
     from midam.runs.data import SplitBags as SplitBags
+    from midam.runs.data import SubgroupTable as SubgroupTable
     from midam.runs.data import read_data as read_data
     from midam.runs.data import split_data as split_data
     from midam.runs.fit import fit_run as fit_run
@@ -21,6 +22,5 @@ if TYPE_CHECKING:
     from midam.runs.report import write_evaluation_report as write_evaluation_report
     from midam.runs.report import write_run_report as write_run_report
     from midam.runs.scoring import predict_run as predict_run
-    from midam.runs.subgroup_table import SubgroupTable as SubgroupTable
 
 __all__, __getattr__, __dir__ = exports(__name__)

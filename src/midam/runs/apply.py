@@ -12,7 +12,7 @@ from rich.console import Console
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.data.features import align_features
+from midam.data.missing import align_features
 from midam.data.sources.label_columns import known_names
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
@@ -21,8 +21,7 @@ from midam.data.target_labels import TargetLabels
 from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
-from midam.evaluate.covariates import covariate_names
-from midam.evaluate.inputs import prepared
+from midam.evaluate.inputs import covariate_names, prepared
 from midam.evaluate.metrics import check_metric
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data

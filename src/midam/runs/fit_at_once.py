@@ -28,7 +28,7 @@ from midam.runs.results import Fitted, write_results
 from midam.runs.trust import remember
 from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
-from midam.train.cpu import cpu_threads
+from midam.train.memory import cpu_threads
 
 OnStage = Callable[[str, int], None]
 OnBags = Callable[[Sequence[int]], None]

@@ -1,20 +1,27 @@
-"""The run folder: which file is what, and how numbers are written in CSV."""
+"""The folder of a run: which file is what, how numbers are written in CSV, and log.txt."""
 
 import csv
 import io
+import os
+import platform
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from midam.errors import CheckpointError, ConfigError, RunExistsError, listed
+from midam._version import __version__
+from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
 from midam.files import advice_on, held, is_left
 from midam.names import safe_cell
-from midam.plain_files import open_plain, remove_own, require_plain_folder, sweep
+from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
@@ -212,3 +219,69 @@ def _field(value: Any) -> Any:
     if isinstance(value, str):
         return safe_cell(value)
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
+
+
+class RunLog:
+    """Time-stamped lines behind those that log.txt holds, the warnings and the error of its block among them.
+
+    Lines are kept back until the folder is held by this process and has its settings: a start that is refused leaves no
+    log, and never writes into that of another. Where the file cannot be written, the run goes on without it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The very one that is given to `fit_run` or `resume_run`.
+    command : str, optional
+        What was typed; it stands at the head, with the folder and the versions.
+    said : callable, default str
+        Words a warning or an error as the console does.
+    """
+
+    def __init__(self, folder: RunFolder, *, command: str = "", said: Callable[[object], str] = str) -> None:
+        self._folder, self._command, self._said = folder, command, said
+        self._waiting: list[str] = []
+        self._catch: Any = None
+
+    def add(self, text: str) -> None:
+        """Note a text, each of its lines under the time of now, in UTC."""
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._waiting += [f"{now} {line}".rstrip() + "\n" for line in text.rstrip().splitlines()]
+        if not (self._folder.was_held and self._folder.config.exists()):
+            return
+        try:
+            with open_own(self._folder.log) as file:
+                file.seek(0, os.SEEK_END)
+                file.write("".join(self._waiting).encode())
+        except OSError:
+            return
+        self._waiting = []
+
+    def __enter__(self) -> Self:
+        versions = ", ".join(f"{name} {number}" for name, number in environment().items())
+        typed = f"{self._command}\n" if self._command else ""
+        self.add(f"midam {__version__}: {self._folder.root}\n{typed}{versions}, {os.cpu_count()} cores")
+        self._catch = warnings.catch_warnings()
+        self._catch.__enter__()
+        show = warnings.showwarning
+
+        def noted(message: Warning | str, *how: Any, **more: Any) -> None:
+            self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._said(message)}")
+            show(message, *how, **more)
+
+        warnings.showwarning = noted
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._catch.__exit__(kind, error, trace)
+        if isinstance(error, RunStoppedError | KeyboardInterrupt):
+            self.add(self._said(error) or "stopped")
+        elif isinstance(error, MidamError):
+            self.add(f"error: {self._said(error)}")
+        elif error is not None:
+            self.add("".join(traceback.format_exception(error)))
+
+
+def environment() -> dict[str, str]:
+    """Versions that a result can depend on."""
+    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}

@@ -21,8 +21,7 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.on_disk import Rows
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate.covariates import covariates_of
-from midam.evaluate.inputs import prepared
+from midam.evaluate.inputs import covariates_of, prepared
 from midam.evaluate.instances import ColumnsPass, InstancePass
 from midam.evaluate.predict import evaluation, reader_of
 from midam.files import allocate

@@ -13,7 +13,7 @@ import numpy as np
 from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
-from midam.evaluate.covariates import saved_coder
+from midam.evaluate.inputs import saved_coder
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble, Inputs
 from midam.runs.folder import RunFolder

@@ -36,15 +36,16 @@ from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, Explained, Scor
 from midam.report.pseudonyms import Pseudonyms
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
+from midam.runs.data import SubgroupTable
 from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.forms import Explanations, read_summary, read_target
 from midam.runs.method import method_title, taken_settings
-from midam.runs.subgroup_table import SubgroupTable
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
 
 _MOST_GROUPS = 12  # that are still subgroups
+_PARTS = ("train", "val", "test")  # in the order of the flow
 
 
 def write_run_report(
@@ -347,9 +348,6 @@ def _flag(changed: tuple[str, str, str]) -> str:
     if value is True:
         return flag
     return f"{flag} {shlex.quote(value if isinstance(value, str) else text)}"
-
-
-_PARTS = ("train", "val", "test")  # in the order of the flow
 
 
 def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:

@@ -19,8 +19,7 @@ from midam.report.words import metric_of_history
 from midam.runs.baseline import COMPARED, Beside, compared_auroc, train_beside, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.evaluation import RunEvaluation
-from midam.runs.folder import RunFolder, csv_text
-from midam.runs.log import environment
+from midam.runs.folder import RunFolder, csv_text, environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
 from midam.targets import target_of

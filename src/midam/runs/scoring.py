@@ -12,8 +12,7 @@ from midam.data.bags import Bags
 from midam.data.on_disk import Rows
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
-from midam.evaluate.covariates import covariates_of
-from midam.evaluate.inputs import prepared
+from midam.evaluate.inputs import covariates_of, prepared
 from midam.evaluate.predict import bag_groups, predict_each
 from midam.runs.evaluation import predictions_text
 from midam.runs.instance_files import write_instance_scores

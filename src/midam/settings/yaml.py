@@ -1,5 +1,7 @@
-"""Settings as YAML: flat names and plain values."""
+"""Settings as text: YAML files with flat names and plain values, and descriptions for the command line."""
 
+import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import yaml
 from midam.errors import ConfigError
 from midam.reading import plain_fault, read_text
 from midam.registry import ClassPath
+from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
+from midam.settings.settings import Settings
 
 # Of a file of settings: its bytes, how deep its parts lie, its values (repeated parts count each time), the keys that
 # merges add, the characters of a number. A list of 20 000 feature names passes.
@@ -96,3 +100,47 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def yaml_text(values: dict[str, Any]) -> str:
     """Settings as YAML."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+@dataclass(frozen=True)
+class Description:
+    """One setting; type and default as they are written in YAML."""
+
+    name: str  # flat
+    group: str
+    kind: Any
+    default: Any
+    text: str  # from the docstring of its group
+    known: tuple[str, ...]  # names of a registry
+    paths: bool = False  # whether class paths are taken as well
+
+
+def describe_settings() -> list[Description]:
+    """All settings, in the order of the groups."""
+    defaults, found = Settings().flat(), []
+    for group, (_, kind) in groups().items():
+        texts = _texts(kind)
+        for name, field in kind.model_fields.items():
+            marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
+            known, paths = tuple(name for mark in marks for name in mark.names()), any(mark.paths for mark in marks)
+            kind_of = plain_type(field.annotation)
+            found.append(Description(name, group, kind_of, defaults[name], texts[name], known, paths))
+    return found
+
+
+def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
+    """First line of the docstring and class of each group."""
+    classes = {name: type(group) for name, group in Settings()}
+    return {name: ((inspect.getdoc(group) or "").splitlines()[0], group) for name, group in classes.items()}
+
+
+def _texts(group: type[SettingsGroup]) -> dict[str, str]:
+    """Text of each setting in the docstring of its group."""
+    lines = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith(" "):
+            found[list(found)[-1]].append(line.strip())
+        else:
+            found[line.strip()] = []
+    return {name: " ".join(text) for name, text in found.items()}

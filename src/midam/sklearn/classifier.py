@@ -1,7 +1,7 @@
 """`MIDAMClassifier`: bags in, ranks, probabilities and classes out; every setting of a run is a parameter."""
 
 from midam.sklearn.bag_classifier import BagClassifier
-from midam.sklearn.parameters import constructor
+from midam.sklearn.base import constructor
 
 
 class MIDAMClassifier(BagClassifier):

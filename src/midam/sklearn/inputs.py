@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from midam.data.bags import Bags
-from midam.data.features import align_features
+from midam.data.missing import align_features
 from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array, feature_order
 from midam.errors import BagDataError

@@ -1,7 +1,7 @@
 """`MIDAMRanker`: bags in, ranks by grades or numbers out; every setting of a run is a parameter."""
 
 from midam.sklearn.bag_rankers import BagRanker
-from midam.sklearn.parameters import constructor
+from midam.sklearn.base import constructor
 
 
 class MIDAMRanker(BagRanker):

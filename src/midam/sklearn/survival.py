@@ -1,7 +1,7 @@
 """`MIDAMSurvival`: bags in, risks out; every setting of a run is a parameter."""
 
 from midam.sklearn.bag_rankers import BagSurvival
-from midam.sklearn.parameters import constructor
+from midam.sklearn.base import constructor
 
 
 class MIDAMSurvival(BagSurvival):

@@ -23,10 +23,9 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.sklearn.base import BagEstimator
+from midam.sklearn.base import BagEstimator, chosen_settings, setting_defaults
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import MADE_FOR, Labeled
-from midam.sklearn.parameters import chosen_settings, setting_defaults
 from midam.targets import Target, target_named, target_of
 from midam.train.members import with_objective
 from midam.train.trainer import Callback, Trainer, make_fabric

@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from midam.errors import ConfigError
-from midam.nn.covariates import Coder, CovariateTerm
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling, check_columns
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagScorer, Coder, CovariateTerm
 from midam.nn.standardizer import Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings

@@ -30,11 +30,11 @@ from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_for_each
-from midam.train.cpu import cpu_threads
 from midam.train.members import Member, build_members, with_objective
-from midam.train.standardize import fit_standardizers
+from midam.train.memory import cpu_threads
 from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import Training
+from midam.train.warm_start import fit_standardizers
 
 _ROWS_AT_A_TIME = 4096
 _AT_ONCE = 16

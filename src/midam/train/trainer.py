@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, usable_device
-from midam.data.features import align_features
+from midam.data.missing import align_features
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
-from midam.evaluate.covariates import covariates_of, saved_coder
+from midam.evaluate.inputs import covariates_of, saved_coder
 from midam.evaluate.predict import predict
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
@@ -26,12 +26,10 @@ from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_batch_size
-from midam.train.cpu import cpu_threads
-from midam.train.members import build_members, with_objective
-from midam.train.standardize import fit_standardizers
+from midam.train.members import build_members, refuse_half_volumes, with_objective
+from midam.train.memory import cpu_threads
 from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
-from midam.train.training_scorer import refuse_half_volumes
-from midam.train.warm_start import check_warm_start, warm_start, warm_start_due
+from midam.train.warm_start import check_warm_start, fit_standardizers, warm_start, warm_start_due
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -24,9 +24,8 @@ from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.build import build_estimator, build_optimizer
-from midam.train.cpu import cpu_threads, denormals_flushed
 from midam.train.members import Member
-from midam.train.memory import annealed, fill_memory
+from midam.train.memory import annealed, cpu_threads, denormals_flushed, fill_memory
 from midam.train.objectives import StackedObjective
 from midam.train.step import train_step
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut, lost_bags
-from midam.data.sources.covariate_columns import split_sites
 from midam.data.sources.file_names import first_names
 from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, refuse_unused
 from midam.data.sources.split_table import read_splits
+from midam.data.sources.table_columns import split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, nearest
 from midam.registry import typed
 

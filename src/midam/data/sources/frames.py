@@ -7,20 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates
-from midam.data.sources.covariate_columns import read_covariates, split_sites
-from midam.data.sources.faults import Faults
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
 from midam.data.sources.request import COLUMNS, Request
 from midam.data.sources.table_columns import (
     SPLIT_NAMES,
+    Faults,
     group_parts,
     has_labels,
     is_group_like,
     merged_ends,
     names_in,
     plain_numbers,
+    read_covariates,
     require_columns,
+    split_sites,
     with_groups,
     without_words,
 )

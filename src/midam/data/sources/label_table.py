@@ -15,13 +15,12 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
-from midam.data.sources.covariate_columns import frame_covariates
-from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.request import Request
+from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given

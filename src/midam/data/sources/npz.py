@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
-from midam.data.sources.covariate_columns import read_covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, refuse_empty
 from midam.data.sources.label_columns import SURVIVAL, code_columns, is_binary
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COVARIATES, SPLITS, Request
-from midam.data.sources.table_columns import PATIENT_COLUMNS, require_columns
+from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, require_columns
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
-from midam.data.sources.covariate_columns import noted
 from midam.data.sources.label_columns import as_asked
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
-from midam.data.sources.table_columns import require_columns
+from midam.data.sources.table_columns import noted, require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 from midam.data.store.format import DESCRIPTION

@@ -1,24 +1,29 @@
-"""Tables of names: which columns they have, and what splits and labels stand in them."""
+"""Columns of tables: which there are, their values, covariates among them, and their faults in one message."""
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from midam.data.sources.file_names import NameIndex
+from midam.data.covariates import Covariates, missing_of, shown
+from midam.data.sources.file_names import NameIndex, first_names
 from midam.data.sources.label_columns import label_columns
-from midam.data.sources.label_values import named_words
+from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
-from midam.errors import BagDataError, ConfigError, listed, nearest_columns
+from midam.data.validate import site_array
+from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article
 from midam.names import is_missing, name_of
+from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = (
@@ -30,6 +35,8 @@ _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
+_SHOWN = 10
+_SEVERAL = 5
 
 
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
@@ -184,3 +191,112 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
         got = listed([*map(repr, unknown)], most=3)
         raise BagDataError(f"Expected a split of train, val, test, got {got} (in {where}); rename the split.")
     return np.array([SPLIT_NAMES[value.lower()] for value in values.tolist()], dtype=np.str_)
+
+
+class Faults:
+    """Faults of a table, by kind; `unit` is what its rows are called, "line" or "row"."""
+
+    def __init__(self, where: str, unit: str = "line") -> None:
+        self._where, self._unit = where, unit
+        self._messages: list[str] = []
+
+    def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
+        """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
+        numbers = first_names([str(row) for row in rows], limit=_SHOWN)
+        more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
+        self._messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
+
+    def add_error(self, error: BagDataError) -> None:
+        """Add a fault that was found by others."""
+        self._messages.append(str(error))
+
+    def refuse(self) -> None:
+        """Raise a `BagDataError` that lists all faults, if there are some."""
+        if not self._messages:
+            return
+        head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
+        raise BagDataError(fault_list(head, self._messages, most=_SHOWN))
+
+
+def refuse_empty_fields(
+    frame: "pd.DataFrame", columns: Iterable[str | None], request: Request, where: str, *, shown: str | None = None
+) -> None:
+    """Refuse empty fields of columns, all at once; messages give their lines, or their values of the column `shown`."""
+    faults, labels = Faults(where), label_columns(frame.columns, request)
+    for name in dict.fromkeys(filter(None, columns)):
+        gaps = frame[frame[name].isna()]
+        if len(gaps):
+            lines, got, place = (gaps.index + 2).tolist(), "none", f"in {where}"
+            if shown is None:
+                place += f", line {lines[0]}"
+            else:
+                lines, got = [], f"none for {first_names(gaps[shown].tolist(), limit=_SHOWN)}"
+            advice = gap_advice(request, name, "fill it in", label=name in labels)
+            faults.add(f"{with_article(name)} in each row", got, place, lines, advice=advice)
+    faults.refuse()
+
+
+def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
+    """The covariates that a request names, and the site, of columns that have them; None where it names none.
+
+    A column that is missing is refused. Before a training, a note describes each of them.
+    """
+    if not request.covariate_columns:
+        return None
+    require_columns(columns, request.named_covariates, where)
+    covariates = Covariates.of({name: columns[name] for name in request.covariate_columns}, source=where)
+    for name, column in zip(covariates.names, covariates.columns):
+        lost = words_for_none(np.asarray(columns[name]).ravel().tolist())
+        words = request.read_as_missing.get(name) or ", ".join(map(repr, lost))
+        if words and column.dtype.kind != "f" and request.require_labels:
+            text = f"{words} of column {name} stands for a missing value (in {where})"
+            warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
+    return noted(covariates, request, where)
+
+
+def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:
+    """As `read_covariates`, of the rows of a data frame."""
+    present = [name for name in request.covariate_columns if name in frame.columns]
+    return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
+
+
+def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
+    """The same covariates, with a note of what each is before a training; the site alone is none."""
+    if request.require_labels and request.covariates:
+        own = covariates.select(request.covariates, source=where)
+        warnings.warn(f"covariates: {own.summary()} (in {where})", Note, stacklevel=5)
+        for name, column in zip(own.names, own.columns):
+            if count := _ids(name, column):
+                kind = "whole numbers" if column.dtype.kind == "f" else "words"
+                text = (
+                    f"the covariate {name} is called an id, and has {count} {kind} in {len(column)} bags: leave it out"
+                )
+                warnings.warn(f"{text} (in {where})", stacklevel=5)
+    return covariates
+
+
+def split_sites(
+    covariates: Covariates | None, request: Request, where: str
+) -> tuple[NDArray[np.str_] | None, Covariates | None]:
+    """Return the sites that a request names, which were read as a covariate, and the covariates that it names."""
+    if request.site_column is None or covariates is None:
+        return None, covariates
+    (column,) = covariates.select([request.site_column], source=where).columns
+    sites = site_array(column, where)
+    if request.require_labels:
+        names = np.unique(sites[sites != ""]).tolist()
+        message = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {where})"
+        warnings.warn(message, Note, stacklevel=4)
+    return sites, covariates.select(request.covariates, source=where) if request.covariates else None
+
+
+def _ids(name: str, column: NDArray[Any]) -> int:
+    """Number of ids in a covariate [N] that is called so, and holds many; 0 of others, such as words for sites."""
+    known = column[~missing_of(column)]
+    count = len(np.unique(known))
+    if column.dtype.kind == "f":
+        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(known))
+        called = called and bool((known == np.round(known)).all())
+    else:
+        called = is_group_like(name) and "group" not in name.lower()
+    return count if called and count > _SEVERAL else 0

@@ -14,8 +14,6 @@ from midam.data.bags import Bags
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
-from midam.data.sources.covariate_columns import frame_covariates
-from midam.data.sources.faults import refuse_empty_fields
 from midam.data.sources.file_names import first_names
 from midam.data.sources.file_reader import check_options
 from midam.data.sources.frames import Table, table_arrays
@@ -23,12 +21,15 @@ from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
+from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given
 from midam.names import on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_PARQUET = ".parquet"
 
 
 class ManifestReader(BagReader):
@@ -116,9 +117,6 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, whe
             f"{bags[codes[row]]}); correct the table."
         )
     return coded
-
-
-_PARQUET = ".parquet"
 
 
 class TableReader(BagReader):

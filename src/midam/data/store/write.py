@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.store.copy import ImportProgress, RowFiles, write_rows
+from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
 from midam.data.store.format import (
     COORDS,
     COVARIATE,
@@ -29,7 +29,6 @@ from midam.data.store.format import (
     sync_folder,
     table_bytes,
 )
-from midam.data.store.plan import WrittenBag, plan_digest, written_bags
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
 from midam.files import Journal, require_space, write_bytes, write_text

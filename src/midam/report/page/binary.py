@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.evaluate.bands import Bands, curve_bands
+from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
+from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.conformal import ConformalSets, coverage_range
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion, threshold_for
 from midam.evaluate.ranking import auroc
-from midam.evaluate.reliability import calibration_interval, reliability_bins
 from midam.evaluate.subgroups import Estimator, binary_figures
-from midam.evaluate.utility import net_benefit, net_benefit_of_all
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
 from midam.report.page.study import ScoredBags, Study
 from midam.report.page.target_page import FEW, ScoredPart, TargetPage

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.evaluate.calibrate import reliability_bins
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
-from midam.evaluate.reliability import reliability_bins
 from midam.report.figures import ORANGE
 from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing, plural
 from midam.report.page.study import ScoredBags

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.dicom_frames import (
+    FlatImages,
     Frame,
     check_scales,
     count_of,
@@ -25,7 +26,6 @@ from midam.data.sources.formats.dicom_frames import (
     slices_of,
 )
 from midam.data.sources.formats.dicom_series import PLACED, holds_dicom, is_dicom, is_scout, one_scan, series_files
-from midam.data.sources.formats.flat_images import FlatImages
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
 from midam.data.sources.request import ImageOptions, Places
@@ -41,6 +41,14 @@ _NEEDED = {
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
 }
 _POSITIVE = ("PixelSpacing", "Rows", "Columns")
+_GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
+_SAME_MM = 1e-3
+# Attributes that separate the times, echoes and weightings of a scan; acquisitions may be parts of one as well.
+_PHASES = (
+    *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
+    *("DiffusionBValue", "NominalCardiacTriggerDelayTime"),
+)
+_ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
 class DicomReader(FileReader):
@@ -230,16 +238,6 @@ def _ends(way: NDArray[np.float64]) -> str:
     """Sides of the patient at which a direction begins and ends; DICOM counts to the left, the back and the head."""
     axis = int(np.abs(way).argmax())
     return _SIDES[axis] if way[axis] > 0 else _SIDES[axis][::-1]
-
-
-_GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
-_SAME_MM = 1e-3
-# Attributes that separate the times, echoes and weightings of a scan; acquisitions may be parts of one as well.
-_PHASES = (
-    *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
-    *("DiffusionBValue", "NominalCardiacTriggerDelayTime"),
-)
-_ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
 def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: str) -> None:

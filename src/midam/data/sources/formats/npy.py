@@ -1,11 +1,15 @@
-"""One NumPy file a bag, ``.npy`` or ``.npz``; an array of three axes is a volume."""
+"""One file of features a bag: NumPy's ``.npy`` and ``.npz``, ``.csv`` as DSMIL writes it, and torch's ``.pt``.
+
+An array of three axes is a volume. Nothing that a file holds is executed.
+"""
 
 import math
+import pickle
 import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +20,7 @@ from midam.data.sources.formats.open_file import (
     COORDS,
     FEATURE_NAMES,
     FEATURES,
+    Column,
     OpenFile,
     pick_features,
     sound,
@@ -23,17 +28,28 @@ from midam.data.sources.formats.open_file import (
 )
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.request import ImageOptions, Places
+from midam.data.sources.table_files import check_header, first_line, sound_text
+from midam.data.statistics import coarse
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text
 from midam.names import name_of
+from midam.reading import check_archive
 from midam.settings.cut import VOLUMES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # Python 3.11 may fail where several threads parse literals, as the headers of arrays are, at a time.
 PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
 _SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how much larger than that the content may be
+_PLAIN = (
+    *("float16", "bfloat16", "float32", "float64", "bool"),
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+)
 
 
 class NpyReader(FileReader):
@@ -161,3 +177,116 @@ def refuse_near(
                 f"Expected the key {meant!r}, got {name!r} (in {path}); rename it, or remove it if it means something "
                 "else."
             )
+
+
+class CsvReader(FileReader):
+    """Numbers alone; the first line names the features if it holds a word, and is none if it counts them: 0, 1, ..."""
+
+    what = "features"
+    suffixes = (".csv",)
+    maybe_table = True
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
+        """Read a file."""
+        import pandas as pd
+
+        with sound_text("a CSV with a row for each instance", path):
+            words = first_line(path)
+            numbers = [_number(word) for word in words]
+            named, counted = None in numbers, numbers == list(range(len(numbers)))
+            if named:
+                check_header(words, path)
+            frame = pd.read_csv(path, header=0 if named or counted else None, encoding="utf-8-sig")
+        for column in frame.columns:
+            if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
+                wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
+                raise BagDataError(
+                    f"Expected numbers alone, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); a CSV of "
+                    "one bag holds nothing but features."
+                )
+        array = frame.to_numpy(dtype=np.float64)
+        if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
+            with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
+                array = array.astype(np.float32)
+        return OpenFile(array, held=array.nbytes, names=words if named else None)
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+class TensorReader(FileReader):
+    """A tensor [n, D], or a dictionary of ``features`` or ``feats`` and ``coords``; mapped if torch >= 1.6 wrote it."""
+
+    what = "features"
+    suffixes = (".pt",)
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
+        """Open a file."""
+        import torch
+
+        with sound("a whole .pt file", path, advice="write the file again"):
+            mapped = zipfile.is_zipfile(path)
+            try:
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            except pickle.UnpicklingError as error:
+                raise BagDataError(
+                    f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
+                    f"damage (in {path}); save the features again: torch.save(tensor, path)."
+                ) from error
+        tensors = content if isinstance(content, dict) else {"features": content}
+        features, coords = pick_features(tensors, path), tensors.get(COORDS)
+        parts = [features] if coords is None else [features, coords]
+        for tensor in parts:
+            if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
+                kind = (
+                    f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+                )
+                raise BagDataError(
+                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
+                    "one tensor of float32."
+                )
+        return OpenFile(
+            _column(features),
+            None if coords is None else _column(coords),
+            held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
+            names=tensors.get(FEATURE_NAMES),
+        )
+
+    def verify(self, path: Path) -> None:
+        """Compare the checksums, which torch passes over."""
+        with sound("a whole .pt file", path, advice="write the file again"):
+            if zipfile.is_zipfile(path):
+                check_archive(path)
+
+
+class _BFloat16:
+    """Rows of a tensor of bfloat16, which NumPy lacks, as float32."""
+
+    def __init__(self, tensor: "Tensor") -> None:
+        self._tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), np.dtype(np.float32)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        return self._tensor[index].float().numpy()
+
+
+def _is_plain(tensor: "Tensor") -> bool:
+    """Whether NumPy, or `_BFloat16`, has the same numbers in memory."""
+    strange = (
+        tensor.is_quantized or tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu"
+    )
+    return not strange and tensor.ndim > 0 and _kind(tensor) in _PLAIN
+
+
+def _column(tensor: "Tensor") -> Column:
+    # A view such as x.conj().imag says in a bit that its numbers are to be negated.
+    tensor = squeezed(tensor.detach().resolve_neg())
+    return _BFloat16(tensor) if _kind(tensor) == "bfloat16" else tensor.numpy()
+
+
+def _kind(tensor: "Tensor") -> str:
+    """Name of the type of its numbers: float32."""
+    return str(tensor.dtype).removeprefix("torch.")

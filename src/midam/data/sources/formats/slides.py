@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.images import ImageReader, Patches, grid, need_pillow, on_tissue, require_patch
 from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
-from midam.data.sources.formats.openslide_pyramid import is_pyramid, open_pyramid
-from midam.data.sources.formats.pyramid import Pyramid
+from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
 from midam.settings.cut import PATCHES
