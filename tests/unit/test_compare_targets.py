@@ -10,7 +10,7 @@ from tests.trainings import bags_with, outcome_bags
 
 import midam
 from midam.cli.compare import _warn_of_unused
-from midam.compare import Fold, corrected_interval, deploy_method, repeated_folds, run_comparison, statistics_methods
+from midam.compare import Fold, corrected_interval, deploy_method, fitted, repeated_folds, run_comparison
 from midam.compare.baselines import Baseline
 from midam.compare.folds import fold_remarks, inner_folds, validation_part
 from midam.compare.methods import usual_methods
@@ -34,7 +34,7 @@ ALONE = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": Fa
 @pytest.fixture(scope="module", autouse=True)
 def few_trees():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics_methods, "_TREES", 25)
+        patch.setattr(fitted, "_TREES", 25)
         yield
 
 

@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.trainings import bags_with, outcome_bags
 
-from midam.compare import statistics_methods
+from midam.compare import fitted
 from midam.compare.fitted import _residuals, tree_scores
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
@@ -30,7 +30,7 @@ LINEAR = {
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(statistics_methods, "_TREES", 25)
+    monkeypatch.setattr(fitted, "_TREES", 25)
 
 
 @pytest.mark.parametrize("target", LINEAR)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests import judging
 
-from midam.compare import statistics_methods
+from midam.compare import fitted
 from midam.compare.fitted import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate import concordance_index_censored
@@ -41,7 +41,7 @@ def times(seed, bags, features, *, ties):
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(statistics_methods, "_TREES", 40)
+    monkeypatch.setattr(fitted, "_TREES", 40)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel", "ordinal", "continuous", "survival"])
