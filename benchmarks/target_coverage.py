@@ -22,7 +22,7 @@ from scipy.stats import norm
 from midam.errors import OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.concordance import concordance_interval, concordance_moves, moves_variance, units_of_sides
-from midam.evaluate.pairs import Pairs
+from midam.evaluate.ranking import Pairs
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "outcome-coverage.md"
 Z = norm.ppf(0.975)

@@ -14,7 +14,7 @@ from midam.compare.auto.search import Found, mix
 from midam.compare.baselines import Baseline
 from midam.compare.engine import Group, Row
 from midam.compare.folds import inner_folds
-from midam.compare.tasks import single_threaded
+from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc

@@ -27,9 +27,9 @@ from midam.evaluate.predict import instance_scores, predict
 from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, StackedScorer, column_of, make_pooling
-from midam.nn.branches import each, fold, fold_chunk, fold_slots, own_branch, rows_of, unfold
 from midam.nn.pooling import AttentionPooling, MeanPooling, SmoothedMaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
+from midam.nn.scorer import each, fold, fold_chunk, fold_slots, own_branch, rows_of, unfold
 from midam.settings import Settings
 from midam.train.build import build_ensemble, build_method
 from midam.train.checkpoint import fitting

@@ -13,9 +13,8 @@ from midam.compare.baselines import set_kernels
 from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
-from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan
+from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan, run_task
 from midam.compare.summary import corrected_interval, stopped_early
-from midam.compare.tasks import run_task
 from midam.compare.trials import COLUMNS, open_trials, write_trials
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
-from midam.data.sets.download import decompress
-from midam.data.sets.tabular import content_digest
+from midam.data.sets.tabular import content_digest, decompress
 from midam.data.sources import read_bags
 from midam.data.sources.npz import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError

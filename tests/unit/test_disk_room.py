@@ -14,7 +14,7 @@ from midam.data import Bags
 from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
 from midam.files import free_room, require_space
-from midam.runs import free_space
+from midam.runs import scoring
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
@@ -95,8 +95,8 @@ def test_the_room_for_scores_is_about_what_they_take(made, tmp_path):
     assert main(["predict", str(run), str(data), "--out", str(tmp_path / "s.csv")]) == 0
     size = (tmp_path / "s.csv").stat().st_size
     journal = 11 * len(bags) + 128 * len(list(one.groups()))
-    assert size < free_space._bytes_of_scores(one) < 1.2 * size + journal
-    assert free_space._bytes_of_scores(Scoring(trained, bags, range(0))) == 0
+    assert size < scoring._bytes_of_scores(one) < 1.2 * size + journal
+    assert scoring._bytes_of_scores(Scoring(trained, bags, range(0))) == 0
 
 
 def test_files_of_instances_count(made, tmp_path, disk, capsys):
@@ -136,12 +136,12 @@ def test_a_run_that_does_not_fit_is_refused(method, tmp_path, disk):
 
 def test_the_room_for_a_run_is_about_what_it_takes(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(free_space, "require_space", lambda needed, what: asked.append(sum(needed.values())))
+    monkeypatch.setattr(scoring, "require_space", lambda needed, what: asked.append(sum(needed.values())))
     # Weights that outweigh the report.
     fit_run("digits", SMALL.replace(hidden=(1000, 500)), RunFolder(tmp_path / "run"))
     last = (tmp_path / "run" / "checkpoints" / "last.pt").stat().st_size
     written = sum(len(content) for content in files(tmp_path).values()) + last  # the old one beside the new one
-    assert 0.9 * written < asked[0] < 1.3 * written + free_space._REPORT
+    assert 0.9 * written < asked[0] < 1.3 * written + scoring._REPORT
 
 
 def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
@@ -164,5 +164,5 @@ def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
 
 def test_a_checkpoint_is_counted_by_its_tensors_and_texts():
     content = {"a": torch.zeros(10), "b": ["xy", 1.0, None], "c": {"d": (2, 3)}}
-    assert 40 <= free_space.stored_bytes(content) <= 400
-    assert free_space.stored_bytes({"a": torch.zeros(1000, dtype=torch.float64)}) >= 8000
+    assert 40 <= scoring.stored_bytes(content) <= 400
+    assert scoring.stored_bytes({"a": torch.zeros(1000, dtype=torch.float64)}) >= 8000

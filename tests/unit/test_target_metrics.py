@@ -16,8 +16,7 @@ from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
 from midam.evaluate.grades import GradeCuts, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.pairs import Pairs
-from midam.evaluate.ranking import auroc
+from midam.evaluate.ranking import Pairs, auroc
 
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
 

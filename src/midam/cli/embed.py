@@ -14,8 +14,8 @@ from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.errors import ConfigError
 from midam.registry import NETWORKS
 from midam.settings import Settings
-from midam.settings.cut import CutSettings
-from midam.settings.model import AUTO
+from midam.settings.data import CutSettings
+from midam.settings.method import AUTO
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores

@@ -89,9 +89,8 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import is_stream
     from midam.report.terminal import stdout_console
     from midam.runs.apply import read_for
-    from midam.runs.free_space import require_score_space
     from midam.runs.loaded import load_run
-    from midam.runs.scoring import read_together
+    from midam.runs.scoring import read_together, require_score_space
     from midam.runs.shards import Shard
 
     shard = None if options.shard is None else Shard.of(options.shard)

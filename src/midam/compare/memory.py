@@ -15,7 +15,7 @@ from pathlib import Path
 
 import joblib
 
-from midam.compare.tasks import Task, run_task
+from midam.compare.plan import Task, run_task
 from midam.compare.workers import end_with
 from midam.data.bags import Bags
 

@@ -17,7 +17,7 @@ import numpy as np
 from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
-from midam.compare.tasks import Task, single_threaded
+from midam.compare.plan import Task, single_threaded
 from midam.compare.trials import OK
 from midam.compare.workers import Workers
 from midam.data.bags import Bags

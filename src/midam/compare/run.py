@@ -14,10 +14,9 @@ from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
-from midam.compare.plan import Selection, chosen_counts, group_results, make_selection, plan
+from midam.compare.plan import Outcome, Selection, Task, chosen_counts, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
-from midam.compare.tasks import Outcome, Task, run_task
 from midam.compare.trials import NO_VALIDATION, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags

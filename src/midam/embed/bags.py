@@ -32,7 +32,7 @@ from midam.embed.network import Network
 from midam.embed.others import known_network, load_network
 from midam.embed.pixels import assembled, intensities, standardized
 from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require
-from midam.settings.cut import PATCHES, CutSettings
+from midam.settings.data import PATCHES, CutSettings
 
 Dtype = Literal["float16", "float32"]
 

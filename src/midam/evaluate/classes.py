@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
-from midam.evaluate.pairs import units_of
-from midam.evaluate.ranking import Scores, placements
+from midam.evaluate.ranking import Scores, placements, units_of
 
 # Bounds the time of the bootstrap of each class: resamples times bags.
 _MOST_ENTRIES = 4_000_000

@@ -1,6 +1,6 @@
 """The concordance index (C-index): the share of comparable pairs of bags that scores order rightly, and its interval.
 
-It is the AUROC of labels that are more than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.pairs` says
+It is the AUROC of labels that are more than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.ranking` says
 which pairs are comparable.
 """
 
@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval
-from midam.evaluate.pairs import Pairs, Positions, check_times, units_of
-from midam.evaluate.ranking import Scores
+from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
 # Above it a few bags that are ranked far off decide, and many bags may hold none of them.

@@ -15,9 +15,10 @@ from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table
 from midam.evaluate.grades import check_cuts
-from midam.evaluate.pairs import check_numbers, check_scores
-from midam.evaluate.ranking import Scores
+from midam.evaluate.ranking import Scores, check_numbers, check_scores
 from midam.evaluate.survival import risk_cuts, risk_group
+
+RISKS = ("low", "middle", "high")
 
 
 class Decision(Protocol):
@@ -236,9 +237,6 @@ class NumberScale:
         if made.scores_.size != made.numbers_.size or (steps[0] <= 0).any() or (steps[1] < 0).any():
             raise ConfigError("Expected as many scores as numbers, both ascending, got others; fit again.")
         return made
-
-
-RISKS = ("low", "middle", "high")
 
 
 class RiskGroups:

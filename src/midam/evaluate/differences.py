@@ -11,7 +11,7 @@ from midam.errors import OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.concordance import concordance_interval, concordance_moves, units_of_sides
 from midam.evaluate.intervals import Interval
-from midam.evaluate.pairs import Pairs, units_of
+from midam.evaluate.ranking import Pairs, units_of
 
 _ALIKE = 1e-12
 

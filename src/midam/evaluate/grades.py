@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import ConfigError, OneClassError
 from midam.evaluate.classes import check_codes, confusion_matrix
-from midam.evaluate.pairs import check_scores
-from midam.evaluate.ranking import Scores
+from midam.evaluate.ranking import Scores, check_scores
 
 _MOST_ROUNDS = 100
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from midam.data.batch import WholeBatch
 from midam.evaluate.stream import instances_of_each, output_of
 from midam.nn.ensemble import BagEnsemble, column_of, columns_of, member_mean, scorers_of, weights_of
-from midam.nn.pooling.column import ColumnPooling
+from midam.nn.pooling.base import ColumnPooling
 from midam.nn.scorer import BagScorer
 
 

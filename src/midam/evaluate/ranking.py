@@ -1,8 +1,19 @@
-"""Ranks of bag scores: the AUROC, its placement values and its bootstrap, which metrics and intervals share.
+"""Ranks of bag scores and pairs of bags: the AUROC, its placement values and bootstrap, and pairs that a label orders.
 
 The AUROC is the probability that a positive bag scores higher than a negative one, ties counting one half. Both it and
 the DeLong variance follow from midranks in O(N log N).
+
+A pair is *comparable* where the label says which of the two bags should score higher: of two numbers or grades the
+larger one, of two times to an event the earlier one. Pairs that the scores tie count one half.
+
+Of censored times a pair is comparable where the earlier time is that of an event. Bags with an event at the same time
+are not comparable; a bag that is censored at the time of an event has outlived it. These are the conventions of
+scikit-survival's `concordance_index_censored` and of lifelines' `concordance_index`; scores are tied where they are
+equal, without a tolerance. They are counted in O(N log N).
 """
+
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -16,6 +27,7 @@ Scores = NDArray[np.float64]
 
 # Bounds the memory of the bootstrap: resamples times bags at once.
 _CHUNK_ENTRIES = 2_000_000
+Positions = NDArray[np.intp]
 
 
 def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
@@ -124,3 +136,186 @@ def resampled_aurocs(
         kept = pairs > 0
         areas.append(wins[kept] / pairs[kept])
     return np.concatenate(areas)[:resamples]
+
+
+class Wins(NamedTuple):
+    """Contributions of each bag to the comparable pairs, float64 [N] each.
+
+    As the `upper` bag of a pair, which should score higher, and as the `lower` one: the weight of its pairs, and of
+    those that the scores order rightly.
+    """
+
+    upper: Scores
+    upper_pairs: Scores
+    lower: Scores
+    lower_pairs: Scores
+
+
+class Pairs:
+    """The comparable pairs of bags with these labels; `of_numbers` and `of_times` make them.
+
+    Examples
+    --------
+    >>> pairs = Pairs.of_numbers([0.0, 1.0, 1.0, 2.0])
+    >>> pairs.total, pairs.concordance([0.1, 0.4, 0.3, 0.4])
+    (5.0, 0.9)
+    """
+
+    def __init__(self, time: Scores, event: NDArray[np.bool_], weights: Scores) -> None:
+        # Sorted by time, events before what is censored at the same time: a bag is the upper one of all pairs with the
+        # bags behind its run of equal (time, event), and the lower one of those with the bags before it.
+        self._order: Positions = np.lexsort((~event, time))
+        t, e = time[self._order], event[self._order]
+        first = np.append(True, (np.diff(t) > 0) | (e[1:] != e[:-1]))
+        starts = np.flatnonzero(first)
+        run = np.cumsum(first) - 1
+        self._start = starts[run]
+        self._stop = np.append(starts[1:], t.size)[run]
+        self._weights = np.where(e, weights[self._order], 0.0)
+
+    @classmethod
+    def of_numbers(cls, values: ArrayLike) -> Self:
+        """Pairs of different numbers or grades [N]; the larger one should score higher."""
+        y = check_numbers(values)
+        return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size))
+
+    @classmethod
+    def of_times(cls, time: ArrayLike, event: ArrayLike, *, weights: ArrayLike | None = None) -> Self:
+        """Pairs of times [N], censored where `event` is 0; who has the event earlier should score higher.
+
+        `weights` [N] are those of the pairs in which a bag has the earlier event; default 1.
+        """
+        t, e = check_times(time, event)
+        return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64))
+
+    @cached_property
+    def total(self) -> float:
+        """Weight of all pairs; their number where the weights are 1."""
+        return float(self._upper_pairs.sum())
+
+    @cached_property
+    def sides(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which bags [N] are the upper bag of some pair, and which the lower one."""
+        return self._unsorted(self._upper_pairs > 0), self._unsorted(self._lower_pairs > 0)
+
+    @cached_property
+    def spread(self) -> tuple[float, float]:
+        """Sums of squared weights over ``total^2``: of each pair alone, and with the pairs that share a side with it.
+
+        For P bags above N they are 1 / (P N) and (P + N) / (2 P N), which the variance of an AUROC rests on.
+        """
+        behind = self._order.size - self._stop
+        alone = (self._weights**2 * behind).sum()
+        upper = (self._weights**2 * behind**2.0).sum()
+        lower = (self._lower_pairs**2).sum()
+        return float(alone) / self.total**2, float(upper + lower) / 2 / self.total**2
+
+    def concordance(self, scores: ArrayLike) -> float:
+        """Share of the comparable pairs that the scores [N] order rightly, ties counting one half, in [0, 1].
+
+        An `OneClassError` where no pair is comparable.
+        """
+        s = self._check(scores)
+        wins = self._upper_wins(_dense(s[self._order]))
+        return min(float(wins.sum()) / self.total, 1.0)
+
+    def wins(self, scores: ArrayLike) -> Wins:
+        """Each bag's part in the pairs; errors as of `concordance`."""
+        ranks = _dense(self._check(scores)[self._order])
+        below, tied = _weight_below(ranks, self._weights, np.zeros_like(self._start), self._start)
+        lower = self._lower_pairs - below - tied / 2
+        parts = (self._upper_wins(ranks), self._upper_pairs, lower, self._lower_pairs)
+        return Wins(*(self._unsorted(part) for part in parts))
+
+    @cached_property
+    def _upper_pairs(self) -> Scores:
+        return self._weights * (self._order.size - self._stop)
+
+    @cached_property
+    def _lower_pairs(self) -> Scores:
+        return _sums(self._weights)[self._start]
+
+    def _upper_wins(self, ranks: Positions) -> Scores:
+        ones, end = np.ones(ranks.size), np.full_like(self._stop, ranks.size)
+        below, tied = _weight_below(ranks, ones, self._stop, end)
+        return self._weights * (below + tied / 2)
+
+    def _check(self, scores: ArrayLike) -> Scores:
+        s = check_scores(scores, self._order.size)
+        if not self.total > 0:
+            raise OneClassError("Expected two bags that the label orders, got none; evaluate on bags that differ.")
+        return s
+
+    def _unsorted(self, values: NDArray[Any]) -> NDArray[Any]:
+        found = np.empty_like(values)
+        found[self._order] = values
+        return found
+
+
+def check_numbers(values: ArrayLike) -> Scores:
+    """Labels [N] as float64; a `BagDataError` for no bag, another shape, or a label that is not finite."""
+    y = np.asarray(values, dtype=np.float64)
+    if y.ndim != 1 or y.size == 0:
+        raise BagDataError(f"Expected one label a bag, got shape {y.shape}; pass an array of length N.")
+    for bag in np.flatnonzero(~np.isfinite(y)):
+        raise BagDataError(f"Expected finite labels, got {y[bag]} (bag {bag}); leave the bag out.")
+    return y
+
+
+def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.bool_]]:
+    """Times [N] as float64 and events [N] as bool; a `BagDataError` as of `check_numbers`, or for another event."""
+    t, e = check_numbers(time), np.asarray(event)
+    if e.shape != t.shape:
+        raise BagDataError(
+            f"Expected one event a bag, got shape {e.shape} for {t.size} bags; pass an array of length N."
+        )
+    for bag in np.flatnonzero(~np.isin(e, (0, 1))):
+        raise BagDataError(f"Expected events 0 (censored) and 1, got {e[bag]} (bag {bag}); recode the events.")
+    return t, e.astype(bool)
+
+
+def check_scores(scores: ArrayLike, bags: int) -> Scores:
+    """Scores [N] as float64; a `BagDataError` for another shape, or a score that is not finite."""
+    s = np.asarray(scores, dtype=np.float64)
+    if s.shape != (bags,):
+        raise BagDataError(f"Expected one score a bag, got shape {s.shape} for {bags} bags; pass an array of length N.")
+    for bag in np.flatnonzero(~np.isfinite(s)):
+        raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
+    return s
+
+
+def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
+    """Independent unit of each bag, and whether some group holds several bags: then units are groups, else bags."""
+    numbers = group_numbers(groups, bags)
+    if numbers is None or numbers.max() + 1 == bags:
+        return np.arange(bags), False
+    return numbers, True
+
+
+def _dense(scores: Scores) -> Positions:
+    """Rank of each score among the distinct ones, from 0."""
+    return np.unique(scores, return_inverse=True)[1].reshape(-1)
+
+
+def _sums(values: NDArray[Any]) -> Scores:
+    """Sums of the first 0, 1, ..., N values."""
+    return np.append(0.0, np.cumsum(values, dtype=np.float64))
+
+
+def _weight_below(ranks: Positions, weights: Scores, start: Positions, stop: Positions) -> tuple[Scores, Scores]:
+    """For each entry, the weight of those in ``[start, stop)`` whose rank is below its own, and that of equal ones.
+
+    A wavelet matrix: bit by bit, from the highest, entries are parted stably by the bit of their rank, and each range
+    follows those that agree with its own entry so far. Claude, Navarro and Ordonez (2015), Information Systems 47:15.
+    """
+    own, below = ranks, np.zeros(ranks.size)
+    for bit in reversed(range(int(ranks.max()).bit_length())):
+        one = (ranks >> bit & 1).astype(bool)
+        zeros, weight = _sums(~one).astype(np.intp), _sums(np.where(one, 0.0, weights))
+        large = (own >> bit & 1).astype(bool)
+        below += np.where(large, weight[stop] - weight[start], 0.0)
+        start, stop = (np.where(large, zeros[-1] + at - zeros[at], zeros[at]) for at in (start, stop))
+        order = np.argsort(one, kind="stable")
+        ranks, weights = ranks[order], weights[order]
+    total = _sums(weights)
+    return below, total[stop] - total[start]

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
-from midam.nn.branches import fold_chunk
 from midam.nn.pooling.statistic import Total
-from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.scorer import BagOutput, BagScorer, fold_chunk
 from midam.nn.standardizer import standardized_alike
 
 

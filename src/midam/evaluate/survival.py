@@ -10,8 +10,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.pairs import check_numbers, check_times
-from midam.evaluate.ranking import Scores
+from midam.evaluate.ranking import Scores, check_numbers, check_times
 
 
 class SurvivalCurve(NamedTuple):

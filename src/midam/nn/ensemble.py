@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require
-from midam.nn.pooling.base import Pooling
-from midam.nn.pooling.column import ColumnPooling
+from midam.nn.pooling.base import ColumnPooling, Pooling
 from midam.nn.pooling.rescaled import ShiftedPooling
 from midam.nn.scorer import BagScorer
 

@@ -10,7 +10,7 @@ from midam.data.target_labels import CODED, TargetLabels
 from midam.evaluate import class_aurocs, class_intervals, concordance_interval, median_follow_up
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.pairs import Pairs
+from midam.evaluate.ranking import Pairs
 
 _SHOWN = 30  # classes that are listed
 _TOLD = 5  # classes that a warning names

@@ -14,7 +14,7 @@ from midam.data.missing import impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.errors import given, listed
 from midam.evaluate.classes import one_against_rest
-from midam.evaluate.pairs import Pairs
+from midam.evaluate.ranking import Pairs
 
 Numbers = NDArray[np.float64]
 MOST = 0.98  # AUROC or C-index of a single feature, from which it is named

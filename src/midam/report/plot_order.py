@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
-from midam.evaluate.pairs import check_numbers, check_scores, check_times
+from midam.evaluate.ranking import check_numbers, check_scores, check_times
 from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
 from midam.report.figures import (
     BLUE,

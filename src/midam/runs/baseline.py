@@ -21,7 +21,7 @@ from midam.reading import numbers, one_of, read_columns
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder, csv_text
-from midam.settings.model import are_pixels
+from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
 COMPARED = ("test", "val")  # splits to compare on, the first that has a main metric

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 
 _WAITED, _TRAINED_S = 0.2, 5.0
+OnEpoch = Callable[[dict[str, Any], "Trainer"], None]
+OnBags = Callable[[Sequence[int]], None]
+OnStage = Callable[[str, int], None]
+_ALONE = Processes()
 
 
 class Spent(NamedTuple):
@@ -67,12 +71,6 @@ def tell_waiting(waited_s: float, trained_s: float) -> bool:
         stacklevel=2,
     )
     return True
-
-
-OnEpoch = Callable[[dict[str, Any], "Trainer"], None]
-OnBags = Callable[[Sequence[int]], None]
-OnStage = Callable[[str, int], None]
-_ALONE = Processes()
 
 
 def fit_run(
@@ -305,7 +303,7 @@ class _Training:
     def require_space(self) -> None:
         """Refuse a disk that cannot hold what is still to be written."""
         if self.leads:
-            from midam.runs.free_space import require_run_space
+            from midam.runs.scoring import require_run_space
 
             require_run_space(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 

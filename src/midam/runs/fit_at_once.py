@@ -21,10 +21,10 @@ from midam.runs.data import (
 )
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
-from midam.runs.free_space import require_run_space
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
+from midam.runs.scoring import require_run_space
 from midam.runs.trust import remember
 from midam.settings import Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
-from midam.settings.model import AUTO
+from midam.settings.method import AUTO
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
 if TYPE_CHECKING:

@@ -4,13 +4,10 @@
 line, in YAML and in checkpoints the names are flat.
 """
 
-from midam.settings.cut import CutSettings
-from midam.settings.data import DataSettings
-from midam.settings.method import MethodSettings
-from midam.settings.model import ModelSettings
-from midam.settings.run import RunSettings, member_seed, usual_chunk
+from midam.settings.data import CutSettings, DataSettings
+from midam.settings.method import MethodSettings, ModelSettings
 from midam.settings.settings import ResolvedSettings, Settings, refuse_unknown, unknown_setting, without_removed
-from midam.settings.training import TrainingSettings
+from midam.settings.training import RunSettings, TrainingSettings, member_seed, usual_chunk
 from midam.settings.yaml import read_yaml, yaml_text
 
 __all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]

@@ -1,17 +1,115 @@
-"""How data is read: columns, tables of labels and of splits."""
+"""How data is read: columns, tables of labels and of splits; and how images are cut into instances."""
 
-from typing import Annotated, Literal
+import difflib
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from midam.errors import ConfigError
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
 from midam.settings.group import Named, SettingsGroup
-from midam.settings.model import AUTO
+from midam.settings.method import AUTO
 
+PATCHES = ("patch_size", "stride", "tissue")
+VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")
+
+Pixels = Annotated[int, Field(ge=1)]
+Scale = Annotated[float, Field(gt=0)]
+
+_PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
     *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "covariates", "positive", "sheet"),
 )
+
+
+def _by_number(axis: Any) -> Any:
+    if not isinstance(axis, str):
+        return axis
+    near = difflib.get_close_matches(axis.lower(), _PLANES, n=1)
+    raise ConfigError(
+        f"Expected `axis` as 0 (sagittal), 1 (coronal) or 2 (axial), got {axis!r}; "
+        f"{f'write {_PLANES.index(near[0])}' if near else 'choose one of them'}."
+    )
+
+
+def _ascending(window: tuple[float, float]) -> tuple[float, float]:
+    if window[0] >= window[1]:
+        raise ConfigError(
+            f"Expected `window` as two ascending intensities, such as [0, 400], got {list(window)}; choose others."
+        )
+    return window
+
+
+class CutSettings(SettingsGroup):
+    """How images, slides and volumes are cut into instances.
+
+    Attributes
+    ----------
+    patch_size
+        Side of the patches that images and slides are cut into, in pixels; what fills no whole patch is left out.
+    stride
+        Pixels from one patch to the next; default: the patch size.
+    magnification
+        At which slides are read, such as 20; default: the pixels of level 0.
+    tissue
+        Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
+    series
+        Of several DICOM series in a folder, the one with this description (or a part of it), modality or number.
+    axis
+        Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM, the axis itself of
+        arrays; default: axial slices of NIfTI, acquired slices of DICOM, the first axis of arrays.
+    spacing
+        Millimeters between pixels to which slices, or whole volumes, are resampled.
+    window
+        Two intensities of volumes that become 0 and 1, what lies outside is cut off; default: intensities as they are.
+    drop_empty
+        Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
+    slice_size
+        Side of the square to which slices are resized, keeping their proportions, and padded with the least intensity
+        of their volume; with `spacing`, cropped or padded alone.
+    volume
+        Take a volume as one instance, for resnet20-3d, rather than as slices.
+    volume_size
+        Slices, rows and columns to which such volumes are resized; with `spacing`, cropped or padded.
+
+    Examples
+    --------
+    >>> CutSettings(patch_size=64).step
+    64
+    """
+
+    patch_size: Pixels = 32
+    stride: Pixels | None = None
+    magnification: Scale | None = None
+    tissue: Annotated[float, Field(ge=0, le=1)] | None = None
+    series: str | None = None
+    axis: Annotated[int, Field(ge=0, le=2), BeforeValidator(_by_number)] | None = None
+    spacing: Scale | None = None
+    window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None
+    drop_empty: bool = True
+    slice_size: Pixels | None = None
+    volume: bool = False
+    volume_size: tuple[Pixels, Pixels, Pixels] | None = None
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.volume and self.slice_size is not None:
+            raise ConfigError("Expected `volume_size` with whole volumes, got `slice_size`; leave one of the two out.")
+        if self.volume_size is not None and not self.volume:
+            raise ConfigError("Expected `volume=True` with `volume_size`, got slices; add it.")
+        return self
+
+    @property
+    def step(self) -> int:
+        """Pixels from one patch to the next."""
+        return self.patch_size if self.stride is None else self.stride
+
+    def cut(self, kind: str) -> dict[str, Any]:
+        """Settings of the cut into "patches", "slices" or "volume"; defaults spelled out."""
+        names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
+        found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 class DataSettings(SettingsGroup):

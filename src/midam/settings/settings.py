@@ -10,13 +10,10 @@ from pydantic import Field, model_validator
 
 from midam.errors import ConfigError, fault_list, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
-from midam.settings.cut import CutSettings
-from midam.settings.data import DataSettings
+from midam.settings.data import CutSettings, DataSettings
 from midam.settings.group import Named, SettingsGroup, marks_of
-from midam.settings.method import MethodSettings, ResolvedMethod
-from midam.settings.model import ModelSettings, ResolvedModel
-from midam.settings.run import ResolvedRun, RunSettings
-from midam.settings.training import ResolvedTraining, TrainingSettings
+from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
+from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, TrainingSettings
 from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"

@@ -8,8 +8,7 @@ from scipy.optimize import minimize
 from sklearn.preprocessing import StandardScaler
 
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.pairs import Pairs, check_times
-from midam.evaluate.ranking import Scores, group_numbers
+from midam.evaluate.ranking import Pairs, Scores, check_times, group_numbers
 
 _RIDGES = 10.0 ** np.arange(2, -4, -1)
 """Ridges to choose from, the strongest first; the first of equals is taken."""

@@ -12,8 +12,8 @@ from midam.errors import OneClassError
 from midam.evaluate.concordance import concordance_interval
 from midam.evaluate.differences import paired_concordance
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.pairs import Pairs
 from midam.evaluate.proportions import Estimate
+from midam.evaluate.ranking import Pairs
 from midam.reading import Interval, Share
 from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
 from midam.targets.columns import check_width

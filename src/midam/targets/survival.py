@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
 from midam.evaluate.decisions import RISKS, RiskGroups
-from midam.evaluate.pairs import Pairs
+from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.reading import (
     ColumnForm,

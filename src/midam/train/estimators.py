@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError, require, require_choice, require_counts
 from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
-from midam.nn.branches import each, fold_slots, rows_of
-from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
 from midam.process_group import Ranks
 from midam.train.objectives import known_finite
 
@@ -38,7 +37,7 @@ class Estimator(nn.Module):
 
     It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``value_size``,
     ``branches``, ``chunk_size``, ``num_instances``, ``seed`` and any other setting. Of a pooling of several branches
-    each bag is so many rows: `midam.nn.branches`.
+    each bag is so many rows: `midam.nn.scorer`.
 
     Attributes
     ----------

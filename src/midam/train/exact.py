@@ -16,9 +16,8 @@ from midam.data.draws import uniform_slots
 from midam.errors import ConfigError, require
 from midam.evaluate.stream import stream_bags, stream_instances, stream_total, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
-from midam.nn.branches import each, fold, fold_chunk, fold_slots, own_branch, rows_of
 from midam.nn.encoders.custom import batch_norms
-from midam.nn.scorer import BagOutput, BagScorer
+from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
 from midam.train.augment import Augment
 from midam.train.estimators import Estimator
 

@@ -24,8 +24,7 @@ from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagScorer
 from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.settings.method import MethodSettings
-from midam.settings.model import AUTO
+from midam.settings.method import AUTO, MethodSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
 from midam.train.augment import Augment

@@ -16,9 +16,8 @@ from midam.data.free_memory import fits
 from midam.data.on_disk import on_disk
 from midam.data.sampling import Sampler, StackedSampler
 from midam.errors import ConfigError
-from midam.nn.branches import fold
 from midam.nn.encoders import batch_norms
-from midam.nn.scorer import BagOutput
+from midam.nn.scorer import BagOutput, fold
 from midam.nn.stack import StackedScorer
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings

@@ -18,7 +18,7 @@ from midam.evaluate.predict import predict
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.settings.model import are_pixels
+from midam.settings.method import are_pixels
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer

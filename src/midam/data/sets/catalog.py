@@ -19,13 +19,12 @@ from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
 from midam.data.sets.digits import DRAWN
-from midam.data.sets.download import Progress, download
 from midam.data.sets.layouts import LAYOUTS
-from midam.data.sets.tabular import TabularSet
+from midam.data.sets.tabular import Progress, TabularSet, download
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
 from midam.settings import read_yaml
-from midam.settings.cut import PATCHES, VOLUMES
+from midam.settings.data import PATCHES, VOLUMES
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -1,7 +1,15 @@
-"""The sets of feature vectors, drawn, fetched or put there by hand; the digest of bags and instances in any order."""
+"""The sets of feature vectors: drawn, downloaded from public archives or put there by hand; and a digest of bags."""
 
+import gzip
 import hashlib
-from collections.abc import Sequence
+import http.client
+import io
+import re
+import tarfile
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,16 +19,158 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sets.download import parse_archive
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.request import ImageOptions, OnFile, refuse_unused
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError
+from midam.errors import BagDataError, DataNotFoundError
+
+Progress = Callable[[int, int | None], None]
+_CHUNK = 1 << 16
+_MAGIC = b"\x1f\x9d"
+_CLEAR = 256
+_TIMEOUT = 60.0  # seconds to wait for an answer
+
+
+def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
+    """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
+
+    `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
+    `DataNotFoundError`.
+    """
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": "midam"})
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer, path.open("wb") as file:
+            length = answer.headers.get("Content-Length")
+            total = int(length) if length is not None and length.isdigit() else None
+            done = 0
+            while chunk := answer.read(_CHUNK):
+                done += file.write(chunk)
+                if progress is not None:
+                    progress(done, total)
+        if total is not None and done != total:
+            raise OSError(f"{done} of {total} bytes")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise DataNotFoundError(f"Expected an archive at {url}, got {error}; check the connection.") from error
+
+
+def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
+    """Read the bags of D features from a zip or tar; a bag is positive if an instance is.
+
+    `member` is a regular expression, case ignored; members ``.Z`` and ``.gz`` are decompressed. `form` is ``"musk"``
+    (lines ``molecule,conformation,f1,...,fD,class``) or ``"svm"`` (``instance:bag:label i:value ...``, i from 1).
+    """
+    try:
+        text = _read_member(path, member).decode("ascii")
+        parsed = list((_musk_rows if form == "musk" else _svm_rows)(text, features))
+        if not parsed:
+            raise ValueError("an empty table")
+        names, rows, positive = zip(*parsed, strict=True)
+        ids, codes = np.unique(names, return_inverse=True)
+        labels = np.zeros(len(ids), dtype=np.int64)
+        np.maximum.at(labels, codes, np.array(positive, dtype=np.int64))
+        return Bags.from_arrays(np.stack(rows), codes, labels, ids=ids, source=str(path))
+    except BagDataError:
+        raise
+    except (ValueError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise BagDataError(
+            f"Expected a {form} table in an archive, got: {error} (in {path}); fetch the archive again."
+        ) from error
+
+
+def _read_member(path: Path, pattern: str) -> bytes:
+    """Bytes of the first member that fits the pattern."""
+    finder = re.compile(pattern, re.IGNORECASE)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            name = next((n for n in names if finder.search(n)), None)
+            data = archive.read(name) if name is not None else b""
+    else:
+        with tarfile.open(path) as tar:
+            names = [info.name for info in tar if info.isfile()]
+            name = next((n for n in names if finder.search(n)), None)
+            file = tar.extractfile(name) if name is not None else None
+            data = file.read() if file is not None else b""
+    if name is None:
+        raise BagDataError(f"Expected a member like {pattern}, got {', '.join(names[:8])} (in {path}); fetch it again.")
+    if name.endswith(".Z"):
+        return decompress(data)
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def _musk_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        fields = line.split(",")
+        if len(fields) != features + 3:
+            raise ValueError(f"{len(fields)} fields for {features + 3}")
+        yield fields[0], np.array(fields[2:-1], dtype=np.float64), float(fields[-1]) > 0
+
+
+def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+    """Bag, features and label of each instance."""
+    for line in filter(None, map(str.strip, io.StringIO(text))):
+        if line.startswith("#"):
+            continue
+        head, *cells = line.split()
+        _, bag, label = head.split(":")
+        row = np.zeros(features)
+        for cell in cells:
+            index, value = cell.split(":")
+            if int(index) < 1:
+                raise ValueError(f"feature {index}")
+            row[int(index) - 1] = float(value)
+        yield bag, row, float(label) > 0
+
+
+def decompress(data: bytes) -> bytes:
+    """Decode a ``.Z`` file of the Unix ``compress`` (Welch, Computer 17(6), 1984), as UCI keeps the MUSK tables.
+
+    Codes come in groups of eight, lowest bit first, of 9 to 16 bits; where the width grows, the rest of the group is
+    filler.
+    """
+    if len(data) < 3 or data[:2] != _MAGIC or not 10 <= data[2] & 0x1F <= 16:
+        raise BagDataError("Expected a .Z file of the Unix compress program, got other bytes; fetch the file again.")
+    limit = 1 << (data[2] & 0x1F)
+    first_free = 257 if data[2] & 0x80 else 256
+    letters = [bytes([i]) for i in range(256)]
+    table = letters + [b""] * (first_free - 256)
+    width, group, position, previous = 9, 24, 24, b""
+    padded = data + b"\0\0"
+    output = []
+    while position + width <= 8 * len(data):
+        byte = position >> 3
+        code = int.from_bytes(padded[byte : byte + 3], "little") >> (position & 7) & ((1 << width) - 1)
+        position += width
+        if code == _CLEAR and first_free == 257:
+            group = position = _next_group(position, group, width)
+            table, width, previous = [*letters, b""], 9, b""
+            continue
+        if code < len(table):
+            entry = table[code]
+        elif code == len(table) and previous:
+            entry = previous + previous[:1]
+        else:
+            raise BagDataError(f"Expected a sound .Z file, got code {code} out of turn; fetch the file again.")
+        output.append(entry)
+        if previous and len(table) < limit:
+            table.append(previous + entry[:1])
+        previous = entry
+        if len(table) >= 1 << width and 1 << width < limit:
+            group = position = _next_group(position, group, width)
+            width += 1
+    return b"".join(output)
+
+
+def _next_group(position: int, group: int, width: int) -> int:
+    """Bit where the next group of eight codes starts."""
+    bits = 8 * width
+    return group - (group - position) // bits * bits
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TabularSet:
-    """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.download.parse_archive`.
+    """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.tabular.parse_archive`.
 
     Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class or with each
     label, or with the event; none of numbers.

@@ -16,12 +16,27 @@ from midam.data.on_disk import ReadsName
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, path_of, with_article
 from midam.names import name_of, on_disk
-from midam.settings.cut import CutSettings
+from midam.settings.data import CutSettings
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
 
 ImageOptions = CutSettings
 DEFAULTS = ImageOptions()
+BagBy = Literal["slide", "patient"]
+MissingName = Literal["error", "skip"]
+BadLabels = Literal["error", "ignore"]
+_PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
+OnFile = Callable[[int, int], None]
+# Parameters of `Request` that are names, or lists of names.
+_NAMES = (
+    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "covariates"),
+    *("site_column", "positive", "grades", "sheet", "classes", "features"),
+)
+# Parameters of `Request` that say how tables are read, and those that apply to any data.
+COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
+COVARIATES = ("covariates", "site_column")
+LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
+SPLITS = ("split_file", "fold", "missing")
 
 
 class RunOptions(CutSettings):
@@ -45,22 +60,8 @@ def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str,
             raise ConfigError(f"Expected no `{name}` with {what}, got {value!r} for {where}; leave it out.")
 
 
-BagBy = Literal["slide", "patient"]
-MissingName = Literal["error", "skip"]
-BadLabels = Literal["error", "ignore"]
-_PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
-OnFile = Callable[[int, int], None]
-
-
 def _word(name: Any) -> Any:
     return name_of(name) if isinstance(name, str) else name
-
-
-# Parameters of `Request` that are names, or lists of names.
-_NAMES = (
-    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "covariates"),
-    *("site_column", "positive", "grades", "sheet", "classes", "features"),
-)
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,6 @@ class Request:
         """These columns, each with the parameter that names it."""
         site = [] if self.site_column is None else [("site_column", self.site_column)]
         return [*(("covariates", name) for name in self.covariates), *site]
-
-
-# Parameters of `Request` that say how tables are read, and those that apply to any data.
-COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
-COVARIATES = ("covariates", "site_column")
-LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
-SPLITS = ("split_file", "fold", "missing")
 
 
 def file_suffix(path: Path) -> str:

@@ -10,8 +10,7 @@ from midam.nn.pooling.attention import (
     GatedAttentionPooling,
     Weights,
 )
-from midam.nn.pooling.base import Pooling, ScorePooling, upcast
-from midam.nn.pooling.column import ColumnPooling
+from midam.nn.pooling.base import ColumnPooling, Pooling, ScorePooling, upcast
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling
 from midam.nn.pooling.noisy import NoisyAndPooling, NoisyOrPooling

@@ -1,4 +1,4 @@
-"""The base of the poolings: from an instance's encoding to its (z, v), and from the bag's statistic to its score."""
+"""The base of the poolings: from an encoding to its (z, v), from a bag's statistic to its score; and one column of it."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class Pooling(nn.Module):
 
     Of several score `columns` C, which share the encodings, a pooling has 1 or C `branches` G. With one, the values of
     an instance serve all columns: z [M], v [M, V]. With C, each column has logits and values of its own: z [M, G],
-    v [M, G, V], and the statistic goes by rows of bags and branches (`midam.nn.branches`). Either way `score` gives
+    v [M, G, V], and the statistic goes by rows of bags and branches (`midam.nn.scorer`). Either way `score` gives
     [K, C] in place of [K].
 
     Attributes
@@ -125,3 +125,59 @@ def require_positive(what: str, value: float) -> None:
     """Refuse a setting that is not above 0."""
     if not value > 0:
         raise ConfigError(f"Expected {what} > 0, got {value}; choose a positive number.")
+
+
+class ColumnPooling(Pooling):
+    """Column `column`, from 0, of another pooling, with the weights and the statistic that it has there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from midam.nn.pooling import AttentionPooling
+    >>> several = AttentionPooling(4, columns=3, attention="per-class")
+    >>> z, v = ColumnPooling(several, 2)(torch.ones(5, 4))
+    >>> z.shape, v.shape
+    (torch.Size([5]), torch.Size([5, 1]))
+    """
+
+    def __init__(self, inner: Pooling, column: int) -> None:
+        super().__init__(inner.in_features)
+        self.inner, self.column = inner, column
+        self.weighted, self.value_size = inner.weighted, inner.value_size
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """That of the pooling of all columns."""
+        return self.inner.name
+
+    @property
+    def statistic(self) -> Statistic:  # type: ignore[override]
+        """That of the pooling of all columns."""
+        return self.inner.statistic
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        return self.own(*self.inner(e))
+
+    def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [M] and values [M, V] of this column, among those that the pooling of all columns gives."""
+        return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
+
+    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
+        """Bag scores [K]."""
+        return self.inner.score(*self._given(l, r, n))[:, self.column]
+
+    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
+        """Logits of the bag scores [K]."""
+        return self.inner.logit(*self._given(l, r, n))[:, self.column]
+
+    def check_sizes(self, largest: int) -> None:
+        """Warn where bags of so many instances harm the pooling of all columns."""
+        self.inner.check_sizes(largest)
+
+    def _given(self, *statistic: Tensor) -> tuple[Tensor, ...]:
+        # Other branches get the statistic of this one: what comes of it is not looked at.
+        branches = self.inner.branches
+        if branches == 1:
+            return statistic
+        return tuple(x.unsqueeze(1).expand(-1, branches, *x.shape[1:]) for x in statistic)

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.pairs import Pairs
 from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import auroc
+from midam.evaluate.ranking import Pairs, auroc
 from midam.report.figures import evenly
 from midam.report.page.classes import confusion, each_class
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.pairs import Pairs
+from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural

@@ -30,7 +30,7 @@ from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
-from midam.settings.cut import VOLUMES
+from midam.settings.data import VOLUMES
 
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
 _OBLIQUE = 5.0  # degrees, from which a plane is called oblique

@@ -14,13 +14,17 @@ from midam.data.sources.file_reader import FileReader
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
-from midam.settings.cut import PATCHES
+from midam.settings.data import PATCHES
 
 _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _WIDE = (*_DEEP, "F")
+_MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its own stain
+# Of 255. Saturation is a ratio, so that the noise of a black border passes for color. CLAM takes patches for black
+# whose mean red, green and blue are all below 40.
+_BLACK = 40
 
 
 class ImageReader(FileReader):
@@ -178,12 +182,6 @@ def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
             "leave out `tissue`."
         )
     return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, what="image", path=path)
-
-
-_MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its own stain
-# Of 255. Saturation is a ratio, so that the noise of a black border passes for color. CLAM takes patches for black
-# whose mean red, green and blue are all below 40.
-_BLACK = 40
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from midam.data.sources.formats.open_file import OpenFile, need, sound
 from midam.data.sources.formats.volumes import Volume, along, open_volume, refuse_coarse, seen
 from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError
-from midam.settings.cut import VOLUMES
+from midam.settings.data import VOLUMES
 
 _TAIL = 64  # MiB behind the numbers of a packed file that are read
 

@@ -35,7 +35,7 @@ from midam.errors import BagDataError
 from midam.files import size_text
 from midam.names import name_of
 from midam.reading import check_archive
-from midam.settings.cut import VOLUMES
+from midam.settings.data import VOLUMES
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
 from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
-from midam.settings.cut import PATCHES
+from midam.settings.data import PATCHES
 
 _TISSUE = 0.5
 _THUMBNAIL = 2048  # pixels of the longer side
