@@ -83,12 +83,7 @@ def run(options: Namespace, console: Console) -> int:
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
-            trained,
-            bags,
-            index,
-            folder,
-            options=what,
-            on_bag=lambda bag: progress.update(index.index(bag)),
+            trained, bags, index, folder, options=what, on_bag=lambda bag: progress.update(index.index(bag))
         )
     for entry in entries:
         _print_bag(out, entry)

@@ -22,18 +22,7 @@ from midam.data.bags import Bags
 from midam.errors import CheckpointError, with_article
 from midam.files import write_text
 from midam.names import safe_cell
-from midam.reading import (
-    Form,
-    Number,
-    check_form,
-    counts,
-    ids,
-    known_numbers,
-    numbers,
-    one_of,
-    read_columns,
-    texts,
-)
+from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
 from midam.runs.forms import read_target
 from midam.runs.trust import check_code
 from midam.settings import read_yaml

@@ -61,12 +61,7 @@ def paired_concordance(
 
 
 def paired_macro_auroc(
-    labels: ArrayLike,
-    scores_a: ArrayLike,
-    scores_b: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    level: float = 0.95,
+    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> tuple[float, float, float, float]:
     """Difference of two macro AUROCs on the same bags, like `paired_concordance`.
 

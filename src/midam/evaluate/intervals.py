@@ -108,12 +108,7 @@ def auroc_interval(
 
 
 def paired_delong(
-    labels: ArrayLike,
-    scores_a: ArrayLike,
-    scores_b: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    level: float = 0.95,
+    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> tuple[float, float, float, float]:
     """Difference of two AUROCs on the same bags, by DeLong's covariance; with groups, by Obuchowski's.
 

@@ -151,12 +151,7 @@ def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
 
 
 def instance_scores(
-    model: BagScorer | BagEnsemble,
-    bags: Bags,
-    index: int,
-    *,
-    column: int | None = None,
-    chunk_size: int | None = None,
+    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, column: int | None = None, chunk_size: int | None = None
 ) -> InstanceScores:
     """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there.
 

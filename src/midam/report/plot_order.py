@@ -12,19 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError
 from midam.evaluate.ranking import check_numbers, check_scores, check_times
 from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
-from midam.report.figures import (
-    BLUE,
-    COLORS,
-    DASHES,
-    GRAY,
-    GREEN,
-    ORANGE,
-    add_tips,
-    evenly,
-    finish,
-    new_chart,
-    span,
-)
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_tips, evenly, finish, new_chart, span
 from midam.report.words import shortened
 
 _MANY_BAGS = 300

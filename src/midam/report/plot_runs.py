@@ -34,10 +34,7 @@ from midam.report.words import METRIC_NAMES, metric_of_history, shortened
 
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
 _LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": (PURPLE, "s", (0, (1, 1)))}
-_LINES |= {
-    "Draws with a witness": (YELLOW, "s", (0, (4, 1))),
-    "Witnesses found so far": (SKY, "^", (0, (6, 1, 1, 1))),
-}
+_LINES |= {"Draws with a witness": (YELLOW, "s", (0, (4, 1))), "Witnesses found so far": (SKY, "^", (0, (6, 1, 1, 1)))}
 _MEMORY = "Memory, in standard deviations"
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes

@@ -19,18 +19,7 @@ from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
-from midam.report.figures import (
-    BLUE,
-    COLORS,
-    DASHES,
-    GRAY,
-    GREEN,
-    ORANGE,
-    add_tips,
-    finish,
-    new_chart,
-    span,
-)
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_tips, finish, new_chart, span
 from midam.report.words import shortened
 
 _BINS = 24

@@ -10,14 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from midam._version import __version__
-from midam.errors import (
-    CheckpointError,
-    ConfigError,
-    DivergedError,
-    MidamError,
-    RankLostError,
-    RunStoppedError,
-)
+from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError, RankLostError, RunStoppedError
 from midam.files import write_text
 from midam.processes import Processes
 from midam.runs.data import (

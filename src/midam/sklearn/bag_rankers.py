@@ -9,11 +9,7 @@ from sklearn.base import RegressorMixin
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import (
-    Decision,
-    concordance_index,
-    concordance_index_censored,
-)
+from midam.evaluate import Decision, concordance_index, concordance_index_censored
 from midam.evaluate.decisions import RISKS
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings

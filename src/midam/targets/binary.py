@@ -187,12 +187,7 @@ class Binary(Target):
         return Estimate(auroc(values, scores), low, high, len(values))
 
     def difference(
-        self,
-        values: NDArray[Any],
-        scores: NDArray[Any],
-        other: NDArray[Any],
-        *,
-        groups: Groups = None,
+        self, values: NDArray[Any], scores: NDArray[Any], other: NDArray[Any], *, groups: Groups = None
     ) -> Difference:
         """AUROC of `scores` minus that of `other` scores (DeLong 1988; of groups, Obuchowski 1997)."""
         found = paired_delong(values, scores, other, groups=groups)

@@ -162,12 +162,7 @@ class Choice:
 
 
 def choose_batch_size(
-    config: ResolvedSettings,
-    train: Bags,
-    *,
-    device: torch.device,
-    fabric: Any = None,
-    cost: StepCost | None = None,
+    config: ResolvedSettings, train: Bags, *, device: torch.device, fabric: Any = None, cost: StepCost | None = None
 ) -> Choice:
     """Choose what `config` leaves open for these training bags.
 

@@ -68,10 +68,7 @@ def even_mixture(count: int) -> Mixture:
 
 
 def fit_mixture(
-    logits: Sequence[Numbers],
-    areas: Sequence[float],
-    labels: NDArray[np.int64],
-    groups: NDArray[np.str_] | None = None,
+    logits: Sequence[Numbers], areas: Sequence[float], labels: NDArray[np.int64], groups: NDArray[np.str_] | None = None
 ) -> Mixture:
     """Fit lines and weights to the logits [M, n] that C candidates gave to held-out bags.
 

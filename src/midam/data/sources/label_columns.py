@@ -18,14 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.label_values import (
-    PLAIN_WORDS,
-    Coded,
-    bag_named,
-    code_labels,
-    refuse_gaps,
-    word_of,
-)
+from midam.data.sources.label_values import PLAIN_WORDS, Coded, bag_named, code_labels, refuse_gaps, word_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted

@@ -4,12 +4,7 @@ import inspect
 from typing import Any
 
 from midam.errors import ConfigError, require
-from midam.nn.pooling.attention import (
-    AttentionPooling,
-    EmbeddingAttentionPooling,
-    GatedAttentionPooling,
-    Weights,
-)
+from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling, Weights
 from midam.nn.pooling.base import ColumnPooling, Pooling, ScorePooling, upcast
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling

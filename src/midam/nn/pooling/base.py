@@ -1,4 +1,4 @@
-"""The base of the poolings: from an encoding to its (z, v), from a bag's statistic to its score; and one column of it."""
+"""Base of the poolings: from an encoding to its (z, v), from the statistic of a bag to its score; and one column."""
 
 from typing import ClassVar
 

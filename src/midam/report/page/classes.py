@@ -82,10 +82,7 @@ class ClassesPage(TargetPage):
         """AUROC, accuracy, and the extremes of the classes."""
         chance = f"{1 / len(self.target.names):.3f} by chance"
         metric, weighted, *extremes = self._ranking_tiles()
-        accuracy = [
-            self.tile("Accuracy", "accuracy"),
-            self.tile("Balanced accuracy", "balanced_accuracy", chance),
-        ]
+        accuracy = [self.tile("Accuracy", "accuracy"), self.tile("Balanced accuracy", "balanced_accuracy", chance)]
         return [metric, weighted, *accuracy, *extremes]
 
     def _ranking_tiles(self) -> list[Tile]:

@@ -130,13 +130,7 @@ class TargetPage:
         return []
 
     def subgroup_table(
-        self,
-        name: str,
-        bags: ScoredBags,
-        levels: NDArray[np.str_],
-        *,
-        caption: str,
-        reference: str | None = None,
+        self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
     ) -> tuple[Table, list[Row]]:
         """Figures of the bags of each level, the reference first, and rows of a forest plot."""
         figures = self.subgroup_figures()
