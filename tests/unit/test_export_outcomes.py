@@ -15,8 +15,8 @@ from midam import Bags, Settings, predict
 from midam.cli import main
 from midam.export.onnx import Chunk, Merge, Outer
 from midam.export.run import write_export
+from midam.export.score_bags import Ranked, ranked
 from midam.export.score_onnx import Model as OnnxModel
-from midam.export.score_onnx import Ranked, _told
 from midam.nn.ensemble import scorers_of
 from midam.runs.apply import read_for
 from midam.runs.loaded import LoadedRun, load_run
@@ -159,7 +159,7 @@ def test_what_a_score_means_goes_along(target, calibrated, tmp_path):
     found, config = python_found(tmp_path, bags), json.loads((tmp_path / "config.json").read_text())
     if calibrated:
         check(run, bags, found, atol=1e-6)
-        said = [_told(config, list(one.scores.values())) for one in found]
+        said = [ranked(config, list(one.scores.values())).told for one in found]
         assert said == [one.told for one in found], "both files say the same"
     else:
         assert [one.told for one in found] == [{}] * len(bags)
@@ -167,12 +167,13 @@ def test_what_a_score_means_goes_along(target, calibrated, tmp_path):
 
 
 def test_numbers_lie_between_the_knots(tmp_path):
-    write_export(made("continuous"), {}, tmp_path, formats=["python"])
+    write_export(made("continuous"), {}, tmp_path, formats=["python", "onnx"])
     config = json.loads((tmp_path / "config.json").read_text())
     knots, numbers = config["decision"]["scores"], config["decision"]["numbers"]
     scores = [-1.0, 2.0, *knots, *np.linspace(0, 1, 101).tolist()]
-    for told in (_told, runpy.run_path(str(tmp_path / "score_bags.py"))["_told"]):
-        found = [told(config, [score])["number"] for score in scores]
+    for file in ("score_bags.py", "score_onnx.py"):
+        ranked = runpy.run_path(str(tmp_path / file))["ranked"]
+        found = [ranked(config, [score]).told["number"] for score in scores]
         np.testing.assert_allclose(found, np.interp(scores, knots, numbers), rtol=1e-12)
 
 

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from midam.errors import ExportError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import evaluation
-from midam.export.score_onnx import Model, Ranked
+from midam.export.score_bags import Ranked
+from midam.export.score_onnx import Model
 from midam.files import write_bytes
 from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.ensemble import scorers_of

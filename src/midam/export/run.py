@@ -28,6 +28,7 @@ from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.method import taken_settings
 
 _HERE = Path(__file__).parent
+_PART = ("# score_onnx.py of an export holds a copy of this part.\n", "# The part ends here.\n")
 _FINE = 2.0**14
 _NUMBERS = ("squash", "temperature", "exponent")
 _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
@@ -148,7 +149,15 @@ def _onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     except BaseException:
         shutil.rmtree(folder / "onnx", ignore_errors=True)
         raise
-    write_bytes(folder / "score_onnx.py", (_HERE / "score_onnx.py").read_bytes())
+    write_text(folder / "score_onnx.py", _onnx_script())
+
+
+def _onnx_script() -> str:
+    """Text of score_onnx.py with what it takes from score_bags.py, so that it needs no other file."""
+    script, python = ((_HERE / name).read_text(encoding="utf-8") for name in ("score_onnx.py", "score_bags.py"))
+    shared = python.partition(_PART[0])[2].partition(_PART[1])[0].strip()
+    known = "import math\nfrom bisect import bisect_right\nfrom typing import NamedTuple\n\n"
+    return script.replace("from midam.export.score_bags import Ranked, Score, ranked\n", f"{known}{shared}\n")
 
 
 def _need(module: str) -> Any:

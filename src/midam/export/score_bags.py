@@ -43,12 +43,15 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u20
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SAME = 1e-5  # two values of a feature that are this near are one
 _MAX_NORMAL_SCORE = 3.0
-_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
-_RISKS = ("low", "middle", "high")
 
 # Instances n, log-mean weight l [], weighted mean value r [V]; in float64. Where each of G score columns weighs the
 # instances in its own way, l [G] and r [G, V].
 Statistic = tuple[float, Tensor, Tensor]
+
+
+# score_onnx.py of an export holds a copy of this part.
+_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
+_RISKS = ("low", "middle", "high")
 
 
 class Score(NamedTuple):
@@ -64,6 +67,57 @@ class Ranked(NamedTuple):
 
     scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
     told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
+
+
+def ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
+    """Scores of a bag by name, with its predictions."""
+    several = config["target"] in ("multiclass", "multilabel")
+    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
+
+
+def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
+    """Predictions from the scores of a bag, by the names of `midam predict`."""
+    kind, names, decision = config["target"], config["names"], config["decision"]
+    if decision is None:
+        return {}
+    if kind == "multiclass":
+        logits = [_logit(decision, score, offset) for score, offset in zip(scores, decision["offsets"])]
+        shares = [math.exp(logit - max(logits)) for logit in logits]
+        likely = names[shares.index(max(shares))]
+        return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
+    if kind == "multilabel":
+        pairs = zip(scores, decision["columns"])
+        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
+        return {f"probability_{name}": share for name, share in zip(names, found)}
+    if kind == "continuous":
+        return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
+    place = bisect_right(decision["cuts"], scores[0])
+    return {"risk": _RISKS[place]} if kind == "survival" else {"grade": names[place]}
+
+
+def _between(score: float, scores: list[float], numbers: list[float]) -> float:
+    """Number at a score, linear between the knots."""
+    right = bisect_right(scores, score)
+    if right in (0, len(scores)):
+        return numbers[0] if right == 0 else numbers[-1]
+    share = (score - scores[right - 1]) / (scores[right] - scores[right - 1])
+    return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
+
+
+def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
+    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
+    x = score
+    if line.get("version") == 2:
+        share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
+        x = math.log(share) - math.log(1 - share)
+    return line["slope"] * (x - line["center"]) / line["scale"] + intercept
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+
+
+# The part ends here.
 
 
 class Model:
@@ -123,7 +177,7 @@ class Total:
         pairs = zip(self._model.members, self._merged)
         each = torch.stack([member.outer(merged) for member, merged in pairs]).double()
         if "target" in self._model.config:
-            return _ranked(self._model.config, each.mean(dim=0).reshape(-1).tolist())
+            return ranked(self._model.config, each.mean(dim=0).reshape(-1).tolist())
         score = float(each.mean())
         line, threshold = self._model.config["calibration"], self._model.config["threshold"]
         probability = None if line is None else _sigmoid(_logit(line, score, line["intercept"]))
@@ -434,54 +488,6 @@ def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:
         if own != [_name(one) for one in names]:
             raise ValueError(f"Expected the features {', '.join(names)}, got {', '.join(own)} (in {path}).")
     return parts[name]
-
-
-def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
-    """Scores of a bag by name, with its predictions."""
-    several = config["target"] in ("multiclass", "multilabel")
-    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
-
-
-def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
-    """Predictions from the scores of a bag, by the names of `midam predict`."""
-    kind, names, decision = config["target"], config["names"], config["decision"]
-    if decision is None:
-        return {}
-    if kind == "multiclass":
-        logits = [_logit(decision, score, offset) for score, offset in zip(scores, decision["offsets"])]
-        shares = [math.exp(logit - max(logits)) for logit in logits]
-        likely = names[shares.index(max(shares))]
-        return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
-    if kind == "multilabel":
-        pairs = zip(scores, decision["columns"])
-        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
-        return {f"probability_{name}": share for name, share in zip(names, found)}
-    if kind == "continuous":
-        return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
-    place = bisect_right(decision["cuts"], scores[0])
-    return {"risk": _RISKS[place]} if kind == "survival" else {"grade": names[place]}
-
-
-def _between(score: float, scores: list[float], numbers: list[float]) -> float:
-    """Number at a score, linear between the knots."""
-    right = bisect_right(scores, score)
-    if right in (0, len(scores)):
-        return numbers[0] if right == 0 else numbers[-1]
-    share = (score - scores[right - 1]) / (scores[right] - scores[right - 1])
-    return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
-
-
-def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
-    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
-    x = score
-    if line.get("version") == 2:
-        share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
-        x = math.log(share) - math.log(1 - share)
-    return line["slope"] * (x - line["center"]) / line["scale"] + intercept
-
-
-def _sigmoid(logit: float) -> float:
-    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
 
 def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -9,33 +9,15 @@ of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.
 """
 
 import json
-import math
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_RISKS = ("low", "middle", "high")
-_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
-
-
-class Score(NamedTuple):
-    """Score of a bag, which ranks bags, and the prediction where the model was calibrated."""
-
-    score: float  # in [0, 1]; ranks bags, and is not a probability
-    probability: float | None  # of the positive class
-    positive: bool | None  # whether the score reaches the threshold
-
-
-class Ranked(NamedTuple):
-    """Scores and predictions of a bag of a target that is not binary: classes, labels, grades, numbers, survival."""
-
-    scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
-    told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
+from midam.export.score_bags import Ranked, Score, ranked
 
 
 class Model:
@@ -90,7 +72,7 @@ class Model:
         found = self._parts["score"].run(None, dict(zip("nlr", merged)))
         if "target" in self.config:
             with _as_exported(self._folder):
-                return _ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
+                return ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
         score = float(found[0])
         positive = None if self._threshold is None else score >= self._threshold
         return Score(score, float(found[2]) if len(found) > 2 else None, positive)
@@ -128,51 +110,3 @@ def _as_exported(folder: Path) -> Iterator[None]:
         raise ValueError(
             f"Expected config.json as it was exported, got another: {reason} (in {folder}); export the run again."
         ) from None
-
-
-def _ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
-    """Scores of a bag by name, with its predictions."""
-    several = config["target"] in ("multiclass", "multilabel")
-    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
-
-
-def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
-    """Predictions from the scores of a bag, by the names of `midam predict`."""
-    kind, names, decision = config["target"], config["names"], config["decision"]
-    if decision is None:
-        return {}
-    if kind == "multiclass":
-        logits = [_logit(decision, score, offset) for score, offset in zip(scores, decision["offsets"])]
-        shares = [math.exp(logit - max(logits)) for logit in logits]
-        likely = names[shares.index(max(shares))]
-        return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
-    if kind == "multilabel":
-        pairs = zip(scores, decision["columns"])
-        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
-        return {f"probability_{name}": share for name, share in zip(names, found)}
-    if kind == "continuous":
-        return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
-    place = bisect_right(decision["cuts"], scores[0])
-    return {"risk": _RISKS[place]} if kind == "survival" else {"grade": names[place]}
-
-
-def _between(score: float, scores: list[float], numbers: list[float]) -> float:
-    """Number at a score, linear between the knots."""
-    right = bisect_right(scores, score)
-    if right in (0, len(scores)):
-        return numbers[0] if right == 0 else numbers[-1]
-    share = (score - scores[right - 1]) / (scores[right] - scores[right - 1])
-    return numbers[right - 1] + share * (numbers[right] - numbers[right - 1])
-
-
-def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
-    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
-    x = score
-    if line.get("version") == 2:
-        share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
-        x = math.log(share) - math.log(1 - share)
-    return line["slope"] * (x - line["center"]) / line["scale"] + intercept
-
-
-def _sigmoid(logit: float) -> float:
-    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
