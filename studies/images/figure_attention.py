@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
-from midam.evaluate.instances import InstancePass
 from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
+from midam.evaluate.stream import InstancePass
+from midam.explain.charts import COLORS, weight_range
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
-from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer

@@ -17,9 +17,9 @@ from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
-from midam.runs.evaluation import predictions_text
 from midam.runs.journal import ScoreJournal
 from midam.runs.loaded import load_run
+from midam.runs.results import predictions_text
 from midam.targets.binary import Binary
 
 

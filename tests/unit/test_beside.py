@@ -7,7 +7,7 @@ from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
 from midam.data.statistics import STATISTICS, bag_statistics
-from midam.report.baseline import advice, caution, result_words, verdict
+from midam.report.words import advice, caution, result_words, verdict
 from midam.runs.baseline import read_scores, train_beside, usual_baseline, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder

@@ -13,7 +13,7 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
 from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
-from midam.report.baseline import covariate_verdict, covariate_words
+from midam.report.words import covariate_verdict, covariate_words
 from midam.runs.apply import evaluate_run, read_for
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run

@@ -24,7 +24,7 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.file_reader import file_readers
+from midam.data.sources.file_names import file_readers
 from midam.data.sources.probe import probe
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store

@@ -15,7 +15,7 @@ import torch
 import zarr
 from tests.probing import probe_files, probed
 
-from midam.data.sources.file_reader import file_readers, known_suffixes
+from midam.data.sources.file_names import file_readers, known_suffixes
 from midam.data.sources.file_rows import FileRows
 from midam.data.sources.probe import probe
 from midam.errors import BagDataError, DataNotFoundError, MidamError

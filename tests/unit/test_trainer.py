@@ -11,8 +11,8 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.average import reported_weights
 from midam.train.lockstep import Trial, train_trials
+from midam.train.step import reported_weights
 from midam.train.trainer import Trainer, build_training, make_fabric
 
 

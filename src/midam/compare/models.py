@@ -23,10 +23,9 @@ from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin, fill
-from midam.runs.evaluation import RunEvaluation
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.results import model_content, write_model
+from midam.runs.results import RunEvaluation, model_content, write_model
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer

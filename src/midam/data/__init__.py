@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from midam.data.sampling import EpochPlan as EpochPlan
     from midam.data.sampling import StrataSampler as StrataSampler
     from midam.data.sources import read_bags as read_bags
-    from midam.data.sources.file_reader import FileReader as FileReader
+    from midam.data.sources.file_names import FileReader as FileReader
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
     from midam.data.sources.npz import read_npz as read_npz
     from midam.data.sources.npz import write_npz as write_npz

@@ -20,7 +20,7 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows
 from midam.data.sets import catalog
-from midam.data.sources.file_reader import file_reader
+from midam.data.sources.file_names import file_reader
 from midam.data.sources.file_rows import FileRows
 from midam.data.sources.find_files import find_files
 from midam.data.sources.formats.images import ImageReader

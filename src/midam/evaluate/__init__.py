@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import concordance_interval as concordance_interval
     from midam.evaluate.concordance import ipcw_pairs as ipcw_pairs
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
+    from midam.evaluate.concordance import paired_concordance as paired_concordance
+    from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.conformal import ConformalSets as ConformalSets
     from midam.evaluate.conformal import coverage_range as coverage_range
     from midam.evaluate.decisions import Decision as Decision
@@ -30,11 +32,8 @@ if TYPE_CHECKING:
     from midam.evaluate.decisions import NumberScale as NumberScale
     from midam.evaluate.decisions import RiskGroups as RiskGroups
     from midam.evaluate.decisions import TemperatureCalibrator as TemperatureCalibrator
-    from midam.evaluate.differences import paired_concordance as paired_concordance
-    from midam.evaluate.differences import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.grades import GradeCuts as GradeCuts
     from midam.evaluate.grades import quadratic_kappa as quadratic_kappa
-    from midam.evaluate.inputs import covariates_of as covariates_of
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
     from midam.evaluate.predict import InstanceScores as InstanceScores
+    from midam.evaluate.predict import covariates_of as covariates_of
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
     from midam.evaluate.proportions import proportion as proportion

@@ -1,6 +1,6 @@
-"""Scores of whole bags and of their instances, streamed."""
+"""Scores of whole bags and of their instances, streamed; features by name, gaps filled, covariates encoded before."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
+from midam.data.covariate_codes import CovariateCoder
+from midam.data.missing import align_features, impute, missing_counts, note_of_filled
 from midam.data.on_disk import on_disk
-from midam.errors import require
-from midam.evaluate.inputs import covariates_of, of_bag, prepared
-from midam.evaluate.instances import InstancePass
-from midam.evaluate.stream import stream_outputs
-from midam.nn.ensemble import BagEnsemble, member_mean, scorers_of
-from midam.nn.scorer import BagScorer
+from midam.errors import BagDataError, require
+from midam.evaluate.stream import InstancePass, stream_outputs
+from midam.nn.ensemble import BagEnsemble, member_mean, of_covariates, scorers_of
+from midam.nn.scorer import BagScorer, coder_of
 from midam.process_group import Ranks
 from midam.settings import usual_chunk
 
@@ -71,13 +71,13 @@ def predict(
         chunk is read once.
     bags : Bags
         With or without labels; with the covariates that the model takes, if it takes some. The features of a model
-        that was loaded are found by name, and its missing values filled: `midam.evaluate.inputs.prepared`.
+        that was loaded are found by name, and its missing values filled: `midam.evaluate.predict.prepared`.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     reader : InstanceReader, optional
         An open reader of `bags`.
     covariates : Tensor [N, P], optional
-        What `midam.evaluate.inputs.covariates_of` gives of `bags`; by default it is asked.
+        What `midam.evaluate.predict.covariates_of` gives of `bags`; by default it is asked.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
     ranks : Ranks, optional
@@ -204,3 +204,67 @@ def evaluation(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
+    """Bags with the features that a model was trained on, as `midam.nn.ensemble.Inputs` says.
+
+    Features are found by name where both have names, and missing values are filled as in training. What is ready is
+    returned as it is.
+
+    Raises
+    ------
+    BagDataError
+        If features are missing, there are more or fewer of them, or a value is missing or infinite.
+    """
+    known = model.inputs if isinstance(model, BagEnsemble) else None
+    if known is None:
+        return bags
+    bags, (width, own) = align_features(bags, known.names, of=known.source), (known.shape, bags.instance_shape)
+    if len(width) == 1 and bags.instance_shape != width:
+        raise BagDataError(
+            f"Expected instances of shape {list(width)}, on which {known.source} was trained, got {list(own)} (in "
+            f"{bags.source}); use the same features, or another model."
+        )
+    if on_disk(bags.instances) or bags.instances.dtype.kind != "f":
+        return bags
+    bags.check(missing=known.filling is not None)
+    if known.filling is None:
+        return bags
+    counts = missing_counts(bags)
+    if not counts.any():
+        return bags
+    note_of_filled(bags, known.how, counts)
+    return impute(bags, np.array(known.filling))
+
+
+def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
+    """Covariates of bags as the model encodes them, float32 [N, P] on its device; None where it takes none.
+
+    A `BagDataError` names what the bags lack. A category that is not known from training is warned of.
+    """
+    term = scorers_of(model)[0].covariates
+    if term is None:
+        return None
+    return torch.from_numpy(term.coder.encode(bags)).to(term.weight.device, torch.float32)
+
+
+def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer | BagEnsemble:
+    """The model for bags with the covariates of bag `index`, see `midam.nn.ensemble.of_covariates`."""
+    found = covariates_of(model, bags.subset([index]))
+    return model if found is None else of_covariates(model, found[0])
+
+
+def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
+    """The coder among the weights of a saved ensemble, its state dictionary; None where it takes no covariates.
+
+    A `ValueError` where it is none.
+    """
+    state = weights.get("members.0.covariates._extra_state")
+    return None if state is None else coder_of(state, CovariateCoder)
+
+
+def covariate_names(model: BagScorer | BagEnsemble) -> tuple[str, ...]:
+    """Names of the covariates that a model takes."""
+    term = scorers_of(model)[0].covariates
+    return () if term is None else term.coder.names

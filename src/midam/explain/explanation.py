@@ -21,11 +21,9 @@ from midam.data.brief import BriefRepr
 from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
-from midam.evaluate.inputs import of_bag, prepared
-from midam.evaluate.instances import InstancePass
-from midam.evaluate.predict import InstanceScores, evaluation, gathered, reader_of
-from midam.explain.contribution import contributions
-from midam.explain.faithful import Faithfulness, InstanceSpool, measure
+from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
+from midam.evaluate.stream import InstancePass
+from midam.explain.faithful import Faithfulness, InstanceSpool, contributions, measure
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag

@@ -4,11 +4,25 @@ Instances leave the bag in the order of their rank, or enter an empty one, in 20
 instance is encoded again: the score of any part of a bag is f2 of the merged log-weighted means of its pieces
 (`midam.functional.logmean`), so each step is a merge of what the first pass has given. Petsiuk, Das, Saenko, "RISE",
 BMVC 2018, paint over pixels instead; an instance can leave its bag.
+
+The contribution of an instance is the score of its bag, less that of the bag without the instance.
+
+No bag is scored again instance by instance: the statistic (n, l, r) of a bag without instance i has a closed form. With
+w its weight, it is
+
+    n' = n - 1,    l' = log(n exp(l) (1 - w) / n'),    r' = (r - w v_i) / (1 - w)
+
+and f2 of that is its score. Without the carrier of a maximum the statistic of the others is merged again, and so it is
+without an instance of more than half the weight, where 1 - w would lose digits. A summary of a bag (its least values,
+for instance) has no closed form: the statistic without an instance is that of the instances before it, merged with that
+of those behind it.
 """
 
+import copy
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, Self
 
@@ -20,13 +34,14 @@ from torch import Tensor
 from midam.data.brief import BriefRepr
 from midam.functional.logmean import BagStatistic, identity
 from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
-from midam.nn.pooling import Pooling
+from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
 LEAST = 0.0005  # of an area: less is 0.000 where it is printed
 _ROWS_AT_A_TIME = 16384
 _NUMBERS_AT_A_TIME = 2**20  # of wide values
+_HEAVY = 0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,3 +209,91 @@ def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
     l, r, n = (x.to(device=like.device, dtype=like.dtype) for x in (stat.l, stat.r, stat.n))  # noqa: E741
     score: NDArray[np.float64] = scorer.pooling.score(l, r, n).double().cpu().numpy()
     return score.reshape(1 + ORDERS, -1)
+
+
+def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
+    """Contribution of each of n instances to the score of the bag, [n], in units of the score, averaged over scorers.
+
+    The sum over a bag is not its score. An only instance adds all of the score.
+    """
+    found = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
+    # Rounded, so that instances that are alike rank in the order of the bag on every processor.
+    return np.asarray(np.average(found, axis=0, weights=spool.weights), dtype=np.float32)
+
+
+@torch.no_grad()
+def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[np.float64]:
+    # In float64, since one of 100 000 instances changes the score by less than float32 can tell.
+    exact = copy.deepcopy(pooling).cpu().double().eval()
+    whole = _statistic(spool, member, exact)
+    score = _score(exact, whole)
+    if float(whole.n) == 1:
+        return score.numpy()
+    if exact.statistic not in (LOG_MEAN, MAXIMUM):
+        rest = _left_out(spool, member, exact)
+        return torch.cat([score - _score(exact, stat) for stat in rest]).numpy()
+    parts, weights = [], []
+    for _, pairs in spool.read():
+        z, v = pairs[member]
+        if exact.statistic.trackable:
+            weight = torch.exp(z - whole.l - torch.log(whole.n))
+            weights.append(weight)
+            parts.append(score - _score(exact, _without(whole, weight, v)))
+        else:
+            weights.append((z == whole.l).double())
+            parts.append(torch.zeros_like(z))
+    found, weight = torch.cat(parts), torch.cat(weights)
+    heavy = int(weight.argmax())
+    if weight[heavy] > _HEAVY:
+        found[heavy] = score - _score(exact, _statistic(spool, member, exact, without=heavy))
+    return found.numpy()
+
+
+def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:
+    """Statistic of the bag, of one instance less where `without` names it."""
+    merged = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
+    for low, pairs in spool.read():
+        z, v = pairs[member]
+        if without is not None and low <= without < low + len(z):
+            kept = torch.arange(low, low + len(z)) != without
+            z, v = z[kept], v[kept]
+        if len(z):
+            segment = torch.zeros(len(z), dtype=torch.int64)
+            merged = pooling.statistic.merge(merged, pooling.statistic.reduce_segments(z, v, segment, num_bags=1))
+    return merged
+
+
+def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[BagStatistic]:
+    """Statistics of the bag without each of its instances, some at a time: those before and behind it merged."""
+    merge, reduce = pooling.statistic.merge, pooling.statistic.reduce_segments
+    none = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
+    read = partial(map, lambda part: part[1][member])
+    parts = [reduce(z, v, torch.zeros(len(z), dtype=torch.int64), num_bags=1) for z, v in read(spool.read())]
+    before = accumulate([none, *parts], merge)
+    behind = [*accumulate([none, *parts[:0:-1]], merge)][::-1]
+    for (z, v), first, last in zip(read(spool.read()), before, behind):
+        own = reduce(z, v, torch.arange(len(z)), num_bags=len(z))
+        ahead = BagStatistic(*(torch.cat([a, x[:-1]]) for a, x in zip(first, own)))
+        after = BagStatistic(*(torch.cat([x[1:], b]).flip(0) for x, b in zip(own, last)))
+        yield merge(_running(ahead, merge), BagStatistic(*(x.flip(0) for x in _running(after, merge))))
+
+
+def _running(stat: BagStatistic, merge: Callable[[BagStatistic, BagStatistic], BagStatistic]) -> BagStatistic:
+    """Each row merged with all rows before it, in as many merges as the number of rows has digits in base 2."""
+    step = 1
+    while step < len(stat.n):
+        merged = merge(BagStatistic(*(x[:-step] for x in stat)), BagStatistic(*(x[step:] for x in stat)))
+        stat = BagStatistic(*(torch.cat([x[:step], y]) for x, y in zip(stat, merged)))
+        step *= 2
+    return stat
+
+
+def _without(whole: BagStatistic, weight: torch.Tensor, v: torch.Tensor) -> BagStatistic:
+    """Statistic of a bag without each of m instances, of these weights [m] and values [m, V]."""
+    rest = (1 - weight).clamp(min=1 - _HEAVY)
+    level = whole.l + torch.log(rest) + torch.log(whole.n / (whole.n - 1))
+    return BagStatistic((whole.n - 1).expand(len(v)), level, (whole.r - weight[:, None] * v) / rest[:, None])
+
+
+def _score(pooling: Pooling, stat: BagStatistic) -> torch.Tensor:
+    return pooling.score(stat.l, stat.r, stat.n).double()

@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.explain.backdrop import MAX_SIDE, Backdrop
+from midam.explain.charts import Layer, layers_of
 from midam.explain.explanation import Explanation
-from midam.explain.layers import Layer, layers_of
 from midam.explain.patches import Patches, rasterize
 from midam.report.figures import GRAY, ORANGE
 from midam.report.words import shortened, signed

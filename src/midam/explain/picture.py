@@ -1,21 +1,37 @@
-"""The picture of a bag: what its kind calls for, its top and bottom instances, and the test of the ranking."""
+"""The picture of a bag: what its kind calls for, slices in order, top and bottom instances, test of the ranking."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
 
-from midam.data.bag_files import BagFile, source_paths
+from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
 from midam.explain.backdrop import ImageFolder, read_backdrop, slide_facts
-from midam.explain.charts import draw_bars, draw_curves
+from midam.explain.charts import LOWERS, RAISES, colors_of, draw_bars, draw_curves, mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.overlay import PatchMap, draw_map
-from midam.explain.panels import draw_sheet, sheet_height
+from midam.explain.panels import (
+    draw_sheet,
+    draw_view,
+    pictures_of,
+    scan_windows,
+    sheet_height,
+    view_text,
+    views_of,
+    window_text,
+)
 from midam.explain.patches import Patches, SlideFacts, is_picture, patches_of
-from midam.explain.strip import draw_strip, strip_height
-from midam.report.figures import new_figure, save_figure
+from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from midam.report.words import shortened
 
 WIDTH = 10.0
@@ -23,6 +39,12 @@ _MAPS = 6
 _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
 
 Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
+SLICES = 12
+_ACROSS = 6  # slices beside each other
+_TITLE = 24  # characters above a slice
+_LINE = 110  # characters beside each other over the weights
+_PALE = "#BDBDBD"
+_SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 
 
 def draw_explanation(
@@ -118,3 +140,159 @@ def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
         text = f"the picture shows the maps of {_MAPS} slides, those of the others are files of their own"
         warnings.warn(f"{text} ({len(drawn)} slides)", UserWarning, stacklevel=3)
     return [drawn[at] for at in sorted(chosen)]
+
+
+@dataclass(frozen=True)
+class Scans:
+    """The scans of a bag, one after the other."""
+
+    begins: list[int]  # position of the first slice of each
+    names: list[str]  # of their files; empty where there is one scan, or the names cannot be told apart
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.begins) > 1
+
+    def number(self, instance: int) -> int:
+        """Number of the scan of a slice."""
+        return int(np.searchsorted(self.begins, instance, side="right")) - 1
+
+    def name(self, instance: int) -> str:
+        """Name of the scan of a slice, or nothing."""
+        return self.names[self.number(instance)] if self.names else ""
+
+
+def scans_of(found: Explanation, bags: Bags) -> Scans:
+    """Where the scans of a bag begin: at its files."""
+    files = files_of(bags, found.index)
+    return Scans([one.rows.start for one in files], [one.stem for one in files]) if len(files) > 1 else Scans([0], [])
+
+
+def strip_instances(found: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
+    """Slices that are shown, in order: up to half of the 12 the top ones, the rest spread over the bag.
+
+    The order is that of their numbers, or that of the bag where there are several scans.
+    """
+    ordered = np.arange(len(found)) if several else np.argsort(_places(found), kind="stable")
+    chosen = {int(i) for i in found.order[: min(top, SLICES // 2)]}
+    for position in np.linspace(0, len(found) - 1, min(len(found), SLICES)).round().astype(int):
+        if len(chosen) < SLICES:
+            chosen.add(int(ordered[position]))
+    return ordered[np.isin(ordered, list(chosen))]
+
+
+def strip_height(found: Explanation, shape: tuple[int, ...]) -> float:
+    """Height of the strip and its charts in inches, of slices of a shape [..., H, W]."""
+    return _NOTE + _slices_height(found, shape) + _CHART * _charts(found)
+
+
+def _slices_height(found: Explanation, shape: tuple[int, ...]) -> float:
+    rows, lines = math.ceil(min(len(found), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(found, 0))
+    return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
+
+
+def _charts(found: Explanation) -> int:
+    return 1 + found.weighted
+
+
+def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:
+    """Draw the strip, and below it what each slice adds and its weight; the top ones are marked in all."""
+    scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
+    instances, places = strip_instances(found, top, several=scans.several), _places(found)
+    sides = np.where(found.contribution < 0, BLUE, ORANGE)
+    views = views_of(bags, found.index, len(scans.begins))
+    ends = [*scans.begins[1:], len(found)]
+    groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
+    windows = scan_windows(bags, found.index, groups)
+    heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
+    note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
+    seen = " / ".join(dict.fromkeys(map(view_text, views)))
+    text = f"Slices: {seen}{_numbers_text(found)}.\nBlack to white: {window_text(windows)}."
+    note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
+    panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, i in zip(panels.flat, instances):
+        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
+        marked, scan = int(i) in ranks, scans.name(int(i))
+        name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
+        name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
+        name += f"\n{in_file}" if (in_file := slice_text(found, int(i))) else ""
+        name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
+        name += f"score {found.instances.score[i]:.3f}"
+        axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
+        draw_view(axes, views[scans.number(int(i))])
+        if marked:
+            frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
+            axes.add_patch(frame)
+    _draw_values(below, found, scans, list(ranks))
+
+
+def slice_text(found: Explanation, instance: int) -> str:
+    """Which slice of its file an instance is, and where it lies; nothing where the file does not say."""
+    known = {name: column[instance] for name, column in found.columns.items() if column[instance] is not None}
+    parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
+    parts += [f"frame {known['frame_number']}"] if "frame_number" in known else []
+    parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
+    parts += [f"at {known['position_mm']:.6g} mm"] if "position_mm" in known else []
+    return " ".join(parts)
+
+
+def _numbers_text(found: Explanation) -> str:
+    """Numbers of the slices in their files."""
+    names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
+    words = [text for name, text in names.items() if name in found.columns]
+    return f"; {', '.join(words)}" if words else ""
+
+
+def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Slices of a scan whose intensities say what is black and white: those that are shown, and 32 over it."""
+    spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
+    return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
+
+
+def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[int]) -> None:
+    """Draw what each slice adds, in the colors of the map, and its weight where weights differ."""
+    charts: list[Axes] = list(part.subplots(_charts(found), 1, squeeze=False, sharex=True).flat)
+    places = _places(found)
+    across = np.arange(len(found)) if scans.several else places
+    gaps = np.diff(np.unique(across))
+    width = 0.85 * (gaps.min() if len(gaps) else 1)
+    names = ("Adds to the score", "Weight, multiples of 1/n")
+    kinds = zip((found.contribution, found.relative_weight), (colors_of(found), _PALE), names)
+    for axes, (values, colors, name) in zip(charts, kinds):
+        axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(found)))
+        axes.margins(x=0.01)
+        axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover the name of a scan
+        axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+        for begin in scans.begins[1:]:
+            axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
+    charts[0].axhline(0, color=GRAY, linewidth=1)
+    high = np.maximum(found.contribution[top], 0)
+    charts[0].plot(across[top], high, "v", color="black", markersize=4)
+    charts[0].margins(y=0.12)
+    if found.weighted:
+        mark_uniform(charts[1])
+    if scans.several:
+        _name_scans(charts, places, scans)
+    of = f" of {len(scans.begins)} scans" if scans.several else ""
+    said = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
+    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; {said})", fontsize=9)
+
+
+def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
+    """Name the scans over their slices, and number each slice as in its scan."""
+    ends = [*scans.begins[1:], len(places)]
+    for begin, end, name in zip(scans.begins, ends, scans.names):
+        short = shortened(name, int(_LINE * (end - begin) / len(places)))
+        charts[0].annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
+    charts[-1].xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else "")
+    )
+
+
+def _places(found: Explanation) -> NDArray[np.float64]:
+    coords = np.arange(len(found))[:, None] if found.coords is None else found.coords
+    return np.asarray(coords[:, 0], dtype=np.float64)

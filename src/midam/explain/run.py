@@ -14,7 +14,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
-from midam.evaluate.inputs import prepared
+from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, leading_columns
 from midam.explain.page import facts_text, page_text

@@ -13,8 +13,8 @@ import numpy as np
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
+from midam.explain.charts import layers_of
 from midam.explain.explanation import Explanation
-from midam.explain.layers import layers_of
 from midam.explain.overlay import PatchMap
 from midam.explain.patches import Patches
 from midam.files import write_bytes, write_text
@@ -25,6 +25,7 @@ _POLYGONS = {"polygons": ".geojson"}
 # Of each slide the image below its maps, and the maps, clear where there is little to see, to lie on it.
 _LAYERS = {"image": ".image.jpg", "added": ".added.png", "weight": ".weight.png", "score": ".score.png"}
 _JPEG = 88
+TOP, MOST = 1000, 100_000
 
 
 class BagNames(NamedTuple):
@@ -102,9 +103,6 @@ def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
         Image.fromarray(pixels).save(content, "JPEG" if key == "image" else "PNG", quality=_JPEG, optimize=True)
         write_bytes(folder / files[key], content.getvalue())
     return files
-
-
-TOP, MOST = 1000, 100_000
 
 
 def geojson_text(found: Explanation, patches: Patches, *, limit: int = TOP) -> str:

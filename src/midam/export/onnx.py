@@ -32,7 +32,7 @@ from midam.files import write_bytes
 from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.ensemble import scorers_of
 from midam.nn.pooling import Pooling
-from midam.nn.pooling.statistic import LOG_MEAN, MAXIMUM
+from midam.nn.pooling.base import LOG_MEAN, MAXIMUM
 from midam.nn.scorer import BagScorer
 from midam.runs.loaded import LoadedRun
 

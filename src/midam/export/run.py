@@ -11,7 +11,7 @@ from typing import Any
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ExportError, RunExistsError, check_each, nearest, need_package, path_of
-from midam.evaluate.inputs import covariate_names
+from midam.evaluate.predict import covariate_names
 from midam.export.card import card_text
 from midam.files import held, write_bytes, write_json, write_text
 from midam.nn.encoders import MLP, Encoder, ResNet20

@@ -17,7 +17,7 @@ _SUM_ERROR = 1e-9
 
 @dataclass(frozen=True)
 class Inputs:
-    """Features that a trained model takes, those of its training bags, which `midam.evaluate.inputs.prepared` finds.
+    """Features that a trained model takes, those of its training bags, which `midam.evaluate.predict.prepared` finds.
 
     Attributes
     ----------

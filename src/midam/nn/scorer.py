@@ -218,7 +218,7 @@ class BagScorer(nn.Module):
         if covariates is None:
             raise ConfigError(
                 f"Expected the covariates of the bags ({', '.join(self.covariates.coder.names)}), with which the model "
-                "was made, got none; pass them encoded, as `midam.evaluate.inputs.covariates_of` does."
+                "was made, got none; pass them encoded, as `midam.evaluate.predict.covariates_of` does."
             )
         return replace(output, shift=self.covariates(covariates))
 

@@ -24,10 +24,18 @@ from rich.table import Column, Table
 
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.report.baseline import advice, caution, covariate_words, result_words
 from midam.report.describe import BagDescription, size_edges
 from midam.report.label_facts import label_words
-from midam.report.words import METRIC_NAMES, mean_words, metric_of_history, metric_of_part
+from midam.report.words import (
+    METRIC_NAMES,
+    advice,
+    caution,
+    covariate_words,
+    mean_words,
+    metric_of_history,
+    metric_of_part,
+    result_words,
+)
 
 _LINES = 10
 _EVERY_SECONDS = 60.0

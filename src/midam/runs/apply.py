@@ -21,13 +21,13 @@ from midam.data.target_labels import TargetLabels
 from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
-from midam.evaluate.inputs import covariate_names, prepared
 from midam.evaluate.metrics import check_metric
+from midam.evaluate.predict import covariate_names, prepared
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
-from midam.runs.evaluation import summarize_parts
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
+from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 

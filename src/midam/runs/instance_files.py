@@ -21,9 +21,8 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.on_disk import Rows
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate.inputs import covariates_of, prepared
-from midam.evaluate.instances import ColumnsPass, InstancePass
-from midam.evaluate.predict import evaluation, reader_of
+from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
+from midam.evaluate.stream import ColumnsPass, InstancePass
 from midam.files import allocate
 from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer

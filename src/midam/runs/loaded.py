@@ -13,7 +13,7 @@ import numpy as np
 from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
-from midam.evaluate.inputs import saved_coder
+from midam.evaluate.predict import saved_coder
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble, Inputs
 from midam.runs.folder import RunFolder
@@ -21,9 +21,9 @@ from midam.runs.method import empty_model
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
-from midam.train.average import reported_weights
 from midam.train.build import build_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
+from midam.train.step import reported_weights
 
 
 @dataclass(frozen=True)

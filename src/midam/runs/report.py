@@ -30,10 +30,10 @@ from midam.reading import (
     read_json,
     texts,
 )
-from midam.report.baseline import advice, caution
 from midam.report.page.run_page import report_page
 from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
+from midam.report.words import advice, caution
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable

@@ -13,14 +13,13 @@ from midam.data.bags import Bags
 from midam.data.on_disk import Rows
 from midam.data.validate import row_chunks
 from midam.errors import ConfigError
-from midam.evaluate.inputs import covariates_of, prepared
-from midam.evaluate.predict import bag_groups, predict_each
+from midam.evaluate.predict import bag_groups, covariates_of, predict_each, prepared
 from midam.files import require_space
-from midam.runs.evaluation import predictions_text
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import bytes_of_files, write_instance_scores
 from midam.runs.journal import ScoreJournal
 from midam.runs.loaded import LoadedRun
+from midam.runs.results import predictions_text
 from midam.train.trainer import Trainer
 
 Scores = NDArray[np.float64]
@@ -35,7 +34,7 @@ _TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint, beside its letters
 class Scoring:
     """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
 
-    Its features are found by name, and missing values filled: `midam.evaluate.inputs.prepared`.
+    Its features are found by name, and missing values filled: `midam.evaluate.predict.prepared`.
     What `journal` knows is taken from it, the rest is added to it as groups are done.
     """
 

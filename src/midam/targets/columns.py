@@ -17,7 +17,7 @@ from midam.evaluate.classes import (
     macro_auroc,
     macro_auroc_interval,
 )
-from midam.evaluate.differences import paired_macro_auroc
+from midam.evaluate.concordance import paired_macro_auroc
 from midam.evaluate.metrics import FEW_BAGS, auprc
 from midam.evaluate.proportions import Estimate, proportion
 from midam.reading import ColumnForm, Count, Form, Interval, Share, shares

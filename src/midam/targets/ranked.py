@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from midam.errors import OneClassError
-from midam.evaluate.concordance import concordance_interval
-from midam.evaluate.differences import paired_concordance
+from midam.evaluate.concordance import concordance_interval, paired_concordance
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs

@@ -28,10 +28,10 @@ from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS, ESTIMATORS
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.targets import target_of
-from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_for_each
 from midam.train.members import Member, build_members, with_objective
 from midam.train.memory import cpu_threads
+from midam.train.step import WeightAverage
 from midam.train.trainer import Trainer, make_fabric
 from midam.train.training import Training
 from midam.train.warm_start import fit_standardizers

@@ -17,17 +17,16 @@ from midam.data.batch import InstanceReader, usable_device
 from midam.data.missing import align_features
 from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
-from midam.evaluate.inputs import covariates_of, saved_coder
-from midam.evaluate.predict import predict
+from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
 from midam.processes import Processes
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
-from midam.train.average import WeightAverage
 from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
 from midam.train.memory import cpu_threads
+from midam.train.step import WeightAverage
 from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
 from midam.train.warm_start import check_warm_start, fit_standardizers, warm_start, warm_start_due
 

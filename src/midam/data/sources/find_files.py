@@ -9,8 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.file_names import first_names, is_feature_folder, scale_folder
-from midam.data.sources.file_reader import FileReader, file_readers, known_suffixes
+from midam.data.sources.file_names import (
+    FileReader,
+    file_readers,
+    first_names,
+    is_feature_folder,
+    known_suffixes,
+    scale_folder,
+)
 from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
 from midam.data.sources.formats.npy import PARSING, read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
@@ -22,6 +28,11 @@ _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".p
 _NAMED = 3
 _SEARCHED = 1000  # folders that are looked into for files that lie deep
 _DEPTH = 4
+_INDEX_SUFFIXES = (".index.npz", ".index.npy")
+_ONLY = "arr_0"  # the name that numpy.savez gives an array without one
+_MOST_BYTES = 1 << 20  # of a configuration
+_WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
+_CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
@@ -164,13 +175,6 @@ def _by_family(
 
 def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
     return any(reader.takes(path) for reader in readers)
-
-
-_INDEX_SUFFIXES = (".index.npz", ".index.npy")
-_ONLY = "arr_0"  # the name that numpy.savez gives an array without one
-_MOST_BYTES = 1 << 20  # of a configuration
-_WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
-_CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
 
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:

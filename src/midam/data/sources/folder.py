@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import NameIndex, bag_names
-from midam.data.sources.file_reader import check_options, file_reader
+from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.formats.dicom_series import (
     dicom_folders,

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import first_names
-from midam.data.sources.file_reader import file_reader
+from midam.data.sources.file_names import file_reader, first_names
 from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Places

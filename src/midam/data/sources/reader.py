@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from midam.data.bags import Bags
-from midam.data.sources.file_reader import FileReader, Reader, registered
+from midam.data.sources.file_names import FileReader, Reader, registered
 from midam.data.sources.request import Request, file_suffix
 from midam.registry import READERS
 

@@ -14,8 +14,7 @@ from midam.data.bags import Bags
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import first_names
-from midam.data.sources.file_reader import check_options
+from midam.data.sources.file_names import check_options, first_names
 from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, labels_or_none

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.functional import poolings as f
-from midam.nn.pooling.base import ScorePooling, one_a_column, require_positive
-from midam.nn.pooling.statistic import MAXIMUM
+from midam.nn.pooling.base import MAXIMUM, ScorePooling, one_a_column, require_positive
 
 
 class MaxPooling(ScorePooling):

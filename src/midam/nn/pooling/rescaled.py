@@ -5,8 +5,7 @@ from torch import Tensor
 
 from midam.errors import ConfigError
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, require_positive
-from midam.nn.pooling.statistic import Statistic
+from midam.nn.pooling.base import Pooling, Statistic, require_positive
 
 
 class RescaledPooling(Pooling):

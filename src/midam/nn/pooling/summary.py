@@ -12,10 +12,10 @@ from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic
 from midam.nn.encoders.patch_statistics import PatchStatistics
 from midam.nn.fitted import Widened
-from midam.nn.pooling.base import Pooling
-from midam.nn.pooling.statistic import MeanTotal, Statistic
+from midam.nn.pooling.base import MeanTotal, Pooling, Statistic
 
 _ROUNDING = 2.0**-46
+_FEATURES, _CHANNELS = ("mean", "min", "max", "var"), ("mean", "var")
 
 
 class SummaryTotal(MeanTotal):
@@ -46,9 +46,6 @@ def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any]) -> Statist
         return reduce(z[shown], v[shown], shown.nonzero()[:, 0], num_bags=len(z))
 
     return Statistic(sample, reduce, merge, partial(SummaryTotal, reduce=reduce, merge=merge))
-
-
-_FEATURES, _CHANNELS = ("mean", "min", "max", "var"), ("mean", "var")
 
 
 class SummaryPooling(Pooling):

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from midam.evaluate.proportions import Estimate
-from midam.report.baseline import covariate_verdict, verdict_words
 from midam.report.figures import BLUE, ORANGE
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
@@ -21,7 +20,14 @@ from midam.report.page.survival import SurvivalPage
 from midam.report.page.target_page import MOST_NAMES, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
-from midam.report.words import METRIC_NAMES, PART_NAMES, metric_of_history, metric_of_part
+from midam.report.words import (
+    METRIC_NAMES,
+    PART_NAMES,
+    covariate_verdict,
+    metric_of_history,
+    metric_of_part,
+    verdict_words,
+)
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)

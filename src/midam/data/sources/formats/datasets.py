@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_features, sound
 from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.dicom_frames import (
     FlatImages,
     Frame,

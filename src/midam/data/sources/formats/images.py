@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import OpenFile, need, sound
 from midam.data.sources.formats.volumes import Volume, along, open_volume, refuse_coarse, seen
 from midam.data.sources.request import ImageOptions, Places, file_suffix

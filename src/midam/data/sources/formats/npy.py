@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.free_memory import require_free
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import (
     COORDS,
     FEATURE_NAMES,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_reader import FileReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.images import ImageReader, Patches, grid, need_pillow, on_tissue, require_patch
 from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
 from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
