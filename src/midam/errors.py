@@ -162,8 +162,8 @@ def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
     names = [str(column) for column in columns]
     near = {name: _near(name, names, count=3, columns=True) for name in lost}
     many = len(lost) > 1
-    told = [f"{_either(own)}{f' for {name!r}' if many else ''}" for name, own in near.items() if own]
-    return (f"did you mean {', '.join(told)}? " if told else "") + columns_are(names)
+    hints = [f"{_either(own)}{f' for {name!r}' if many else ''}" for name, own in near.items() if own]
+    return (f"did you mean {', '.join(hints)}? " if hints else "") + columns_are(names)
 
 
 def columns_are(columns: Iterable[object]) -> str:

@@ -191,20 +191,20 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile, and says which process holds it; `busy` then
     ends with that, where it can be read. One that a killed process has left holds nothing.
     """
-    beside = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
-    beside.parent.mkdir(parents=True, exist_ok=True)
+    lock_path = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
     # A lock of midam is a file of its own; anything else is not opened, whoever put it there.
-    make_own(beside)
-    lock = FileLock(beside, blocking=False, is_singleton=False)
+    make_own(lock_path)
+    lock = FileLock(lock_path, blocking=False, is_singleton=False)
     try:
         lock.acquire()
     except Timeout:
-        raise _with_owner(busy, beside) from None
+        raise _with_owner(busy, lock_path) from None
     try:
         # Windows lets nobody write to a file that is held.
         with suppress(OSError):
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            with open_own(beside) as file:
+            with open_own(lock_path) as file:
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
@@ -212,11 +212,11 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
         # Removed while it is held: who waits for it finds that it has no name left, and begins anew. Windows removes no
         # open file.
         with suppress(OSError):
-            beside.unlink()
+            lock_path.unlink()
         lock.release()
         if os.name == "nt":
             with suppress(OSError):
-                beside.unlink()
+                lock_path.unlink()
 
 
 def _with_owner(busy: MidamError, lock: Path) -> MidamError:

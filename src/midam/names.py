@@ -158,15 +158,15 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
     --------
     >>> warn_of_alike({"groups": ["P1", "P2"]}, source="memory")
     """
-    said = []
+    parts = []
     for kind, names in kinds.items():
         found = alike(names)
         if found:
             more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            said.append(f"{kind} {'; '.join(' and '.join(same) for same in found[:_SHOWN])}{more}")
-    if said:
+            parts.append(f"{kind} {'; '.join(' and '.join(same) for same in found[:_SHOWN])}{more}")
+    if parts:
         warnings.warn(
-            f"names that differ only in case, blanks or zeros are kept apart: {', '.join(said)} (in {source}); write "
+            f"names that differ only in case, blanks or zeros are kept apart: {', '.join(parts)} (in {source}); write "
             "them alike if they mean the same",
             stacklevel=3,
         )
@@ -177,9 +177,9 @@ def note_of_merged(words: Iterable[str], what: str, *, source: str) -> None:
     found: dict[str, list[str]] = {}
     for word in dict.fromkeys(words):
         found.setdefault(word.casefold(), []).append(word)
-    said = [" and ".join(same) for same in found.values() if len(same) > 1]
-    if said:
-        text = f"{what} that differ only in case are read as one: {'; '.join(said[:_SHOWN])} (in {source})"
+    pairs = [" and ".join(same) for same in found.values() if len(same) > 1]
+    if pairs:
+        text = f"{what} that differ only in case are read as one: {'; '.join(pairs[:_SHOWN])} (in {source})"
         warnings.warn(text, Note, stacklevel=4)
 
 

@@ -100,8 +100,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     label = "" if entry["label"] is None else escape(f" (label {entry['label']})")
     of = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
     form = form_apart(entry["score"], entry.get("threshold"))
-    said = f"score{of} {entry['score']:{form}}, {entry['instances']} instances"
-    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {said}")
+    shown = f"score{of} {entry['score']:{form}}, {entry['instances']} instances"
+    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
     slides = [entry, *entry.get("slides", [])]

@@ -56,12 +56,12 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
         else:
             own.fold, own.out = fold, str(folder.root)
         fit(own)
-    table, said = write_folds(folders, root)
+    table, sentence = write_folds(folders, root)
     shown = Table(*map(escape, table.columns), box=None)
     for row in table.itertuples(index=False, name=None):
         shown.add_row(*map(cell, row))
     stdout_console().print(shown)
-    stdout_console().print(escape(said))
+    stdout_console().print(escape(sentence))
     stdout_console().print(f"folds: {escape(str(root))}")
     return 0
 
@@ -127,13 +127,13 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
 def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFrame, str]:
     """Write folds.csv and folds.md of finished runs into their folder; returns the table, and a sentence on it."""
     table = fold_table(folders)
-    said = mean_words(table)
+    sentence = mean_words(table)
     write_text(root / "folds.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
     names = list(table.columns)
     cells = [[cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
     lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *cells)]
-    write_text(root / "folds.md", "\n".join([*lines, "", said]) + "\n")
-    return table, said
+    write_text(root / "folds.md", "\n".join([*lines, "", sentence]) + "\n")
+    return table, sentence
 
 
 def mean_of(table: pd.DataFrame) -> CorrectedInterval:

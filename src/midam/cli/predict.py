@@ -111,8 +111,8 @@ def run(options: Namespace, console: Console) -> int:
         require_score_space(scorings, outs, instances=folder)
         if shard is not None:
             part = scorings[0].part
-            said = f"bags {part.start + 1} to {part.stop} of {len(bags[0])}" if part else "no bags: the others have all"
-            console.print(f"shard {shard}: {said}", soft_wrap=True)
+            text = f"bags {part.start + 1} to {part.stop} of {len(bags[0])}" if part else "no bags: the others have all"
+            console.print(f"shard {shard}: {text}", soft_wrap=True)
         for out, scoring, scores in zip(outs, scorings, _scores(options, scorings, console)):
             _write(out, scoring, scores, shard, instances=options.instances is not None)
             if scoring.journal is not None:

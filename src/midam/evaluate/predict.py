@@ -115,8 +115,8 @@ def predict_each(
         index, scores = torch.tensor(group), []
         outputs = iter(stream_outputs(every, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size))
         for model, own, known in zip(models, scorers, covariates):
-            beside = None if known is None else known[index.to(known.device)]
-            of_members = [scorer.with_covariates(next(outputs), beside) for scorer in own]
+            of_bags = None if known is None else known[index.to(known.device)]
+            of_members = [scorer.with_covariates(next(outputs), of_bags) for scorer in own]
             stacked = torch.stack([output.tied_score.double() for output in of_members])
             scores.append(member_mean(model, stacked, dim=0))
         return scores

@@ -86,8 +86,8 @@ class ImageFolder:
                 f"{first_names([path.name for path in self._paths])} (in {self._folder}); rename them."
             )
 
-    def read(self, bag: str, patches: Patches, said: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
-        """Small copy of the image of the patches of a bag, whose file has `said` something of itself.
+    def read(self, bag: str, patches: Patches, meta: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
+        """Small copy of the image of the patches of a bag, whose file has the attributes `meta`.
 
         None, with a warning, where there is none on which the patches lie.
         """
@@ -100,7 +100,7 @@ class ImageFolder:
             if not patches.in_pixels:
                 reason = "places are in micrometers, and it does not say how many are a pixel"
             elif not _is_slide(path):
-                scale = self._scale(found, said, patches)
+                scale = self._scale(found, meta, patches)
                 reason = "" if scale else "nothing states its scale; give --image-downsample"
                 found = Backdrop(found.pixels, scale or 1.0)
             (right, low), (rows, columns) = patches.extent, found.pixels.shape[:2]
@@ -119,12 +119,12 @@ class ImageFolder:
         files: list[BagFile | None] = [*files_of(bags, index)] or [None]
         return any(self.find(str(bags.ids[index]), file, several=len(files) > 1) for file in files)
 
-    def _scale(self, found: Backdrop, said: Mapping[str, Any], patches: Patches) -> float | None:
+    def _scale(self, found: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
         """Pixels of the copy for one of level 0."""
         width = float(found.pixels.shape[1])
         if self._downsample is not None:
             return found.scale / self._downsample
-        stated = level0_width(said)
+        stated = level0_width(meta)
         if stated is not None:
             return width / stated
         return found.scale if patches.extent[0] * found.scale <= width + 1 else None

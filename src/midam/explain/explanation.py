@@ -108,8 +108,8 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
     """
     known = list(place)
     lost = any(x is None or not math.isfinite(x) for x in known)
-    said = "no place" if lost else ", ".join(f"{x:.10g}" for x in known)
-    name = f"#{instance} ({said})" if said not in ("", str(instance)) else f"#{instance}"
+    place_text = "no place" if lost else ", ".join(f"{x:.10g}" for x in known)
+    name = f"#{instance} ({place_text})" if place_text not in ("", str(instance)) else f"#{instance}"
     return f"{name}, {file}" if file else name
 
 
@@ -253,12 +253,12 @@ def label_words(outcome: TargetLabels) -> str:
     >>> label_words(TargetLabels.of("multilabel", [[1, 0, 1]], names=["fat", "blood", "bone"]))
     'fat, bone'
     """
-    said = {name: values[0] for name, values in outcome.columns().items()}
+    labels = {name: values[0] for name, values in outcome.columns().items()}
     if outcome.target == "multilabel":
-        return ", ".join(name for name, value in zip(outcome.names, said.values()) if value == 1) or "none"
+        return ", ".join(name for name, value in zip(outcome.names, labels.values()) if value == 1) or "none"
     if outcome.target == "survival":
-        return "{} {:g}".format("event at" if said["event"] else "no event until", said["time"])
-    return f"{said['label']:g}" if outcome.target == "continuous" else str(said["label"])
+        return "{} {:g}".format("event at" if labels["event"] else "no event until", labels["time"])
+    return f"{labels['label']:g}" if outcome.target == "continuous" else str(labels["label"])
 
 
 def predicted_words(predicted: dict[str, Any] | None) -> str | None:

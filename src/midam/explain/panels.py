@@ -39,8 +39,8 @@ def scan_windows(bags: Bags, index: int, groups: Sequence[NDArray[np.int64]]) ->
     (WindowCenter and WindowWidth), or that of soft tissue; else the 1st to the 99th percentile.
     """
     files = files_of(bags, index)
-    said = [_of_file(file) for file in files] if len(files) == len(groups) else [{}] * len(groups)
-    return [_window(bags, index, instances, own) for instances, own in zip(groups, said, strict=True)]
+    attributes = [_of_file(file) for file in files] if len(files) == len(groups) else [{}] * len(groups)
+    return [_window(bags, index, instances, own) for instances, own in zip(groups, attributes, strict=True)]
 
 
 def scan_window(bags: Bags, index: int, instance: int) -> ScanWindow:
@@ -89,15 +89,15 @@ def _of_file(file: BagFile) -> dict[str, Any]:
 _PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)
 
 
-def _window(bags: Bags, index: int, instances: NDArray[np.int64], said: Mapping[str, Any]) -> ScanWindow:
-    ct, read_with = said.get("modality") == "CT", (bags.cut or {}).get("window")
+def _window(bags: Bags, index: int, instances: NDArray[np.int64], attributes: Mapping[str, Any]) -> ScanWindow:
+    ct, read_with = attributes.get("modality") == "CT", (bags.cut or {}).get("window")
     unit = " HU" if ct else ""
     if read_with:
         shown = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
         return ScanWindow((0.0, 1.0), shown, "the window that the data were read with")
     low, high = window_of(bags, index, instances, percentiles=True)
     if ct:
-        asked = said.get("window")
+        asked = attributes.get("window")
         dark, bright = (float(end) for end in asked or SOFT_TISSUE)
         if dark < high and bright > low:  # else all of it would be black, or white
             why = "the window that its files ask for" if asked else "soft tissue: its files ask for no window"
@@ -202,8 +202,8 @@ class View(NamedTuple):
 
 def views_of(bags: Bags, index: int, count: int) -> list[View]:
     """View of each of `count` scans of a bag, in their order; unknown ones where the files do not say."""
-    said: list[dict[str, Any]] = [own.get("file", {}) for own in bags.described(index).values()]
-    views = [View(str(own.get("plane", "")), str(own.get("edges", ""))) for own in said]
+    attributes: list[dict[str, Any]] = [own.get("file", {}) for own in bags.described(index).values()]
+    views = [View(str(own.get("plane", "")), str(own.get("edges", ""))) for own in attributes]
     if len(views) != count:  # files of one name in several folders
         views = [views[0] if len(set(views)) == 1 else View()] * count
     return views

@@ -107,19 +107,19 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     parts = parts or [(None, range(len(places)), bags.described(index))]
     found, lost, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
-    for file, rows, said in parts:
+    for file, rows, meta in parts:
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
         placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
         lost += int((~placed).sum())
         lacking += [] if file is None or placed.all() else [file.name]
         if placed.any():
             slide = SlideFacts() if slide_of is None else slide_of(file)
-            made = _patches(xy[placed], stated(said), shape, slide)
+            made = _patches(xy[placed], stated(meta), shape, slide)
             if isinstance(made, str):
                 _warn(f"no map and no GeoJSON: {made} ({'the bag' if file is None else file.name})")
             else:
                 instances = rows.start + np.flatnonzero(placed)
-                found.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(said))))
+                found.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(meta))))
     if lost:
         text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
         where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
@@ -137,42 +137,42 @@ def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
 
 
 def _patches(
-    xy: NDArray[np.float64], said: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
+    xy: NDArray[np.float64], meta: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
 ) -> dict[str, Any] | str:
     """Corners, size and unit of the patches of a file at x and y [k, 2]; or why they cannot be drawn."""
-    micrometers = _micrometers(xy, said)
+    micrometers = _micrometers(xy, meta)
     if micrometers is not None:
         xy, size = micrometers
         scale = slide.micrometers or 1.0
         found = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
-    elif (size := _stated_size(said)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
+    elif (size := _stated_size(meta)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
         return "places are no whole numbers, and nothing says their unit"
     else:
         size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
-        if size is None and slide.micrometers is not None and (side := pair(said.get("tile_um"))) is not None:
+        if size is None and slide.micrometers is not None and (side := pair(meta.get("tile_um"))) is not None:
             size = side[0] / slide.micrometers, side[1] / slide.micrometers
         found = xy, size
     corners, known = found
     width, height = known or 2 * (_spacing(corners),)
-    if said.get("place") == "center":
+    if meta.get("place") == "center":
         corners = corners - np.array([width, height]) / 2
     in_pixels = micrometers is None or slide.micrometers is not None
     return {"corners": corners, "width": width, "height": height, "estimated": known is None, "in_pixels": in_pixels}
 
 
-def _corner(slide: SlideFacts, said: Mapping[str, Any]) -> tuple[int, int]:
+def _corner(slide: SlideFacts, meta: Mapping[str, Any]) -> tuple[int, int]:
     """Corner of what was scanned, as the slide says, or as it was noted when the slide was read."""
-    return slide.corner if any(slide.corner) else (int(said.get("corner_x", 0)), int(said.get("corner_y", 0)))
+    return slide.corner if any(slide.corner) else (int(meta.get("corner_x", 0)), int(meta.get("corner_y", 0)))
 
 
 def _micrometers(
-    xy: NDArray[np.float64], said: Mapping[str, Any]
+    xy: NDArray[np.float64], meta: Mapping[str, Any]
 ) -> tuple[NDArray[np.float64], tuple[float, float] | None] | None:
     """Places and size of patches in micrometers, where that is their unit, as in the files of STAMP; else None."""
-    size = pair(said.get("tile_size_um"))
-    if size is not None or str(said.get("unit", "")).lower() in _MICROMETERS:
-        return xy, size or pair(said.get("tile_size"))
-    if "extractor" in said and _stated_size(said) is None and round(_spacing(xy)) == _STAMP_STEP:
+    size = pair(meta.get("tile_size_um"))
+    if size is not None or str(meta.get("unit", "")).lower() in _MICROMETERS:
+        return xy, size or pair(meta.get("tile_size"))
+    if "extractor" in meta and _stated_size(meta) is None and round(_spacing(xy)) == _STAMP_STEP:
         step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers a pixel at which the first STAMP read all slides
         return xy * step, (_STAMP_MICROMETERS, _STAMP_MICROMETERS)
     return None

@@ -101,8 +101,8 @@ def maps_of(
     """
     several, maps = len(source_paths(bags, found.index)) > 1, list[PatchMap]()
     for own in placed_patches(found, bags, images) if patches is None else patches:
-        said = bags.described(found.index) if own.file is None else own.file.attributes
-        backdrop = None if images is None else images.read(found.bag, own, said, several=several)
+        attributes = bags.described(found.index) if own.file is None else own.file.attributes
+        backdrop = None if images is None else images.read(found.bag, own, attributes, several=several)
         if backdrop is None and own.file is not None:
             backdrop = read_backdrop(own.file.path)
         if backdrop is not None or not is_picture(bags.instance_shape):
@@ -278,8 +278,8 @@ def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[in
     if scans.several:
         _name_scans(charts, places, scans)
     of = f" of {len(scans.begins)} scans" if scans.several else ""
-    said = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
-    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; {said})", fontsize=9)
+    legend = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
+    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; {legend})", fontsize=9)
 
 
 def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:

@@ -297,12 +297,12 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
     """Digest of a call: model, calibration, options, ids and covariates, but for the content of each bag."""
-    said = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
-    call = {"run": run.digest(), "options": said, "wanted": [str(bags.ids[i]) for i in index]}
+    settings = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
+    call = {"run": run.digest(), "options": settings, "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:
         return call
-    beside = json.dumps(bags.covariates.subset(list(index)).values())
-    return {**call, "covariates": hashlib.sha256(beside.encode()).hexdigest()}
+    values = json.dumps(bags.covariates.subset(list(index)).values())
+    return {**call, "covariates": hashlib.sha256(values.encode()).hexdigest()}
 
 
 def _open_journal(

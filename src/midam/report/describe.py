@@ -183,10 +183,10 @@ def _labeled(bags: Bags) -> str:
 
 def _split(bags: Bags, part: str) -> str:
     inside = bags.splits == part
-    said = _positives(None if bags.labels is None else bags.labels[inside])
+    counts = _positives(None if bags.labels is None else bags.labels[inside])
     if bags.outcome is not None:
-        said = split_words(bags.outcome.subset(inside))
-    return f"{part} {np.count_nonzero(inside)} ({said})"
+        counts = split_words(bags.outcome.subset(inside))
+    return f"{part} {np.count_nonzero(inside)} ({counts})"
 
 
 def _class_warnings(bags: Bags) -> Iterator[str]:

@@ -59,20 +59,20 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
     measure = "C-index" if labels[0].pairs is not None else "AUROC"
     found = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
     if found:
-        told = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in found], most=_SHOWN)
+        named = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in found], most=_SHOWN)
         way_out = "write the features again without it"
         if bags.feature_names is not None:
             way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
         yield (
-            f"single features rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
+            f"single features rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
             f"another form, {way_out}"
         )
     found = list(_single_covariates(bags, labels))
     if found:
         by = {GAPS: f" by {_MISSING}"}
-        told = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_SHOWN)
+        named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_SHOWN)
         yield (
-            f"single covariates rank the bags alone, {measure} above {MOST}: {told}; if one of them is the label in "
+            f"single covariates rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
             "another form, leave it out of `covariates`"
         )
 

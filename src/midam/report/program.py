@@ -13,14 +13,14 @@ from midam.errors import Note
 
 
 @contextmanager
-def program(said: Callable[[object], str] = str) -> Iterator[Console]:
-    """The console on stderr, which shows each `UserWarning` once, as `said` words it; other libraries' are dropped."""
+def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
+    """Console on stderr that shows each `UserWarning` once, shortened by `shorten`; others are hidden."""
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = "[cyan]note:[/]" if isinstance(message, Note) else "[yellow]warning:[/]"
-        console.print(f"{kind} {escape(said(message))}")
+        console.print(f"{kind} {escape(shorten(message))}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

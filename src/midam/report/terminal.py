@@ -267,10 +267,10 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
     table = Table("name", "bags", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
         here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
-        said = f"{entry['positives']} +"
+        labels = f"{entry['positives']} +"
         if entry["target"] != "binary":
-            said = label_words(entry["target"], entry["names"], entry["counts"])
-        counts = (f"{entry['bags']} ({said})", str(entry["instances"]), str(entry["features"]))
+            labels = label_words(entry["target"], entry["names"], entry["counts"])
+        counts = (f"{entry['bags']} ({labels})", str(entry["instances"]), str(entry["features"]))
         table.add_row(entry["name"], *counts, here, entry["description"])
     console.print(table)
     for entry in entries:

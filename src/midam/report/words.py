@@ -137,8 +137,8 @@ def result_words(found: Mapping[str, Any]) -> str:
 
 def covariate_words(found: Mapping[str, Any]) -> list[str]:
     """Lines on the covariates of a run, and on how they do alone: the entry `covariates` of summary.json."""
-    said = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
-    lines, alone = [f"covariates: {said}"], found["alone"]
+    kinds = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
+    lines, alone = [f"covariates: {kinds}"], found["alone"]
     metric = next((name for name in METRIC_NAMES if name in (alone or {})), None)
     if metric is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
@@ -203,8 +203,8 @@ def advice(
     name, source = found["method"], shlex.join([data, *options])
     better = "the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on"
     if target is not None:
-        said = "" if "--target" in options else f" --target {target}"
-        return f"{better} many splits, `midam compare {source}{said} --methods midam,{name}`"
+        option = "" if "--target" in options else f" --target {target}"
+        return f"{better} many splits, `midam compare {source}{option} --methods midam,{name}`"
     return (
         f"{better} many splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
         f"itself, `midam fit {source} --method {name}`, or a mean of both, `--method auto`"

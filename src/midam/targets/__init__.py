@@ -22,9 +22,9 @@ def target_of(bags: Bags) -> Target:
     return _binary(bags.classes) if bags.outcome is None else _named(bags.outcome.target, bags.outcome.names)
 
 
-def target_named(said: Mapping[str, Any] | None, *, classes: Sequence[Any] | None = None) -> Target:
+def target_named(description: Mapping[str, Any] | None, *, classes: Sequence[Any] | None = None) -> Target:
     """Target of a run, by its "target" and "names"; without these, binary, with the names of two `classes`."""
-    return _binary(classes) if said is None else _named(said["target"], tuple(said["names"]))
+    return _binary(classes) if description is None else _named(description["target"], tuple(description["names"]))
 
 
 def label_columns(bags: Bags) -> dict[str, list[Any]]:
