@@ -1,7 +1,6 @@
 """Shards of bags: which bags each holds, what a SLURM array makes of them, and how their tables become one."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,13 +22,15 @@ FACTS = ShardFacts(
     run_source="runs/demo",
     data_source="new.csv",
     call={"chunk_size": 3, "instances": False},
+    header=1,
+    table="",
 )
 HEADER = b'bag,"score\nof it"\n'
 
 
 def written(folder, **changes):
     """Table of a shard that holds a row of its number, and its facts."""
-    facts = replace(FACTS, **changes)
+    facts = FACTS.model_copy(update=changes)
     path = shard_path(folder / "scores.csv", Shard(facts.number, facts.count))
     write_shard(path, facts, iter([HEADER, f"b{facts.number},0.5\n".encode()]))
     return path
@@ -146,7 +147,7 @@ def test_a_foreign_shard_is_named(change, what, tmp_path):
 def test_other_columns_are_refused(tmp_path):
     paths = [written(tmp_path, number=number) for number in (1, 2)]
     third = shard_path(tmp_path / "scores.csv", Shard(3, 3))
-    write_shard(third, replace(FACTS, number=3), iter([b"bag,label,score\n", b"b3,1,0.5\n"]))
+    write_shard(third, FACTS.model_copy(update={"number": 3}), iter([b"bag,label,score\n", b"b3,1,0.5\n"]))
     with pytest.raises(ConfigError, match=r"shards with the same columns, got others in .*shard-3-of-3"):
         merge_shards([*paths, third], tmp_path / "scores.csv")
 

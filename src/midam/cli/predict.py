@@ -265,5 +265,7 @@ def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None
         run_source=trained.source,
         data_source=bags.source,
         call={"chunk_size": trained.settings.run.chunk_size, "instances": instances},
+        header=1,
+        table="",
     )
     write_shard(out, facts, parts)

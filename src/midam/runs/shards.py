@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -64,15 +64,15 @@ class Shard:
 
 def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
     names = ("ID", "MIN", "MAX", "COUNT")
-    said = {name: environment.get(_SLURM + name, "") for name in (*names, "STEP")}
-    missing = [_SLURM + name for name in names if not said[name].isdigit()]
+    found = {name: environment.get(_SLURM + name, "") for name in (*names, "STEP")}
+    missing = [_SLURM + name for name in names if not found[name].isdigit()]
     if missing:
         raise ConfigError(
             f"Expected a task of a SLURM job array for --shard auto, got no {missing[0]}; name the shard, as in "
             "--shard 3/16."
         )
-    task, first, last, count = (int(said[name]) for name in names)
-    step = int(said["STEP"]) if said["STEP"].isdigit() and int(said["STEP"]) else 1
+    task, first, last, count = (int(found[name]) for name in names)
+    step = int(found["STEP"]) if found["STEP"].isdigit() and int(found["STEP"]) else 1
     if (last - first) // step + 1 != count or (task - first) % step or not first <= task <= last:
         raise ConfigError(
             f"Expected the tasks of a SLURM job array without gaps for --shard auto, got {count} from {first} to "
@@ -117,8 +117,26 @@ def shard_path(out: Path, shard: Shard) -> Path:
     return out.with_name(f"{out.stem}.shard-{number}-of-{shard.count}{out.suffix}")
 
 
-class _FactsForm(Form):
-    """Content of ``NAME.shard-K-of-N.json`` but for format and version; see `ShardFacts`."""
+class ShardFacts(Form):
+    """Facts about the table of a shard, in a file of the same name that ends in .json.
+
+    Attributes
+    ----------
+    number, count : int
+        Shard `number`, from 1, of `count`.
+    first, bags, of_bags : int
+        Position of its first bag, its number of bags, and that of all bags.
+    run, data : str
+        Digests of the run and of the data.
+    run_source, data_source : str
+        What messages call them.
+    call : dict
+        Options that the scores depend on.
+    header : int
+        Bytes of the header line of the table; `write_shard` fills it in, and the next.
+    table : str
+        SHA-256 of the table.
+    """
 
     number: Positive
     count: Positive
@@ -139,42 +157,6 @@ class _FactsForm(Form):
             raise ValueError("a shard beyond the last one, or bags beyond the last one")
         return self
 
-
-@dataclass(frozen=True)
-class ShardFacts:
-    """Facts about the table of a shard, in a file of the same name that ends in .json.
-
-    Attributes
-    ----------
-    number, count : int
-        Shard `number`, from 1, of `count`.
-    first, bags, of_bags : int
-        Position of its first bag, its number of bags, and that of all bags.
-    run, data : str
-        Digests of the run and of the data.
-    run_source, data_source : str
-        What messages call them.
-    call : dict
-        Options that the scores depend on.
-    header : int
-        Bytes of the header line of the table.
-    table : str
-        SHA-256 of the table.
-    """
-
-    number: int
-    count: int
-    first: int
-    bags: int
-    of_bags: int
-    run: str
-    data: str
-    run_source: str
-    data_source: str
-    call: dict[str, object]
-    header: int = 0
-    table: str = ""
-
     @classmethod
     def read(cls, table: Path) -> Self:
         """Facts about the table of a shard, which they must fit; a `ConfigError` where they are missing, or do not."""
@@ -187,12 +169,11 @@ class ShardFacts:
             raise ConfigError(f"Expected the facts of a shard beside {table}, got none in {path}; score it again.")
         if content.pop("version", None) != _VERSION:
             raise ConfigError(f"Expected a shard of this version of midam, got another (in {path}); score it again.")
-        others = [name for name in content if name not in _FactsForm.model_fields]
+        others = [name for name in content if name not in cls.model_fields]
         if others:
             raise ConfigError(f"Expected the facts of a shard, got others, {others[0]} (in {path}); score it again.")
-        what: dict[str, Any] = {"what": "the facts of a shard", "error": ConfigError, "advice": "score it again"}
-        check_form(content, _FactsForm, path, **what)
-        facts = cls(**{name: content[name] for name in _FactsForm.model_fields})
+        check_form(content, cls, path, what="the facts of a shard", error=ConfigError, advice="score it again")
+        facts = cls(**content)
         if not table.is_file() or _digest(table) != facts.table:
             raise ConfigError(
                 f"Expected the table of a shard as it was written, got another (in {table}); score it again."
@@ -202,15 +183,15 @@ class ShardFacts:
 
 def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
     """Write the table of a shard, whose first part is its header, and then its facts."""
-    found, header = hashlib.sha256(), next(parts)
+    digest, header = hashlib.sha256(), next(parts)
 
-    def told() -> Iterator[bytes]:
+    def digested() -> Iterator[bytes]:
         for part in chain([header], parts):
-            found.update(part)
+            digest.update(part)
             yield part
 
-    write_parts(out, told(), typed=True)
-    own = {**asdict(facts), "header": len(header), "table": found.hexdigest()}
+    write_parts(out, digested(), typed=True)
+    own = {**facts.model_dump(), "header": len(header), "table": digest.hexdigest()}
     write_json(_facts_path(out), {"format": _FORMAT, "version": _VERSION, **own})
 
 
@@ -245,14 +226,14 @@ def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
             "same tables of labels."
         )
 
-    def told() -> Iterator[bytes]:
+    def joined() -> Iterator[bytes]:
         yield heads[ordered[0]]
         for path in ordered:
             with open_plain(path) as file:
                 file.seek(found[path].header)
                 yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
 
-    write_parts(out, told(), typed=True)
+    write_parts(out, joined(), typed=True)
     return first
 
 
@@ -260,7 +241,7 @@ def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
     """Facts of the first shard, to which all others fit."""
     (path, first), *others = found.items()
     for other, facts in others:
-        for name, what, said in (
+        for name, what, shown in (
             ("run", "one run", "run_source"),
             ("data", "the same data", "data_source"),
             ("of_bags", "the same data", "data_source"),
@@ -269,13 +250,13 @@ def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
         ):
             if getattr(first, name) != getattr(facts, name):
                 raise ConfigError(
-                    f"Expected shards of {what}, got {_said(first, said)} (in {path}) and {_said(facts, said)} (in "
+                    f"Expected shards of {what}, got {_text(first, shown)} (in {path}) and {_text(facts, shown)} (in "
                     f"{other}), which differ; name those of one prediction alone."
                 )
     return first
 
 
-def _said(facts: ShardFacts, name: str) -> str:
+def _text(facts: ShardFacts, name: str) -> str:
     value = getattr(facts, name)
     return ", ".join(f"{key} {own}" for key, own in value.items()) if isinstance(value, dict) else str(value)
 
