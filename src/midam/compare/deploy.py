@@ -21,7 +21,7 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import typed
-from midam.runs.data import SplitBags, describe_origin, fill
+from midam.runs.data import Callbacks, SplitBags, describe_origin, fill
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
 from midam.runs.report import write_run_report
@@ -100,11 +100,8 @@ def deploy_method(
                 took = {"training": ready - started, "evaluation": time.monotonic() - ready}
                 return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
 
-            what: dict[str, Any] = {"parts": parts, "data": data, "origin": origin, "seconds": seconds, "notes": notes}
-            what |= {
-                "on_stage": on_stage or (lambda *_: None),
-                "about": {"deployed": _about(comparison, name, chosen=method is not None)},
-            }
+            what: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
+            what["about"] = {"deployed": _about(comparison, name, chosen=method is not None)}
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
@@ -113,7 +110,8 @@ def deploy_method(
                 what["choice"] = trained.chosen
             write_text(folder.config, yaml_text({"data": data, **kept, **values}))
             remember({**values, **kept})
-            summary = write_results(folder, trainer=trained, scores=scores, selected="last", **what)
+            calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
+            summary = write_results(folder, trained, parts, scores, calls, selected="last", **what)
             write_run_report(folder.root)
         except BaseException:
             folder.clear()

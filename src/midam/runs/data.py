@@ -1,11 +1,11 @@
 """Bags with splits from the name of the data, as a run says; and columns of a table about bags, for subgroups."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
@@ -29,8 +29,27 @@ from midam.report.words import METRIC_NAMES
 from midam.settings import Settings
 from midam.targets import target_of
 
+if TYPE_CHECKING:
+    from midam.train.trainer import Trainer
+
 # Settings that have another name than the parameter of `read_bags`.
 _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that are called as a run proceeds, see `midam.runs.fit_run`."""
+
+    on_start: Callable[[Settings], None] | None = None
+    on_epoch: Callable[[dict[str, Any], "Trainer"], None] | None = None
+    on_stage: Callable[[str, int], None] | None = None
+    on_bags: Callable[[Sequence[int]], None] | None = None
+    on_candidate: Callable[[str, int, int], None] | None = None
+
+    def stage(self, name: str, bags: int = 0) -> None:
+        """Tell what begins, and the number of bags that it goes through."""
+        if self.on_stage is not None:
+            self.on_stage(name, bags)
 
 
 @dataclass(frozen=True)
@@ -181,6 +200,18 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
         "contents": contents,
         "groups": seen,
     }
+
+
+def split_parts(data: str, settings: Settings, *, left_out: str) -> tuple[SplitBags, dict[str, Any], list[str]]:
+    """Bags to train on with their splits, the result of `describe_origin`, and notes on what reading them warned of.
+
+    What was left out is listed in the file `left_out` of the run.
+    """
+    with noting() as notes:
+        parts = split_data(read_data(data, settings), settings)
+        origin = describe_origin(parts)
+        warn_of_leaks(parts)
+    return parts, origin, notes + left_out_notes(parts.bags, left_out)
 
 
 @contextmanager

@@ -13,16 +13,7 @@ from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError, RankLostError, RunStoppedError
 from midam.files import write_text
 from midam.processes import Processes
-from midam.runs.data import (
-    SplitBags,
-    describe_origin,
-    left_out_notes,
-    noting,
-    read_data,
-    split_data,
-    warn_of_leaks,
-    write_left_out,
-)
+from midam.runs.data import Callbacks, SplitBags, split_parts, write_left_out
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
 from midam.runs.method import choose_method
 from midam.runs.trust import check_code, remember
@@ -31,7 +22,6 @@ from midam.targets import target_of
 
 if TYPE_CHECKING:
     from midam.process_group import Ranks
-    from midam.runs.fit_at_once import OnCandidate
     from midam.runs.loggers import Tracking
     from midam.train.trainer import Trainer
 
@@ -40,6 +30,7 @@ _WAITED, _TRAINED_S = 0.2, 5.0
 OnEpoch = Callable[[dict[str, Any], "Trainer"], None]
 OnBags = Callable[[Sequence[int]], None]
 OnStage = Callable[[str, int], None]
+OnCandidate = Callable[[str, int, int], None]
 _ALONE = Processes()
 
 
@@ -78,7 +69,7 @@ def fit_run(
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
-    on_candidate: "OnCandidate | None" = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Train a new run; returns its summary, as in summary.json.
 
@@ -123,20 +114,19 @@ def fit_run(
             f"Expected a method that is trained step by step for {processes.count} processes, got {baseline!r}; leave "
             "out `devices` and `num_nodes`."
         )
+    calls = Callbacks(on_start, on_epoch, on_stage, on_bags, on_candidate)
     if processes.rank:
         with _Training.of(data, settings, folder, processes) as training:
-            return training.run(time.monotonic())
+            return training.run(time.monotonic(), Callbacks())
     folder.require_free()
     with folder.held():
         folder.require_free()  # the one who held it may have trained a run
         started = time.monotonic()
         if baseline is not None:
-            calls: dict[str, Any] = {"on_start": on_start, "on_stage": on_stage, "on_bags": on_bags}
-            calls |= {"budget": budget, "on_candidate": on_candidate}
             from midam.runs.fit_at_once import fit_at_once
 
             try:
-                return fit_at_once(data, baseline, settings, folder, **calls)
+                return fit_at_once(data, baseline, settings, folder, calls, budget=budget)
             except KeyboardInterrupt:
                 if not folder.candidates.exists():
                     folder.clear()
@@ -152,7 +142,7 @@ def fit_run(
                 remember(training.trainer.config.flat())  # who trains with code of others trusts it
                 if on_start is not None:
                     on_start(training.trainer.config)
-                return training.run(started, on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags)
+                return training.run(started, calls)
             except (MidamError, OSError, KeyboardInterrupt) as error:
                 # A new run that failed before its first epoch was done leaves nothing.
                 if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
@@ -168,12 +158,12 @@ def resume_run(
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
-    on_candidate: "OnCandidate | None" = None,
+    on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit where it was; returns the summary.
 
     On another number of processes it goes on as that number trains: the same to rounding. One that was stopped before
-    its first checkpoint starts anew, with a warning.
+    its first checkpoint starts again, with a warning.
 
     Parameters
     ----------
@@ -194,13 +184,12 @@ def resume_run(
     from midam.train.checkpoint import TrainerContent, fitting, load_checkpoint
 
     settings, recorded, method = read_run_config(folder)
+    calls = Callbacks(on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags, on_candidate=on_candidate)
     if method is not None:
         from midam.runs.fit_at_once import refit_at_once
 
-        how: dict[str, Any] = {"on_stage": on_stage, "on_bags": on_bags, "on_candidate": on_candidate}
-        return refit_at_once(data, method, settings, folder, recorded=recorded, **how)
+        return refit_at_once(data, method, settings, folder, calls, recorded=recorded)
     data = data or recorded
-    calls: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags}
     with nullcontext() if processes.rank else folder.held():
         started = time.monotonic()
         if folder.is_begun():
@@ -209,7 +198,7 @@ def resume_run(
             )
             with _Training.of(data, settings, folder, processes) as training:
                 training.begin()
-                return training.run(started, **calls)
+                return training.run(started, calls)
         checkpoint = load_checkpoint(folder.last, TrainerContent)
         saved = Settings.from_flat(check_code(checkpoint["config"], folder.last), source=str(folder.last)).flat()
         changed = [name for name, value in settings.flat().items() if saved[name] != value]
@@ -228,7 +217,7 @@ def resume_run(
                 training.trainer.load_state_dict(checkpoint["trainer"])
             training.require_space()
             before = Spent(checkpoint["seconds"], checkpoint.get("waited", 0.0))
-            return training.run(started, **calls, before=before)
+            return training.run(started, calls, before=before)
 
 
 @dataclass(frozen=True)
@@ -247,11 +236,7 @@ class _Training:
     @classmethod
     def of(cls, data: str, settings: Settings, folder: RunFolder, processes: Processes) -> Self:
         """Read and split the data, join the other processes, and make the trainer."""
-        with noting() as notes:
-            parts = split_data(read_data(data, settings), settings)
-            origin = describe_origin(parts)
-            warn_of_leaks(parts)
-        notes += left_out_notes(parts.bags, folder.left_out.name)
+        parts, origin, notes = split_parts(data, settings, left_out=folder.left_out.name)
         # Slow to import: what is wrong with the data has been told by now.
         from midam.process_group import start
         from midam.runs.loggers import make_loggers
@@ -300,15 +285,7 @@ class _Training:
 
             require_run_space(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
-    def run(
-        self,
-        opened: float,
-        *,
-        on_epoch: OnEpoch | None = None,
-        on_stage: OnStage | None = None,
-        on_bags: OnBags | None = None,
-        before: Spent = NOTHING,
-    ) -> dict[str, Any]:
+    def run(self, opened: float, calls: Callbacks, *, before: Spent = NOTHING) -> dict[str, Any]:
         """Train to the end, an epoch after the other on the disk; returns the summary, where this process leads.
 
         `opened` is when the reading of the data began, `before` what earlier sessions have taken.
@@ -317,21 +294,11 @@ class _Training:
 
         with Tracking(self.trainer.fabric) as tracking:
             tracking.start(self.trainer.config)
-            how: dict[str, Any] = {"on_epoch": on_epoch, "on_stage": on_stage, "on_bags": on_bags, "before": before}
-            summary = self._run(opened, tracking, **how)
+            summary = self._run(opened, tracking, calls, before)
             tracking.summarize(summary, step=self.trainer.epoch)
         return summary
 
-    def _run(
-        self,
-        opened: float,
-        tracking: "Tracking",
-        *,
-        on_epoch: OnEpoch | None,
-        on_stage: OnStage | None,
-        on_bags: OnBags | None,
-        before: Spent,
-    ) -> dict[str, Any]:
+    def _run(self, opened: float, tracking: "Tracking", calls: Callbacks, before: Spent) -> dict[str, Any]:
         from midam.train.checkpoint import save_checkpoint
 
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
@@ -347,15 +314,15 @@ class _Training:
             spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
             self.save(spent)
             self.write_metrics()
-            if on_epoch is not None and self.leads:
-                on_epoch(row, trainer)
+            if calls.on_epoch is not None and self.leads:
+                calls.on_epoch(row, trainer)
 
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
             trainer.fit(callbacks=[keep])
             took = {"reading": begun - opened, "training": spent.seconds}
-            return self.finish(took, waited=spent.waited, on_stage=on_stage or (lambda *_: None), on_bags=on_bags)
+            return self.finish(took, calls, waited=spent.waited)
         except KeyboardInterrupt:
             raise RunStoppedError(
                 f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
@@ -393,9 +360,7 @@ class _Training:
 
             write_metrics(self.folder, self.trainer.history)
 
-    def finish(
-        self, took: dict[str, float], *, waited: float, on_stage: OnStage, on_bags: OnBags | None
-    ) -> dict[str, Any]:
+    def finish(self, took: dict[str, float], calls: Callbacks, *, waited: float) -> dict[str, Any]:
         """Score all bags under the weights that are selected, once, and write the results.
 
         `took` are the seconds of what came before, to which those of the evaluation are added; `waited` is the part of
@@ -417,20 +382,20 @@ class _Training:
             best = read() if self.ranks is None else self.ranks.from_lead(read)
             with fitting(self.folder.best):
                 model.load_state_dict(best["model"])
-        on_stage(f"scoring ({selected} weights)", len(bags))
-        scores = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=on_bags, ranks=self.ranks)
+        calls.stage(f"scoring ({selected} weights)", len(bags))
+        scores = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags, ranks=self.ranks)
         if self.ranks is not None:
             self.ranks.leave()
         if not self.leads:
             return {}
-        what: dict[str, Any] = {"trainer": self.trainer, "parts": self.parts, "data": self.data, "origin": self.origin}
 
         def seconds(baseline: float) -> dict[str, float]:
             own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
             rounded = {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
             return {**rounded, **within}
 
-        told: dict[str, Any] = {"selected": selected, "seconds": seconds, "notes": self.notes, "choice": self.chosen}
-        summary = write_results(self.folder, **what, scores=scores, on_stage=on_stage, **told)
+        what: dict[str, Any] = {"data": self.data, "origin": self.origin, "notes": self.notes, "choice": self.chosen}
+        scored = (self.trainer, self.parts, scores, calls)
+        summary = write_results(self.folder, *scored, selected=selected, seconds=seconds, **what)
         write_run_report(self.folder.root)
         return summary

@@ -18,7 +18,7 @@ from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.words import data_options, metric_of_history
 from midam.runs.baseline import COMPARED, Beside, compared_auroc, train_beside, write_scores
-from midam.runs.data import SplitBags
+from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text, environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
@@ -146,15 +146,15 @@ class Fitted:
 
 def write_results(
     folder: RunFolder,
-    *,
     trainer: Trainer | Fitted,
     parts: SplitBags,
-    data: str,
     scores: NDArray[np.float64],
+    calls: Callbacks,
+    *,
+    data: str,
     selected: str,
     origin: dict[str, Any],
     seconds: Callable[[float], dict[str, float]],
-    on_stage: Callable[[str, int], None],
     notes: Sequence[str] = (),
     choice: str | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
@@ -164,7 +164,7 @@ def write_results(
     `scores` [N] of all bags are those under the weights that `selected` names, "last" or "best", which the trainer
     reports. `origin` is the entry of the model file about the data; `notes` are warnings of reading the data, `choice`
     says which counts were chosen and why. `seconds` returns the seconds of each part of the run, from those of the
-    baseline, and is called last. `on_stage` is called with what begins. `about` holds further entries of the summary.
+    baseline, and is called last. `calls` are told what begins. `about` holds further entries of the summary.
     The model is written before the baseline is trained, the summary last: where it is, all is. Returns the summary.
     """
     evaluation = RunEvaluation(parts, scores)
@@ -174,10 +174,10 @@ def write_results(
     write_text(folder.predictions, evaluation.predictions())
     beside = Beside()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
-        on_stage("training the baseline", 0)
+        calls.stage("training the baseline")
         beside = train_beside(parts, scores, seed=trainer.config.run.seed)
         write_scores(folder, parts, beside)
-    on_stage("writing results", 0)
+    calls.stage("writing results")
     summary = evaluation.summarize()
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
