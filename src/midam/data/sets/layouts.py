@@ -15,6 +15,7 @@ from midam.data.sources.file_names import first_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import open_array
+from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.request import ImageOptions, OnFile, Places, Request
 from midam.data.sources.table_columns import require_columns
@@ -38,11 +39,9 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
     return assemble(
         [file for file, _ in matches],
         [file.stem for file, _ in matches],
-        labels=np.array([match[2].lower() == "malignant" for _, match in matches], dtype=np.int64),
+        Request(path, images=options, on_file=on_file),
+        coded=Coded(np.array([match[2].lower() == "malignant" for _, match in matches], dtype=np.int64), None),
         groups=np.array([match[1] for _, match in matches]),
-        options=options,
-        source=str(path),
-        on_file=on_file,
     )
 
 
@@ -101,11 +100,9 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     return assemble(
         [files[key] for key in here],
         [folders[key].name.removesuffix("_nifti") for key in here],
-        labels=np.array([grades[key] for key in here]),
+        Request(path, images=options, on_file=on_file),
+        coded=Coded(np.array([grades[key] for key in here]), None),
         groups=np.array([f"UCSF-PDGM-{key[0]:04d}" for key in here]),
-        options=options,
-        source=str(path),
-        on_file=on_file,
     )
 
 

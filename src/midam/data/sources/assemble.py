@@ -16,43 +16,37 @@ from midam.data.covariates import Covariates, missing_of
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.sources.file_names import distinct_names, first_names
 from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, sift_files
-from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile
-from midam.data.target_labels import TargetLabels
-from midam.data.validate import ClassName
+from midam.data.sources.request import Request
 from midam.errors import BagDataError, fault_list
 
 
 def assemble(
     paths: Sequence[Path],
     bags: ArrayLike,
+    request: Request,
     *,
-    labels: NDArray[np.int64] | None = None,
-    classes: tuple[ClassName, ClassName] | None = None,
-    outcome: TargetLabels | None = None,
+    coded: Coded | None = None,
     covariates: Covariates | None = None,
     groups: NDArray[np.str_] | None = None,
     splits: NDArray[np.str_] | None = None,
-    options: ImageOptions = DEFAULTS,
-    source: str,
-    reader: str | None = None,
-    on_file: OnFile | None = None,
     by_name: bool = False,
-    skip: bool = False,
-    left_out: list[LeftOut] | None = None,
 ) -> Bags:
     """Bags over files, of which these are given, in the order of their first files, or `by_name`.
 
-    Files without instances are left out, with `skip` those too that cannot be used; they are added to `left_out`.
+    Files without instances are left out, and so are those that cannot be used where the request skips what is missing;
+    they are added to what it has left out.
     """
-    names = np.asarray(bags, dtype=np.str_)
-    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file, skip=skip)
+    names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
+    skip, (labels, classes, outcome) = request.missing == "skip", coded or Coded(None, None)
+    facts, wrong = sift_files(paths, options, reader=reader, on_file=request.on_file, skip=skip)
     kept = np.flatnonzero([fact is not None for fact in facts])
     if wrong:
         rows = [(at, why, int((names[kept] == names[at]).sum())) for at, why in wrong]
         lost = [LeftOut(str(names[at]), str(paths[at]), why, others) for at, why, others in rows]
         _warn_of_lost(lost, len(paths), source)
-        (left_out if left_out is not None else []).extend(lost)
+        request.left_out.extend(lost)
     _, first, codes = np.unique(names[kept], return_index=True, return_inverse=True)
     numbers = codes if by_name else np.argsort(np.argsort(first))[codes]
     order = np.argsort(numbers, kind="stable")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
@@ -80,9 +79,7 @@ class FolderReader(BagReader):
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.group_column is None else groups
         known: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
-        if labels.labels is not None:
-            known |= labels.labels._asdict()
-        return _assembled(request, paths, bags, by_name=True, **known)
+        return assemble(paths, bags, request, coded=labels.labels, by_name=True, **known)
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
@@ -109,22 +106,15 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     check_options(request, paths)
     if leave:
         warn_of_left_alone(request.path, paths)
+    bags = assemble(paths, names, request, coded=coded)
     if coded is not None:
-        return _assembled(request, paths, names, **coded._asdict())
-    bags = _assembled(request, paths, names)
+        return bags
     if not with_attributes or bags.attributes is None:
         if request.covariate_columns:
             raise _no_covariates(request)
         return bags
     attributes = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
     return labels_of_files(request, bags.ids.tolist(), attributes).of(bags)
-
-
-def _assembled(request: Request, paths: Sequence[Path], bags: ArrayLike, **known: Any) -> Bags:
-    """Bags over files, by the options of the request."""
-    options: dict[str, Any] = {"options": request.images, "source": str(request.path), "reader": request.reader}
-    options |= {"skip": request.missing == "skip", "left_out": request.left_out}
-    return assemble(paths, bags, on_file=request.on_file, **options, **known)
 
 
 def _no_table(request: Request) -> ConfigError:

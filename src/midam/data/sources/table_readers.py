@@ -86,16 +86,11 @@ class ManifestReader(BagReader):
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
-            **({} if coded is None else coded._asdict()),
+            request,
+            coded=coded,
             covariates=frame_covariates(frame, request, where=where),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
-            options=request.images,
-            source=where,
-            reader=request.reader,
-            on_file=request.on_file,
-            skip=request.missing == "skip",
-            left_out=request.left_out,
         )
 
 
