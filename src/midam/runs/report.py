@@ -5,8 +5,9 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -92,10 +93,9 @@ def write_run_report(
     parts = recorded_parts(folder, target)
     part = next(name for name in ("test", "val", "train") if name in summary)
     _require_same_bags(folder, summary, parts, target)
-    how = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "method": method}
-    how |= {"left_out": summary["data"].get("notes", []), "external": False}
-    page = _page(folder, settings, data, summary, target, **how, table=table, path=path, key=key)
-    write_text(path, page, typed=out is not None)
+    run = _Run(folder, settings, data, method, summary, target)
+    tested = _Tested(part, parts[part], summary[part], parts, summary["data"].get("notes", []))
+    write_text(path, run.page(tested, path, table=table, key=key), typed=out is not None)
     return path
 
 
@@ -130,10 +130,9 @@ def write_evaluation_report(
     part, own_parts = str(found.result["headline"]), recorded_parts(folder, target)
     tested = evaluated_bags(bags, found, found.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
-    how: dict[str, Any] = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts}
-    how |= {"left_out": notes, "cautions": found.notes, "method": method, "external": part == "new"}
-    page = _page(folder, settings, own, summary, target, **how, table=table, path=path, tested_data=data, key=key)
-    write_text(path, page, typed=out is not None)
+    run = _Run(folder, settings, own, method, summary, target)
+    new = _Tested(part, tested, found.result[part], parts, notes, part == "new", data, found.notes)
+    write_text(path, run.page(new, path, table=table, key=key), typed=out is not None)
     return path
 
 
@@ -161,39 +160,121 @@ def _require_same_bags(
             )
 
 
-def _page(
-    folder: RunFolder,
-    settings: Settings,
-    data: str,
-    about: Mapping[str, Any],
-    target: Target,
-    *,
-    tested: ScoredBags,
-    parts: Mapping[str, Any],
-    table: SubgroupTable | None,
-    external: bool,
-    path: Path,
-    summary: Mapping[str, Any],
-    method: str | None,
-    key: Pseudonyms | None,
-    cautions: Sequence[str] = (),
-    tested_data: str | None = None,
-    **how: Any,
-) -> str:
-    """HTML of the page of a run or of an evaluation; `about` is the summary.json of the run."""
-    # What else `summary` warns of, the page itself says.
-    decision = [note.removesuffix(".") for note in summary.get("warnings", []) if note == NO_DECISION]
-    decision += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
-    how |= _how_made(folder, settings, data, about, method=method, target=target, tested_data=tested_data, key=key)
-    how |= {"tested": tested, "validation": parts.get("val"), "parts": parts, "summary": summary, "external": external}
-    how |= {"cautions": [*decision, *cautions], "columns": _columns(tested, table)}
-    how |= {"explained": _explanations(folder.root, path, external=external)}
-    wanted = settings.run.baseline
-    named = str(how["part"])
-    how["baseline"] = None if external else _baseline(folder, about, tested, named, parts, wanted=wanted, target=target)
-    how |= {"target": target, "classes": about.get("data", {}).get("classes")}
-    study = Study(**how, covariates=None if external else about.get("covariates"))
-    return report_page(study if key is None else key.hide(study))
+class _Tested(NamedTuple):
+    """Tested bags, their entry of the summary, and all parts; what reading left out, and what is said of new data."""
+
+    part: str
+    bags: ScoredBags
+    summary: Mapping[str, Any]
+    parts: Mapping[str, ScoredBags]
+    left_out: Sequence[str]
+    external: bool = False
+    data: str | None = None
+    cautions: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run on disk: data and method that it was trained with, its summary.json, and its target."""
+
+    folder: RunFolder
+    settings: Settings
+    data: str
+    method: str | None
+    summary: Mapping[str, Any]
+    target: Target
+
+    def page(self, tested: _Tested, path: Path, *, table: SubgroupTable | None, key: Pseudonyms | None) -> str:
+        """HTML of the page of the run, or of an evaluation of it."""
+        about, external = self.summary, tested.external
+        # What else the summary warns of, the page itself says.
+        cautions = [note.removesuffix(".") for note in tested.summary.get("warnings", []) if note == NO_DECISION]
+        cautions += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
+        study = Study(
+            **self._how_made(tested.data, key),
+            target=self.target,
+            classes=about.get("data", {}).get("classes"),
+            external=external,
+            part=tested.part,
+            tested=tested.bags,
+            validation=tested.parts.get("val"),
+            summary=tested.summary,
+            parts=tested.parts,
+            left_out=tested.left_out,
+            cautions=[*cautions, *tested.cautions],
+            columns=_columns(tested.bags, table),
+            baseline=None if external else self._baseline(tested),
+            covariates=None if external else about.get("covariates"),
+            explained=_explanations(self.folder.root, path, external=external),
+        )
+        return report_page(study if key is None else key.hide(study))
+
+    def _baseline(self, tested: _Tested) -> Baseline | None:
+        """The baseline of the run, if it was compared on the bags of this page; why there is none, if it has none."""
+        about = self.summary
+        if "baseline" not in about:
+            return None
+        found, note = about["baseline"], about.get("baseline_note")
+        if found is None:
+            return None if self.settings.run.baseline and note is None else Baseline(note=note)
+        own = found["part"]
+        bags = tested.bags if own == tested.part else tested.parts.get(own)
+        if bags is None:
+            return None
+        scores = None
+        if self.target.name == "binary":  # its ROC curve is drawn next to that of the model
+            scores = read_scores(self.folder, bags.ids, bags.values)
+            if scores is None:
+                return None
+        scores, hidden = scores if own == tested.part else None, caution(found, about.get("selected", {}))
+        options = about["data"].get("options", ())
+        better = advice(found, about["data"]["name"], target=about.get("target"), options=options)
+        return Baseline(found, model=about[own], scores=scores, caution=hidden, advice=better)
+
+    def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
+        """Fields of `midam.report.page.study.Study`; `key` hides its files."""
+        settings, method, summary, data = self.settings, self.method, self.summary, self.data
+        flat = settings.flat() if method is None else taken_settings(settings)
+        usual = _defaults(settings, summary, self.target)
+        if key is not None:
+            flat = {name: key.setting(name, value) for name, value in flat.items()}
+            data = key.of("file", data)
+            tested_data = None if tested_data is None else key.of("file", tested_data)
+        shown = {name: json.dumps(value) for name, value in flat.items()}
+        changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
+        return {
+            "data": Path(tested_data or data).name,
+            "trained_on": Path(data).name,
+            "method": method_title(method, settings),
+            "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
+            "history": _read_history(self.folder.metrics) if self.folder.metrics.exists() else [],
+            "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
+            "selected": summary.get("selected", {}),
+            "chosen": summary.get("auto"),
+            "changed": changed,
+            "settings": list(shown.items()),
+            "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
+        }
+
+    def _facts(self, data: str, changed: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+        """Command, seed, hashes and versions."""
+        method, folder, summary = self.method, self.folder, self.summary
+        named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
+        named += "" if budget is None else f" --budget {budget:g}s"
+        found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
+        known = summary.get("data", {})
+        found.append(("seed", str(self.settings.run.seed)))
+        found.append(("data", data))
+        if "fingerprint" in known:
+            found.append(("SHA-256 of the data", known["fingerprint"]))
+        for file in (folder.model, folder.predictions):
+            if file.exists():
+                with open_plain(file) as content:
+                    found.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
+        if "members" in summary:
+            found.append(("scorers averaged", str(summary["members"])))
+        versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
+        return [*found, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
 
 
 def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
@@ -204,75 +285,6 @@ def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArr
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
         found[BY_SIZE] = make_levels(tested.sizes.tolist())
     return found
-
-
-def _baseline(
-    folder: RunFolder,
-    about: Mapping[str, Any],
-    tested: ScoredBags,
-    part: str,
-    parts: Mapping[str, ScoredBags],
-    *,
-    wanted: bool,
-    target: Target,
-) -> Baseline | None:
-    """The baseline of the run, if its comparison is one on the bags of this page; why there is none, if it has none."""
-    if "baseline" not in about:
-        return None
-    found, note = about["baseline"], about.get("baseline_note")
-    if found is None:
-        return None if wanted and note is None else Baseline(note=note)
-    own = found["part"]
-    bags = tested if own == part else parts.get(own)
-    if bags is None:
-        return None
-    scores = None
-    if target.name == "binary":  # its ROC curve is drawn next to that of the model
-        scores = read_scores(folder, bags.ids, bags.values)
-        if scores is None:
-            return None
-    how = {"target": about.get("target"), "options": about["data"].get("options", ())}
-    better = advice(found, about["data"]["name"], **how)
-    hidden = caution(found, about.get("selected", {}))
-    return Baseline(found, model=about[own], scores=scores if own == part else None, caution=hidden, advice=better)
-
-
-def _how_made(
-    folder: RunFolder,
-    settings: Settings,
-    data: str,
-    summary: Mapping[str, Any],
-    *,
-    method: str | None,
-    target: Target,
-    tested_data: str | None,
-    key: Pseudonyms | None = None,
-) -> dict[str, Any]:
-    """Fields of `midam.report.page.study.Study`; `summary` is the summary.json of the run, `key` hides its files."""
-    flat = settings.flat() if method is None else taken_settings(settings)
-    usual = _defaults(settings, summary, target)
-    if key is not None:
-        flat = {name: key.setting(name, value) for name, value in flat.items()}
-        data = key.of("file", data)
-        tested_data = None if tested_data is None else key.of("file", tested_data)
-    shown = {name: json.dumps(value) for name, value in flat.items()}
-    changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
-    return {
-        "data": Path(tested_data or data).name,
-        "trained_on": Path(data).name,
-        "method": method_title(method, settings),
-        "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
-        "history": _read_history(folder.metrics) if folder.metrics.exists() else [],
-        "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
-        "selected": summary.get("selected", {}),
-        "chosen": summary.get("auto"),
-        "changed": changed,
-        "settings": list(shown.items()),
-        "facts": [
-            *_facts(folder, settings, data, changed, summary, method=method),
-            *([("tested on", tested_data)] if tested_data else []),
-        ],
-    }
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
@@ -311,34 +323,6 @@ def _link(file: Path, page: Path) -> str:
         return quote(Path(os.path.relpath(file, page.parent)).as_posix())
     except ValueError:  # another drive of Windows
         return file.resolve().as_uri()
-
-
-def _facts(
-    folder: RunFolder,
-    settings: Settings,
-    data: str,
-    changed: list[tuple[str, str, str]],
-    summary: Mapping[str, Any],
-    *,
-    method: str | None,
-) -> list[tuple[str, str]]:
-    """Command, seed, hashes and versions."""
-    named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
-    named += "" if budget is None else f" --budget {budget:g}s"
-    found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
-    known = summary.get("data", {})
-    found.append(("seed", str(settings.run.seed)))
-    found.append(("data", data))
-    if "fingerprint" in known:
-        found.append(("SHA-256 of the data", known["fingerprint"]))
-    for file in (folder.model, folder.predictions):
-        if file.exists():
-            with open_plain(file) as content:
-                found.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
-    if "members" in summary:
-        found.append(("scorers averaged", str(summary["members"])))
-    versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
-    return [*found, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
 
 
 def _flag(changed: tuple[str, str, str]) -> str:
