@@ -12,8 +12,7 @@ from midam.compare.fitted import forest_scorer
 from midam.data.statistics import STATISTICS
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.fitted import Linear
-from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, VoxelSummary
+from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, Linear, VoxelSummary
 
 COLUMNS = {"reduce": partial(f.reduce_columns, kinds=f.KINDS), "merge": partial(f.merge_columns, kinds=f.KINDS)}
 GROUND = {"reduce": f.reduce_ground, "merge": f.merge_ground}

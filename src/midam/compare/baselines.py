@@ -40,9 +40,16 @@ from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
-from midam.nn.fitted import Linear, Widened
 from midam.nn.pooling.maximum import MaxPooling
-from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, PatchSummary, SummaryPooling, VoxelSummary
+from midam.nn.pooling.summary import (
+    ChannelSummary,
+    FeatureSummary,
+    Linear,
+    PatchSummary,
+    SummaryPooling,
+    VoxelSummary,
+    Widened,
+)
 from midam.nn.scorer import BagScorer
 from midam.targets import target_of
 from midam.train.lockstep import Trial

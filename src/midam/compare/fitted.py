@@ -23,8 +23,7 @@ from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
-from midam.nn.fitted import Forest
-from midam.nn.pooling.summary import SummaryPooling
+from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox

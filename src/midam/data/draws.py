@@ -1,12 +1,130 @@
-"""Draw rules: which instances of a bag a step encodes, and what a weighted draw has to be corrected by."""
+"""Draws of a step: its bags, from queues by class or site; and rules by which instances of a bag are drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.score_memory import ScoreMemory
+from midam.errors import BagDataError, CheckpointError
+
+
+class ClassQueue:
+    """The bags of one class in random order, without end."""
+
+    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: tuple[int, ...]) -> None:
+        self._members, self._queue = members, members[:0]
+        self._seed, self._purpose, self._shuffles = seed, purpose, 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Take ``count`` distinct bags, at most as many as the class has."""
+        taken, self._queue = self._queue[:count], self._queue[count:]
+        missing = count - len(taken)
+        if missing:
+            fresh = generator(self._seed, self._shuffles, *self._purpose).permutation(self._members)
+            self._shuffles += 1
+            if not len(taken):
+                self._queue = fresh[missing:]
+                return fresh[:missing]
+            # Bags of this batch that the new permutation brings up early keep their turn: they head the queue.
+            chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
+            taken = np.concatenate([taken, fresh[chosen]])
+            self._queue = np.delete(fresh, chosen)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from."""
+        return {"shuffles": self._shuffles, "queue": torch.from_numpy(self._queue.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        queue = np.array(state["queue"].numpy(), dtype=np.int64)
+        if not np.isin(queue, self._members).all():
+            raise CheckpointError(
+                "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
+            )
+        self._queue, self._shuffles = queue, int(state["shuffles"])
+
+
+class SiteQueue:
+    """The bags of one class, from its sites by turns, without end."""
+
+    def __init__(self, members: NDArray[np.int64], sites: NDArray[np.int64], *, seed: int, purpose: int) -> None:
+        own = sites[members]
+        # numpy takes a 0 at the end of a seed for none: sites count from 1.
+        self._queues = [
+            ClassQueue(members[own == site], seed=seed, purpose=(purpose, site + 1)) for site in np.unique(own).tolist()
+        ]
+        self._size, self._turn = len(members), 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Take ``count`` distinct bags, at most as many as the class has."""
+        taken, self._turn = take_by_turns(self._queues, count, turn=self._turn)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from."""
+        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        if len(state["queues"]) != len(self._queues):
+            raise CheckpointError(
+                f"Expected a sampler state of {len(self._queues)} sites of a class, got {len(state['queues'])}; resume "
+                "with the data of the run."
+            )
+        for queue, own in zip(self._queues, state["queues"]):
+            queue.load_state_dict(own)
+        self._turn = int(state["turn"])
+
+
+Queue = ClassQueue | SiteQueue
+
+
+def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:
+    """The queue of the bags of a class, with turns of the sites [N] of all bags where there are some."""
+    if sites is None:
+        return ClassQueue(members, seed=seed, purpose=(purpose,))
+    return SiteQueue(members, sites, seed=seed, purpose=purpose)
+
+
+def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
+    """Numbers of the sites of `count` bags, from 0; None where there are no sites."""
+    if sites is None:
+        return None
+    codes = np.unique(np.asarray(sites), return_inverse=True)[1]
+    if codes.shape != (count,):
+        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; give as many.")
+    return codes
+
+
+def take_by_turns(queues: Sequence[Queue], count: int, *, turn: int) -> tuple[NDArray[np.int64], int]:
+    """Take ``count`` distinct bags of queues that go by turns from `turn` on, and the turn after them.
+
+    A queue with fewer bags than its turns gives all, and the others the rest.
+    """
+    left = np.array([len(queue) for queue in queues])
+    counts = np.zeros_like(left)
+    while counts.sum() < count:
+        number = turn % len(left)
+        turn += 1
+        if left[number]:
+            left[number] -= 1
+            counts[number] += 1
+    return np.concatenate([queue.take(own) for queue, own in zip(queues, counts.tolist()) if own]), turn
+
+
+def generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
+    """Random numbers of a seed, a counter (an epoch, a shuffle) and what they are for."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, *purpose])))
 
 
 class Drawn(NamedTuple):

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.draws import Draw, Drawn, Uniform
-from midam.data.queues import generator, queue_of, site_codes, take_by_turns
+from midam.data.draws import Draw, Drawn, Uniform, generator, queue_of, site_codes, take_by_turns
 from midam.data.validate import as_array, int_array
 from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
