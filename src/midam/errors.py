@@ -178,10 +178,10 @@ def columns_are(columns: Iterable[object]) -> str:
     return f"The columns are {listed(names, most=20)}." if names else "There are no columns."
 
 
-def listed(names: Sequence[str], *, most: int) -> str:
+def listed(names: Sequence[object], *, most: int = 5, sep: str = ", ") -> str:
     """Names with commas, and a count of those beyond `most`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return sep.join(map(str, names[:most])) + more
 
 
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError, Note, listed
 
 # Zero-width characters (the byte order mark is one) and marks of the direction of text; joiners shape some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -162,8 +162,7 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
     for kind, names in kinds.items():
         found = alike(names)
         if found:
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            parts.append(f"{kind} {'; '.join(' and '.join(same) for same in found[:_SHOWN])}{more}")
+            parts.append(f"{kind} {listed([' and '.join(same) for same in found], most=_SHOWN, sep='; ')}")
     if parts:
         warnings.warn(
             f"names that differ only in case, blanks or zeros are kept apart: {', '.join(parts)} (in {source}); write "

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Covariates, category_of, missing_of, number_of, shown
-from midam.errors import BagDataError, with_article
+from midam.data.covariates import Covariates, category_of, missing_of, number_of
+from midam.errors import BagDataError, listed, with_article
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
     if len(words) > max(_FEW, len(values) // 2) or len(words) == len(values) > 2:
         raise BagDataError(
             f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
-            f"{len(values)} training bags: {shown(words.tolist())} (in {source}); this names the bags: leave it out."
+            f"{len(values)} training bags: {listed(words.tolist())} (in {source}); this names the bags: leave it out."
         )
     if 2 * len(words) > len(values) and len(words) > _MANY:
         warnings.warn(
@@ -173,8 +173,8 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
         )
     elif len(words) > _MANY * 2 and 2 * sum(any(map(str.isdigit, word)) for word in words.tolist()) > len(words):
         warnings.warn(
-            f"the covariate {name} has {len(words)} categories that hold numbers, such as {shown(words.tolist())}, and "
-            f"none is near another: write times and amounts as numbers, dates as 2023-01-31 (in {source})",
+            f"the covariate {name} has {len(words)} categories that hold numbers, such as {listed(words.tolist())}, "
+            f"and none is near another: write times and amounts as numbers, dates as 2023-01-31 (in {source})",
             stacklevel=5,
         )
     own, rare = words[counts >= LEAST].tolist(), words[counts < LEAST].tolist()
@@ -224,7 +224,7 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
     if new:
         warnings.warn(
             f"{count} of {len(words)} bags have {with_article(code.name)} that no training bag had: "
-            f"{shown(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
+            f"{listed(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
             stacklevel=5,
         )
     return features

@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
-from midam.errors import BagDataError, Note, nearest
+from midam.errors import BagDataError, Note, listed, nearest
 from midam.names import EXACT, is_missing, name_of, note_of_merged
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _FEW = 20  # a column of so many different values may have numbers among its categories
-_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,14 +193,8 @@ def _summary(name: str, column: NDArray[Any]) -> str:
     lost = [f"{gaps} missing"] if gaps else []
     if column.dtype.kind == "f":
         return f"{name} ({', '.join(['number', *lost])})"
-    words = shown(np.unique(column[column != ""]).tolist())
+    words = listed(np.unique(column[column != ""]).tolist())
     return f"{name} ({'; '.join([f'category: {words}', *lost])})"
-
-
-def shown(words: Iterable[str]) -> str:
-    """Some words, with a mark where there are more."""
-    found = list(words)
-    return ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)

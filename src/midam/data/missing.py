@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
-from midam.data.validate import feature_order, first_features
-from midam.errors import BagDataError, Note, given, require, require_choice
+from midam.data.validate import FEATURES_SHOWN, feature_order
+from midam.errors import BagDataError, Note, given, listed, require, require_choice
 
 _SHOWN = 3
 
@@ -142,7 +142,9 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
             else f"are taken in order: {of} has no names"
         )
         warnings.warn(
-            f"the features {order}: {first_features(names or own or ())} (in {bags.source})", Note, stacklevel=3
+            f"the features {order}: {listed(names or own or (), most=FEATURES_SHOWN)} (in {bags.source})",
+            Note,
+            stacklevel=3,
         )
         return bags.replace(feature_names=names)
     places = np.array(feature_order(names, own, of=of, where=bags.source))

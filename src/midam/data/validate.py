@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, Note, first_line, given, nearest_columns
+from midam.errors import BagDataError, Note, first_line, given, listed, nearest_columns
 from midam.names import MISSING, is_missing, name_of
 
 SPLITS = ("train", "val", "test")
@@ -17,7 +17,7 @@ ClassName = str | int | float | bool
 LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
-_FEATURES_SHOWN = 3
+FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
@@ -263,8 +263,8 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
     places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
     missing = [name for name in names if name not in places]
     if missing:
-        lost, count = first_features(list(map(repr, missing))), f"{len(missing)} of {len(names)}"
-        near = nearest_columns(missing[:_FEATURES_SHOWN], [name for name in own if name not in set(names)])
+        lost, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
+        near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in own if name not in set(names)])
         raise BagDataError(
             f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns"
             f"{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
@@ -273,15 +273,9 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
     extra = [name for name in own if name not in wanted]
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-        message = f"{count} that {of} did not have, left out: {first_features(extra)} (in {where})"
+        message = f"{count} that {of} did not have, left out: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
         warnings.warn(message, Note, stacklevel=3)
     return [places[name] for name in names]
-
-
-def first_features(names: Sequence[str]) -> str:
-    """Names of the first features, and the number of the others."""
-    rest = f" and {len(names) - _FEATURES_SHOWN} more" if len(names) > _FEATURES_SHOWN else ""
-    return f"{', '.join(names[:_FEATURES_SHOWN])}{rest}"
 
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:

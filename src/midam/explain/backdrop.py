@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from midam.data.bag_files import BagFile, files_of
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
-from midam.data.sources.file_names import NameIndex, file_name, first_names, strip_suffix
+from midam.data.sources.file_names import NameIndex, file_name, strip_suffix
 from midam.data.sources.formats.images import ImageReader, read_pixels
 from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
-from midam.errors import ConfigError, DataNotFoundError, MidamError
+from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
 from midam.explain.patches import Patches, SlideFacts, has_places, level0_width
 
 MAX_SIDE = 1600
@@ -55,7 +55,7 @@ class ImageFolder:
         inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
         self._paths = [path for path in inside if path.suffix.lower() in _SUFFIXES]
         if not self._paths:
-            names = first_names([path.name for path in inside]) or "an empty folder"
+            names = listed([path.name for path in inside]) or "an empty folder"
             raise DataNotFoundError(
                 f"Expected images or slides ({', '.join(_SUFFIXES)}), got {names} (in {folder}); name another folder."
             )
@@ -83,7 +83,7 @@ class ImageFolder:
         if not any(self._has_image(bags, i) for i in index):
             raise DataNotFoundError(
                 f"Expected images by the names of the bags, such as {bags.ids[index[0]]}.png, got "
-                f"{first_names([path.name for path in self._paths])} (in {self._folder}); rename them."
+                f"{listed([path.name for path in self._paths])} (in {self._folder}); rename them."
             )
 
     def read(self, bag: str, patches: Patches, meta: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:

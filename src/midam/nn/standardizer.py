@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, ConfigError, Note, require, require_choice, require_counts
+from midam.errors import BagDataError, ConfigError, Note, listed, require, require_choice, require_counts
 
 Scaling = Literal["linear", "blend", "auto"]
 
@@ -111,8 +111,7 @@ class Standardizer(nn.Module):
         if self.scaling != "linear" and self.offset.norm() <= _LONG:
             self.offset.zero_()
         if noise:
-            few = f"{', '.join(noise[:3])}{f' and {len(noise) - 3} more' if len(noise) > 3 else ''}"
-            message = f"{few}: values that differ by rounding alone, taken for constant (in {source})"
+            message = f"{listed(noise, most=3)}: values that differ by rounding alone, taken for constant (in {source})"
             warnings.warn(message, Note, stacklevel=3)
         return self
 

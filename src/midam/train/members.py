@@ -14,11 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder, fit_coder
-from midam.data.covariates import shown
 from midam.data.free_memory import free_memory
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
 from midam.data.witnesses import WitnessLog
-from midam.errors import BagDataError, ConfigError, Note, given
+from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.scorer import BagScorer
@@ -179,7 +178,7 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
     if unknown:
         raise BagDataError(
             f"Expected a site of each training bag in the column {balance!r} of `balance`, got none for "
-            f"{shown(unknown)} (in {train.source}); fill it in, or write a word such as unknown, which is then a site "
+            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown, which is then a site "
             "of its own."
         )
     names = np.unique(sites)
@@ -203,7 +202,7 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
     for stratum in np.unique(strata):
         missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
         if missing:
-            lost.append(f"{_name(target.stratum_names, int(stratum))} at {shown(missing)}")
+            lost.append(f"{_name(target.stratum_names, int(stratum))} at {listed(missing)}")
     return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
 
 

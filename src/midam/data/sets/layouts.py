@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import first_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import open_array
@@ -22,7 +21,7 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.sources.table_readers import ManifestReader
 from midam.data.validate import SPLITS
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, ConfigError, listed
 
 Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
 
@@ -96,7 +95,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         raise BagDataError(_no_sequence(path, part, [folders[key] for key in known]))
     lost = [files[key].name for key in known if key not in here]
     if lost:
-        warnings.warn(f"no file, hence left out: {first_names(lost)} (in {path})", stacklevel=6)
+        warnings.warn(f"no file, hence left out: {listed(lost)} (in {path})", stacklevel=6)
     return assemble(
         [files[key] for key in here],
         [folders[key].name.removesuffix("_nifti") for key in here],
@@ -151,7 +150,7 @@ def _no_sequence(path: Path, part: str | None, folders: list[Path]) -> str:
         return f"Expected folders such as UCSF-PDGM-0004_nifti of patients of grade 2 and 4, got none (in {path})."
     stem = folders[0].name.removesuffix("_nifti")
     names = sorted(file.name[len(stem) + 1 :].removesuffix(".nii.gz") for file in folders[0].glob(f"{stem}_*.nii.gz"))
-    got = first_names(names, limit=20) or "none"
+    got = listed(names, most=20) or "none"
     return f"Expected the sequence {part!r}, got {got} (in {path}); name one of them, as in pdgm:FLAIR."
 
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut, lost_bags
-from midam.data.sources.file_names import first_names
 from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import split_sites
-from midam.errors import ConfigError, DataNotFoundError, given, nearest
+from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.registry import typed
 
 __all__ = ["read_bags"]
@@ -196,7 +195,7 @@ def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
     )
     named = splits != ""
     if not named.all():
-        text = f"{int((~named).sum())} of {len(bags)} bags: {first_names(bags.ids[~named].tolist())}"
+        text = f"{int((~named).sum())} of {len(bags)} bags: {listed(bags.ids[~named].tolist())}"
         warnings.warn(f"no split, hence left out: {text} (in {split_file})", stacklevel=3)
         request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~named].tolist())
     return bags.subset(np.flatnonzero(named)).replace(splits=splits[named])

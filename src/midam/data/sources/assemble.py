@@ -14,12 +14,12 @@ from midam.data.bag_files import ROWS, SEPARATOR
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of
 from midam.data.left_out import LeftOut, lost_bags
-from midam.data.sources.file_names import distinct_names, first_names
+from midam.data.sources.file_names import distinct_names
 from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
-from midam.errors import BagDataError, fault_list
+from midam.errors import BagDataError, fault_list, listed
 
 
 def assemble(
@@ -135,8 +135,8 @@ def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:
     """Warn of files that are left out, with the reasons, and of bags that are left out with them."""
     bags = lost_bags(lost)
     have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
-    rest = f"; {have} no other file: {first_names(bags)}" if bags else ""
-    reasons = [f"{first_names(names)}: {why}" for why, names in _reasons(lost)]
+    rest = f"; {have} no other file: {listed(bags)}" if bags else ""
+    reasons = [f"{listed(names)}: {why}" for why, names in _reasons(lost)]
     head = f"{len(lost)} of {count} files are left out"
     only = f"{head}: {reasons[0]}{rest} (in {source})"
     warnings.warn(only if len(reasons) == 1 else fault_list(f"{head}{rest} (in {source}):", reasons), stacklevel=4)

@@ -223,12 +223,6 @@ class NameIndex:
         return name, near, near.casefold(), plain, plain.casefold(), _SHORT.sub(r"\1\2", plain.casefold())
 
 
-def first_names(names: Sequence[str], *, limit: int = 5) -> str:
-    """The first few names, and the number of the others."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def _suffixes(own: Iterable[str] = ()) -> list[str]:
     """Suffixes of features, images and slides, long ones first."""
     return sorted({*own, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
-from midam.data.sources.file_names import first_names
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, refuse_not_finite
 from midam.data.sources.request import ImageOptions
 from midam.data.validate import feature_order
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError, Note, listed
 
 _HANDLES = 64  # files open at a time, far below what a process may hold
 _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
@@ -137,7 +136,7 @@ def _warn_of_scans(paths: Sequence[Path], attributes: Sequence[Mapping[str, Any]
         )
         warnings.warn(f"{text} in {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=5)
     if flat:
-        kinds = first_names(sorted({str(kind) for _, kind in flat}))
+        kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
         warnings.warn(f"{text}: each image is an instance, and their order says nothing", Note, stacklevel=5)
     if resized:

@@ -9,18 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.file_names import (
-    FileReader,
-    file_readers,
-    first_names,
-    is_feature_folder,
-    known_suffixes,
-    scale_folder,
-)
+from midam.data.sources.file_names import FileReader, file_readers, is_feature_folder, known_suffixes, scale_folder
 from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
 from midam.data.sources.formats.npy import PARSING, read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
-from midam.errors import BagDataError
+from midam.errors import BagDataError, listed
 from midam.reading import parse_json, read_bytes
 
 # Tables, notes and settings, which are no data of a bag.
@@ -103,9 +96,7 @@ def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
     kinds = {(path.name.partition("features_")[2], scale_folder(path)): path for path in named}
     if len(kinds) > 1:
         names = [path.relative_to(folder).as_posix() for path in kinds.values()]
-        raise BagDataError(
-            f"Expected one folder of features, got {first_names(names)} (in {folder}); name one of them."
-        )
+        raise BagDataError(f"Expected one folder of features, got {listed(names)} (in {folder}); name one of them.")
     return near
 
 
@@ -127,14 +118,14 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
             f"{len(own)} of {len(own) + len(alone)} files and folders are read, those of no known format are left "
-            f"alone: {first_names(names, limit=_NAMED)} (in {folder})",
+            f"alone: {listed(names, most=_NAMED)} (in {folder})",
             stacklevel=4,
         )
 
 
 def _nothing(folder: Path) -> BagDataError:
     """Error of a folder where no file is found, with the way out."""
-    inside, deep = first_names([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
+    inside, deep = listed([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
         advice = f"name the folder of those that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "

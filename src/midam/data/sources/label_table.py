@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
-from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.patient_rows import FILE, by_patient
@@ -23,7 +23,7 @@ from midam.data.sources.request import Request
 from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note, given, listed
 from midam.names import name_of
 
 if TYPE_CHECKING:
@@ -227,11 +227,11 @@ def _matched(
         names = lost[column].fillna(lost[patient] if patient else "(empty)").fillna("(empty)").tolist()
         if request.missing == "error":
             raise BagDataError(
-                f"Expected a file for each row, got none for {len(lost)} of {len(frame)}: {first_names(names)} (in "
+                f"Expected a file for each row, got none for {len(lost)} of {len(frame)}: {listed(names)} (in "
                 f"{request.source}, table {where}); add the files, or leave such rows out with "
                 f"{given(missing='skip')}."
             )
-        _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {first_names(names)} (in {where})")
+        _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
         request.left_out.extend(LeftOut(str(name), "", f"no file in {request.source}") for name in names)
         frame = frame[frame["_file"] >= 0]
     counts = frame.groupby("_file", sort=False)[column].nunique()
@@ -247,7 +247,7 @@ def _matched(
     if extra:
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"
-        _warn(f"{count} have no label and are left out: {first_names(names)} (in {request.source})")
+        _warn(f"{count} have no label and are left out: {listed(names)} (in {request.source})")
         request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.file_names import NameIndex
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note, given, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,7 @@ def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -
 
     wrong = [patient for patient, of in files.items() if len(of) > 1 and (not several or mixed(of))]
     if wrong:
-        listed = "; ".join(f"{patient}: {first_names(files[patient])}" for patient in wrong[:_SHOWN])
+        listed = "; ".join(f"{patient}: {listed(files[patient])}" for patient in wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} patients more" if len(wrong) > _SHOWN else ""
         what = "one kind of sample" if several else "one file"
         advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"

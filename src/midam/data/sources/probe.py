@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import file_reader, first_names
+from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Places
 from midam.data.validate import check_feature_names, feature_order, usable, wanted
-from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given
+from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
 from midam.plain_files import require_plain, require_plain_folder
 
 _LISTED = 10  # files at fault that a message names in one line
@@ -244,7 +244,7 @@ def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
     above = os.path.commonpath([path.parent for path, _ in wrong])
     lines = []
     for text, paths in kinds.items():
-        names = first_names([path.relative_to(above).as_posix() for path in paths], limit=_LISTED)
+        names = listed([path.relative_to(above).as_posix() for path in paths], most=_LISTED)
         more = f"; {len(paths)} such: {names}" if len(paths) > 1 else ""
         end = text.find(")", text.rfind("\0")) % (len(text) + 1)  # a text without a place gets them at its end
         lines.append(f"{text[:end]}{more}{text[end:]}".replace("\0", str(paths[0])))
@@ -273,7 +273,7 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
-            named = first_names([str(names[place]) for place in other], limit=_LISTED)
+            named = listed([str(names[place]) for place in other], most=_LISTED)
             raise BagDataError(
                 f"Expected {what} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
@@ -334,7 +334,7 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in coords)
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
         scales = sorted({str(one.get("level0_magnification", "unknown")) for one in coords})
-        text = f"slides of several magnifications ({first_names(scales)}) are read at level 0"
+        text = f"slides of several magnifications ({listed(scales)}) are read at level 0"
         warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.sources.file_names import NameIndex
 from midam.data.sources.patient_rows import barcodes
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
-from midam.errors import BagDataError, ConfigError, DataNotFoundError, given
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _by_fold(frame: "pd.DataFrame") -> "pd.DataFrame":
 def _table_of(path: Path, fold: int | None) -> Path:
     """The table itself, or that of the fold in a folder."""
     if path.is_dir():
-        names = first_names(sorted(p.name for p in path.glob("splits_*.csv") if _numbered(p)), limit=10) or "none"
+        names = listed(sorted(p.name for p in path.glob("splits_*.csv") if _numbered(p)), most=10) or "none"
         if fold is None:
             raise ConfigError(f"Expected `fold` with a folder of splits, got none; choose one of {names} (in {path}).")
         for name in (f"splits_{fold}.csv", f"splits_{fold}_bool.csv"):
@@ -192,7 +192,7 @@ def _spread(
             raise BagDataError(f"Expected one split for {name}, got {own} and {split} (in {where}); correct the table.")
     if (unknown and not skip_missing) or not splits:
         raise BagDataError(
-            f"Expected names of bags of {source}, got {len(unknown)} unknown: {first_names(unknown)} (in {where}); "
+            f"Expected names of bags of {source}, got {len(unknown)} unknown: {listed(unknown)} (in {where}); "
             f"correct the table, or leave such names out with {given(missing='skip')}."
         )
     return splits

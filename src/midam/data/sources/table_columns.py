@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.covariates import Covariates, missing_of, shown
-from midam.data.sources.file_names import NameIndex, first_names
+from midam.data.covariates import Covariates, missing_of
+from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
@@ -202,7 +202,7 @@ class Faults:
 
     def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
         """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
-        numbers = first_names([str(row) for row in rows], limit=_SHOWN)
+        numbers = listed([str(row) for row in rows], most=_SHOWN)
         more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
         self._messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
@@ -230,7 +230,7 @@ def refuse_empty_fields(
             if shown is None:
                 place += f", line {lines[0]}"
             else:
-                lines, got = [], f"none for {first_names(gaps[shown].tolist(), limit=_SHOWN)}"
+                lines, got = [], f"none for {listed(gaps[shown].tolist(), most=_SHOWN)}"
             advice = gap_advice(request, name, "fill it in", label=name in labels)
             faults.add(f"{with_article(name)} in each row", got, place, lines, advice=advice)
     faults.refuse()
@@ -285,7 +285,7 @@ def split_sites(
     sites = site_array(column, where)
     if request.require_labels:
         names = np.unique(sites[sites != ""]).tolist()
-        message = f"sites: {len(names)} in the column {request.site_column} ({shown(names)}) (in {where})"
+        message = f"sites: {len(names)} in the column {request.site_column} ({listed(names)}) (in {where})"
         warnings.warn(message, Note, stacklevel=4)
     return sites, covariates.select(request.covariates, source=where) if request.covariates else None
 

@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import check_options, first_names
+from midam.data.sources.file_names import check_options
 from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, labels_or_none
@@ -22,7 +22,7 @@ from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
-from midam.errors import BagDataError, DataNotFoundError, given
+from midam.errors import BagDataError, DataNotFoundError, given, listed
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ManifestReader(BagReader):
         exists = np.array([place.exists() for place in places])
         if not exists.all():
             names = frame["path"][~exists].tolist()
-            text = f"{len(names)} of {len(frame)} rows: {first_names(names)} (in {where})"
+            text = f"{len(names)} of {len(frame)} rows: {listed(names)} (in {where})"
             if request.missing == "error" or not exists.any():
                 raise DataNotFoundError(
                     f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError, first_line, nearest, need_package, path_of, require
+from midam.errors import ConfigError, MidamError, first_line, listed, nearest, need_package, path_of, require
 from midam.reading import check_archive
 from midam.registry import ENCODERS, build
-
-_SHOWN = 5
 
 
 class Encoder(nn.Module):
@@ -133,7 +131,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     own = module.state_dict()
     missing, extra = [name for name in own if name not in found], [name for name in found if name not in own]
     if missing or extra:
-        parts = [f"{what} {_some(names)}" for what, names in (("missing", missing), ("unexpected", extra)) if names]
+        parts = [f"{what} {listed(names)}" for what, names in (("missing", missing), ("unexpected", extra)) if names]
         raise ConfigError(
             f"Expected the {len(own)} weights of the encoder, got others (in {path}): {'; '.join(parts)}; rename or "
             "remove them in the file, or correct encoder_args."
@@ -238,8 +236,3 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             f"Expected a safetensors file, got something else (in {path}): {first_line(error)}; restore the file."
         ) from None
     return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from midam.data.sources.formats.open_file import need, sound
 from midam.data.sources.formats.volumes import Cut, Resampling, kept_slices
 from midam.data.sources.request import ImageOptions, Places
-from midam.errors import BagDataError, given, install
+from midam.errors import BagDataError, given, install, listed
 
 # Functional groups of files of many frames, which state of each frame, or of all, what other files state themselves.
 _GROUPS = {
@@ -123,7 +123,8 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
     if silent and any(scale not in (None, (1.0, 0.0)) for scale in scales):
         raise BagDataError(
             f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got none in {len(silent)} of "
-            f"{len(frames)}: {_named(silent)} (in {where}); export it again: its intensities cannot be compared."
+            f"{len(frames)}: {listed(silent, most=_SHOWN, sep='; ')} (in {where}); export it again: its intensities "
+            "cannot be compared."
         )
     for name in ("RescaleType", "Units"):
         units = sorted({frame.text(name) for frame in frames} - {""})
@@ -212,11 +213,6 @@ def _color(frame: Frame) -> str:
             f"{frame.path}); convert the image."
         )
     return color
-
-
-def _named(frames: Sequence[Frame]) -> str:
-    more = f" and {len(frames) - _SHOWN} more" if len(frames) > _SHOWN else ""
-    return "; ".join(map(str, frames[:_SHOWN])) + more
 
 
 def _numbers(read: Any) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from midam.data.sources.formats.dicom_frames import count_of, is_flat
 from midam.data.sources.formats.open_file import need, sound
-from midam.errors import BagDataError, given
+from midam.errors import BagDataError, given, listed
 
 _MAGIC = 128
 _LOOKED_AT = 20  # files by which a series is known: notes and previews may come first by name
@@ -165,11 +165,10 @@ def _scans(series: Sequence[Series]) -> list[Series]:
 def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
     what = "one series" if wanted is None else f"one series {wanted!r}"
     got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
-    listed = "; ".join(map(str, chosen[:_LISTED] or series[:_LISTED])) or "no images"
-    more = max(0, len(chosen or series) - _LISTED)
+    shown = listed(chosen or series, most=_LISTED, sep="; ") or "no images"
     example = next((one.description or one.protocol for one in chosen or series), "T1") or "T1"
     return BagDataError(
-        f"Expected {what}, got {got}: {listed}{f' and {more} more' if more else ''} (in {folder}); choose one by its "
+        f"Expected {what}, got {got}: {shown} (in {folder}); choose one by its "
         f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
         "name the bags patient/series."
     )
