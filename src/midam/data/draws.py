@@ -51,24 +51,29 @@ class ClassQueue:
         self._queue, self._shuffles = queue, int(state["shuffles"])
 
 
-class SiteQueue:
-    """The bags of one class, from its sites by turns, without end."""
+class Turns:
+    """Queues that are taken from by turns, without end; `kind` is what messages call them."""
 
-    def __init__(self, members: NDArray[np.int64], sites: NDArray[np.int64], *, seed: int, purpose: int) -> None:
-        own = sites[members]
-        # numpy takes a 0 at the end of a seed for none: sites count from 1.
-        self._queues = [
-            ClassQueue(members[own == site], seed=seed, purpose=(purpose, site + 1)) for site in np.unique(own).tolist()
-        ]
-        self._size, self._turn = len(members), 0
+    def __init__(self, queues: "Sequence[Queue]", kind: str) -> None:
+        self._queues, self._kind, self._turn = queues, kind, 0
 
     def __len__(self) -> int:
-        return self._size
+        return sum(map(len, self._queues))
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Take ``count`` distinct bags, at most as many as the class has."""
-        taken, self._turn = take_by_turns(self._queues, count, turn=self._turn)
-        return taken
+        """Take ``count`` distinct bags, at most as many as there are.
+
+        A queue with fewer bags than its turns gives all, and the others the rest.
+        """
+        left = np.array([len(queue) for queue in self._queues])
+        counts = np.zeros_like(left)
+        while counts.sum() < count:
+            number = self._turn % len(left)
+            self._turn += 1
+            if left[number]:
+                left[number] -= 1
+                counts[number] += 1
+        return np.concatenate([queue.take(own) for queue, own in zip(self._queues, counts.tolist()) if own])
 
     def state_dict(self) -> dict[str, Any]:
         """State to resume from."""
@@ -78,7 +83,7 @@ class SiteQueue:
         """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
         if len(state["queues"]) != len(self._queues):
             raise CheckpointError(
-                f"Expected a sampler state of {len(self._queues)} sites of a class, got {len(state['queues'])}; resume "
+                f"Expected a sampler state of {len(self._queues)} {self._kind}, got {len(state['queues'])}; resume "
                 "with the data of the run."
             )
         for queue, own in zip(self._queues, state["queues"]):
@@ -86,14 +91,17 @@ class SiteQueue:
         self._turn = int(state["turn"])
 
 
-Queue = ClassQueue | SiteQueue
+Queue = ClassQueue | Turns
 
 
 def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:
     """The queue of the bags of a class, with turns of the sites [N] of all bags where there are some."""
     if sites is None:
         return ClassQueue(members, seed=seed, purpose=(purpose,))
-    return SiteQueue(members, sites, seed=seed, purpose=purpose)
+    own = sites[members]
+    # numpy takes a 0 at the end of a seed for none: sites count from 1.
+    queues = [ClassQueue(members[own == at], seed=seed, purpose=(purpose, at + 1)) for at in np.unique(own).tolist()]
+    return Turns(queues, "sites of a class")
 
 
 def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
@@ -104,22 +112,6 @@ def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
     if codes.shape != (count,):
         raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; give as many.")
     return codes
-
-
-def take_by_turns(queues: Sequence[Queue], count: int, *, turn: int) -> tuple[NDArray[np.int64], int]:
-    """Take ``count`` distinct bags of queues that go by turns from `turn` on, and the turn after them.
-
-    A queue with fewer bags than its turns gives all, and the others the rest.
-    """
-    left = np.array([len(queue) for queue in queues])
-    counts = np.zeros_like(left)
-    while counts.sum() < count:
-        number = turn % len(left)
-        turn += 1
-        if left[number]:
-            left[number] -= 1
-            counts[number] += 1
-    return np.concatenate([queue.take(own) for queue, own in zip(queues, counts.tolist()) if own]), turn
 
 
 def generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:

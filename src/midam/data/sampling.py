@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.draws import Draw, Drawn, Uniform, generator, queue_of, site_codes, take_by_turns
+from midam.data.draws import Draw, Drawn, Turns, Uniform, generator, queue_of, site_codes
 from midam.data.validate import as_array, int_array
 from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
@@ -294,28 +294,19 @@ class StrataSampler(Sampler):
             )
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
         own = site_codes(sites, len(stratum_of))
-        self._queues = [
-            queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + number) for number, bags in enumerate(members)
-        ]
-        self._turn = 0
+        queues = [queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]
+        self._strata = Turns(queues, "strata")
         self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
         self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
 
     def _fill(self, row: NDArray[np.int64]) -> None:
-        row[:], self._turn = take_by_turns(self._queues, len(row), turn=self._turn)
+        row[:] = self._strata.take(len(row))
 
     def _queue_states(self) -> dict[str, Any]:
-        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
+        return self._strata.state_dict()
 
     def _load_queues(self, state: Mapping[str, Any]) -> None:
-        if len(state["queues"]) != len(self._queues):
-            raise CheckpointError(
-                f"Expected a sampler state of {len(self._queues)} strata, got {len(state['queues'])}; resume with the "
-                "data of the run."
-            )
-        for queue, own in zip(self._queues, state["queues"]):
-            queue.load_state_dict(own)
-        self._turn = int(state["turn"])
+        self._strata.load_state_dict(state)
 
 
 class StackedSampler:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval
+from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, solve_both
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
@@ -232,15 +232,7 @@ def _score_bounds(area: float, alone: float, shared: float, *, effect: float, z:
         spread = alone + others * ((1 - x) / (2 - x) + x / (1 + x))
         return (center - x) ** 2 - z**2 * x * (1 - x) * spread
 
-    def lower(center: float) -> float:
-        # x = 1 solves the equation too when the center is 1; the bound is the other root.
-        return (
-            float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
-            if center > 0
-            else 0.0
-        )
-
-    return lower(area), 1.0 - lower(1.0 - area)
+    return solve_both(excess, area)
 
 
 def paired_concordance(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table
-from midam.evaluate.grades import check_cuts
+from midam.evaluate.grades import Cuts
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
 from midam.evaluate.survival import risk_cuts, risk_group
 
@@ -239,7 +239,7 @@ class NumberScale:
         return made
 
 
-class RiskGroups:
+class RiskGroups(Cuts):
     """Three groups of risk, cut at the tertiles of the validation bags' risk: 0 low, 1 middle, 2 high.
 
     Attributes
@@ -255,20 +255,8 @@ class RiskGroups:
 
     def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
         """Groups [N] of scores [N]."""
-        _check_fitted(self)
+        self._check_fitted()
         return risk_group(scores, self.cuts_)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The cuts."""
-        _check_fitted(self)
-        return {"cuts": list(self.cuts_)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build fitted groups from `to_dict`; a `ConfigError` for anything else."""
-        made = cls()
-        made.cuts_ = check_cuts(values)
-        return made
 
 
 def _check_fitted(made: Any) -> None:

@@ -34,7 +34,29 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
     return 1 - float((weights * confusion).sum()) / expected if expected > 0 else None
 
 
-class GradeCuts:
+class Cuts:
+    """Cuts of the score, ascending: what is decided by the place of a score among them."""
+
+    cuts_: list[float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cuts, for JSON or a checkpoint."""
+        self._check_fitted()
+        return {"cuts": list(self.cuts_)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build fitted cuts from `to_dict`; a `ConfigError` for anything else."""
+        made = cls()
+        made.cuts_ = check_cuts(values)
+        return made
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "cuts_"):
+            raise ConfigError("Expected fitted cuts, got none; call fit first.")
+
+
+class GradeCuts(Cuts):
     """Cuts of the score between grades, those with the largest quadratic kappa on validation bags.
 
     They are found exactly: with the costs of all grades at each score, the kappa is one minus a ratio of two sums over
@@ -94,22 +116,6 @@ class GradeCuts:
         """Grades [N] of scores [N]."""
         self._check_fitted()
         return np.searchsorted(self.cuts_, np.asarray(scores, dtype=np.float64), side="right")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The cuts, for JSON or a checkpoint."""
-        self._check_fitted()
-        return {"cuts": list(self.cuts_)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build fitted cuts from `to_dict`; a `ConfigError` for anything else."""
-        made = cls()
-        made.cuts_ = check_cuts(values)
-        return made
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "cuts_"):
-            raise ConfigError("Expected fitted cuts, got none; call fit first.")
 
 
 def check_cuts(values: Mapping[str, Any]) -> list[float]:

@@ -3,6 +3,7 @@
 `auroc_interval` states the rule; ``benchmarks/coverage.py`` measures its coverage.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -198,13 +199,17 @@ def _score_bounds(area: float, positives: float, negatives: float, z: float) -> 
         spread = 1 + others * (1 - x) / (2 - x) + others * x / (1 + x)
         return (center - x) ** 2 - z**2 * x * (1 - x) * spread / (positives * negatives)
 
+    return solve_both(excess, area)
+
+
+def solve_both(excess: Callable[[float, float], float], area: float) -> tuple[float, float]:
+    """Roots x of ``excess(x, area)`` below and above the area, where the excess of 1 - x and 1 - area is the same."""
+
     def lower(center: float) -> float:
         # x = 1 solves the equation too when the center is 1; the bound is the other root.
-        return (
-            float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
-            if center > 0
-            else 0.0
-        )
+        if center <= 0:
+            return 0.0
+        return float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
 
     return lower(area), 1.0 - lower(1.0 - area)
 
