@@ -220,8 +220,8 @@ POOLINGS = Registry(
         "mean": "midam.nn.pooling.mean.MeanPooling",
         "max": "midam.nn.pooling.maximum.MaxPooling",
         "generalized-mean": "midam.nn.pooling.mean.GeneralizedMeanPooling",
-        "noisy-or": "midam.nn.pooling.noisy.NoisyOrPooling",
-        "noisy-and": "midam.nn.pooling.noisy.NoisyAndPooling",
+        "noisy-or": "midam.nn.pooling.mean.NoisyOrPooling",
+        "noisy-and": "midam.nn.pooling.mean.NoisyAndPooling",
     },
     base="midam.nn.pooling.base.Pooling",
 )
@@ -274,8 +274,8 @@ ENCODERS = Registry(
     "encoder",
     {
         "mlp": "midam.nn.encoders.mlp.MLP",
-        "resnet20": "midam.nn.encoders.resnet.resnet20",
-        "resnet20-3d": "midam.nn.encoders.resnet.resnet20_3d",
+        "resnet20": "midam.nn.encoders.images.resnet20",
+        "resnet20-3d": "midam.nn.encoders.images.resnet20_3d",
     },
     base="torch.nn.Module",
     functions=True,

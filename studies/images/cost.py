@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from midam.nn.encoders.resnet import ResNet20
+from midam.nn.encoders.images import ResNet20
 from studies.images.design import half_precision, image_config
 from studies.images.trials import Job, score_epochs
 from studies.page import duration, table

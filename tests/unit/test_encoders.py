@@ -18,7 +18,7 @@ from midam.errors import ConfigError, MidamError
 from midam.evaluate.predict import predict
 from midam.nn.encoders import MLP, PatchStatistics
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
-from midam.nn.encoders.resnet import ResNet20
+from midam.nn.encoders.images import ResNet20
 from midam.registry import typed
 from midam.runs.fit import fit_run, read_run_config
 from midam.runs.folder import RunFolder

@@ -28,7 +28,7 @@ from midam.errors import ConfigError
 from midam.functional.logmean import BagStatistic, linearize, merge, point_weights, reduce, reduce_segments
 from midam.nn.encoders import MLP
 from midam.nn.encoders.custom import Encoder
-from midam.nn.encoders.resnet import Norm, ResNet20
+from midam.nn.encoders.images import Norm, ResNet20
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagOutput, BagScorer
 from midam.train.augment import Augment

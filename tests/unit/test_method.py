@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from midam.errors import ConfigError
-from midam.nn.encoders.resnet import ResNet20
+from midam.nn.encoders.images import ResNet20
 from midam.settings import Settings
 from midam.train.build import build_method
 from midam.train.estimators import MiniBatch, VarianceReduced

@@ -1,9 +1,8 @@
 """The encoders: each maps instances [M, ...] to encodings [M, D], D in its attribute `out_features`."""
 
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
+from midam.nn.encoders.images import PatchStatistics, ResNet20, resnet20, resnet20_3d
 from midam.nn.encoders.mlp import MLP
-from midam.nn.encoders.patch_statistics import PatchStatistics
-from midam.nn.encoders.resnet import ResNet20, resnet20, resnet20_3d
 
 __all__ = [
     "MLP",

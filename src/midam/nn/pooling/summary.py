@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic
-from midam.nn.encoders.patch_statistics import PatchStatistics
+from midam.nn.encoders.images import PatchStatistics
 from midam.nn.pooling.base import MeanTotal, Pooling, Statistic
 
 _ROWS_AT_A_TIME = 512
