@@ -55,7 +55,7 @@ class StoreError(MidamError, OSError):
 
 
 class UntrustedError(MidamError):
-    """Code of somebody else that the `settings` of a file name, and that nobody has trusted yet."""
+    """Code of another package that the `settings` of a file name, and that is not trusted yet."""
 
     def __init__(self, message: str, settings: Mapping[str, Any]) -> None:
         super().__init__(message)

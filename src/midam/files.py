@@ -201,7 +201,7 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
     except Timeout:
         raise _with_owner(busy, lock_path) from None
     try:
-        # Windows lets nobody write to a file that is held.
+        # On Windows no process can write to a file that is held.
         with suppress(OSError):
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             with open_own(lock_path) as file:
@@ -209,8 +209,8 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
                 file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
     finally:
-        # Removed while it is held: who waits for it finds that it has no name left, and begins anew. Windows removes no
-        # open file.
+        # Removed while it is held: a process that waits for it finds that it has no name left, and starts again. Windows
+        # removes no open file.
         with suppress(OSError):
             lock_path.unlink()
         lock.release()

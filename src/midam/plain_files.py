@@ -94,7 +94,7 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
                 os.chmod(temporary, mode)
             file.flush()
             os.fsync(file.fileno())
-            if os.name != "nt":  # while it is locked, nobody takes it for one that was left
+            if os.name != "nt":  # while it is locked, no process takes it for one that was left
                 os.replace(temporary, path)
         if os.name == "nt":
             os.replace(temporary, path)

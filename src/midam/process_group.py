@@ -30,7 +30,7 @@ _LEAVES = itertools.count()  # a store of torchrun outlives the group
 
 
 def start(processes: Processes, fabric: Any) -> "Ranks | None":
-    """Start the other processes of this machine, where nobody has, and join all; None where there is one alone."""
+    """Start the other processes of this machine, unless torchrun has, and join all; None if there is one alone."""
     if processes.count == 1:
         return None
     others = None if processes.started_by_others else Others.start(processes.devices, processes.num_nodes)
@@ -54,7 +54,7 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
 
 
 def _meet_again(device: torch.device, timeout: timedelta) -> None:
-    """Join the processes that torchrun has started anew, under names that those of before did not use.
+    """Join the processes that torchrun has started again, under names that those of before did not use.
 
     Its store outlives them, and what torch itself would find there are the addresses of the dead (pytorch#135712).
     """
@@ -79,7 +79,7 @@ def close_group() -> None:
 def _wait_for_all(store: Any, name: str, count: int) -> None:
     """Add this process to a list, and wait until `count` are on it; no longer than for one that has died."""
     deadline = time.monotonic() + _LEAVE_S
-    # Who keeps the list has ended: there is nobody left to wait for.
+    # The process that keeps the list has ended: there is no process left to wait for.
     with suppress(RuntimeError):
         store.add(name, 1)
         while store.add(name, 0) < count and time.monotonic() < deadline:

@@ -45,7 +45,7 @@ class Processes:
 
     @classmethod
     def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
-        """As many as are asked for; where nobody says, as many as torchrun has started."""
+        """As many as are asked for; by default as many as torchrun has started."""
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
         return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
@@ -162,7 +162,7 @@ class Others:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started the processes anew, after one of them had died."""
+    """Whether torchrun has started the processes again after one of them died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 

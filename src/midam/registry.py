@@ -1,4 +1,4 @@
-"""The extension points: what a name stands for, ours or anybody's.
+"""The extension points: what a name stands for, of midam or of other packages.
 
 A row is ``name: "package.module.Object"``; nothing is imported before it is asked for. What is not in the table is
 found by an entry point of an installed package, in the group ``midam.plugins``, called ``KIND.NAME``:
@@ -165,7 +165,7 @@ def import_path(path: ClassPath, *, kind: str) -> Any:
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a module of anybody's raises what it likes
+    except Exception as error:  # a module of another package may raise any error
         absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
         missing = f"no module {module_name!r}" if absent else f"{type(error).__name__}: {error}"
         raise ConfigError(

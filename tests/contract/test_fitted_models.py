@@ -164,7 +164,7 @@ def test_its_own_bags_are_no_test_and_its_instances_are_explained(runs, method, 
     assert main(["report", run]) == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*is finished", "ignore:.*starts anew", "ignore:.*goes on behind")
+@pytest.mark.filterwarnings("ignore:.*is finished", "ignore:.*starts again", "ignore:.*goes on behind")
 @every
 def test_a_finished_run_says_so_and_a_killed_one_starts_anew(runs, method, tmp_path, capsys):
     folder, copy = runs(method), tmp_path / "run"
@@ -176,7 +176,7 @@ def test_a_finished_run_says_so_and_a_killed_one_starts_anew(runs, method, tmp_p
     for killed in ("summary.json", "predictions.csv", "model.pt"):
         (copy / killed).unlink()
         assert main(["fit", "--resume", str(copy)]) == 0
-        assert ("goes on behind" if method == "auto" else "starts anew") in capsys.readouterr().err
+        assert ("goes on behind" if method == "auto" else "starts again") in capsys.readouterr().err
         assert (copy / "predictions.csv").read_bytes() == (folder / "run" / "predictions.csv").read_bytes()
 
 

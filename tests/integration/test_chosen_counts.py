@@ -95,7 +95,7 @@ def test_a_run_that_had_no_checkpoint_yet_keeps_what_was_chosen(ragged, whole, t
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_bytes((whole / "config.yaml").read_bytes())
-    with pytest.warns(UserWarning, match="starts anew"):
+    with pytest.warns(UserWarning, match="starts again"):
         resume_run(None, RunFolder(run))
     assert_same_run(run, whole)
 

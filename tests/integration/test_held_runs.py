@@ -1,4 +1,4 @@
-"""Two commands never write one run; one that was killed as it began is begun anew; nothing of a kill stays."""
+"""Two commands never write one run; one that was killed as it began is begun again; nothing of a kill stays."""
 
 import os
 import signal
@@ -86,9 +86,9 @@ def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_p
     assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 2
     error = capsys.readouterr().err
     assert "stopped before its first checkpoint" in error
-    assert f"start that run anew with `midam fit --resume {run}`" in error
+    assert f"start that run again with `midam fit --resume {run}`" in error
     assert main(["fit", "--resume", str(run)]) == 0
-    assert f"warning: {run} was stopped before its first checkpoint: it starts anew" in capsys.readouterr().err
+    assert f"warning: {run} was stopped before its first checkpoint: it starts again" in capsys.readouterr().err
     assert files(run) == files(done)
     for name in ("predictions.csv", "metrics.csv", "config.yaml"):
         assert (run / name).read_bytes() == (done / name).read_bytes()

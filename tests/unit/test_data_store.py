@@ -215,7 +215,7 @@ def test_an_import_with_other_reading_options_starts_anew(tmp_path):
         return Bags(rows, starts=[0, 4, 8], sizes=[4, 4, 4])
 
     stopped(cut((0.0, 2.0)), tmp_path / "out")
-    with pytest.warns(UserWarning, match="it starts anew"):
+    with pytest.warns(UserWarning, match="it starts again"):
         write_store(cut((1.0, 2.0)), tmp_path / "out")
     for found, volume in zip(open_store(tmp_path / "out"), volumes):
         np.testing.assert_allclose(found[:, 0], volume - 1, atol=1e-6)
@@ -242,7 +242,7 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
         other = on_file(tmp_path)
     else:
         other = full(seed=0, **({"dtype": "f8"} if change == "content" else {"labels": [1, 1, 0, 1, 1, 0, 0]}))
-    with pytest.warns(UserWarning, match="it starts anew"):
+    with pytest.warns(UserWarning, match="it starts again"):
         write_store(other, tmp_path / "out")
     assert_same(open_store(tmp_path / "out"), other)
     assert verify_store(tmp_path / "out") == []

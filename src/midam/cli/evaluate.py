@@ -46,7 +46,7 @@ def run(options: Namespace, console: Console) -> int:
         typed = None if options.out is None else page  # a link in the run, at the place by default, is not followed
         write_evaluation_report(root, bags, found, data=options.data, out=typed, notes=notes)
     except OSError as error:
-        # A run may lie where nobody can write; the figures stand.
+        # The folder of a run may not be writable; the figures are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
         out.print(f"report: {escape(str(page))}")

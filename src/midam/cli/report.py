@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
 points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Of a run without DATA: its test bags,
-and nothing is computed anew. With DATA: the run tested on it. Of the folder of a comparison: the methods. The page is
+and nothing is computed again. With DATA: the run tested on it. Of the folder of a comparison: the methods. The page is
 one file and needs no network."""
 
 

@@ -189,7 +189,7 @@ def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
 
 
 def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
-    """Check the candidates; learning rates that are not given go by the optimizer."""
+    """Check the candidates; learning rates that are not given depend on the optimizer."""
     if select not in ("best", "last"):
         raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
     lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs

@@ -54,7 +54,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     changed = [
         (name, json.dumps(value), json.dumps(usual[name]))
         for name, value in settings.items()
-        if usual.get(name) not in (value, None, "auto")  # these go by the shape of the instances
+        if usual.get(name) not in (value, None, "auto")  # these depend on the shape of the instances
     ]
     study = MethodsStudy(
         data=Path(record["data"]).name,

@@ -215,7 +215,7 @@ class Process(Thread):
             self._executor = None
 
     def _open(self) -> Executor:
-        # The process waits for minutes for a parent that was killed, if nobody watches.
+        # The process waits for minutes for a parent that was killed, unless a thread watches it.
         watch = {"initializer": end_with, "initargs": (os.getpid(),)}
         # One that has grown in memory is replaced between two tasks: nothing is lost by it.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)

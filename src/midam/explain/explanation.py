@@ -210,7 +210,7 @@ class _Recorded(InstancePass):
 
 
 def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Top rank first. Equal contributions (0 beside a maximum) go by weight, logit, score, then their place."""
+    """Top rank first. Equal contributions (0 next to a maximum) follow weight, logit, score, then their place."""
     keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
     return np.lexsort(keys).astype(np.int64)
 

@@ -140,7 +140,7 @@ def explain_bags(
     A map of patches comes with its parts: the image, and the maps that lie on it. Of a bag of several slides each has
     its map and its GeoJSON. What could not be drawn is warned of at the end, a line for each reason.
 
-    Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written anew.
+    Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written again.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ def _trace(module: nn.Module, example: Sequence[Tensor], inputs: list[str], outp
             output_names=outputs,
             verbose=False,
         )
-    except Exception as error:  # what the tracer and anybody's encoder raise
+    except Exception as error:  # the tracer and encoders of other packages raise any error
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ExportError(
             f"Expected a model that torch.onnx can trace, got {type(error).__name__}: {reason}; write the encoder in "

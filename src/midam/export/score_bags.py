@@ -38,7 +38,7 @@ _TYPES_READ = {*_TYPES.values(), torch.uint16, torch.uint32, torch.uint64}
 # What stands in a table for no value.
 _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None", "NaN", "nan", "-NaN"}
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
-# Characters that nobody sees, and blanks of all kinds.
+# Invisible characters, and blanks of all kinds.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SAME = 1e-5  # two values of a feature that are this near are one

@@ -68,7 +68,7 @@ class Pseudonyms:
         return replace(report, parts=parts, columns=columns, **own)
 
     def write(self, page: Path) -> Path:
-        """Write the key next to a page, for nobody else to read; returns its path."""
+        """Write the key next to a page, readable by its owner alone; returns its path."""
         path = page.with_name(f"{page.stem}.pseudonyms.csv")
         text = io.StringIO()
         rows = [("kind", "name", "pseudonym"), *((*key, own) for key, own in self._known.items())]

@@ -194,7 +194,7 @@ def resume_run(
         started = time.monotonic()
         if folder.is_begun():
             warnings.warn(
-                f"{folder.root} was stopped before its first checkpoint: it starts anew", UserWarning, stacklevel=2
+                f"{folder.root} was stopped before its first checkpoint: it starts again", UserWarning, stacklevel=2
             )
             with _Training.of(data, settings, folder, processes) as training:
                 training.begin()
@@ -329,7 +329,7 @@ class _Training:
             ) from None
         except RankLostError as error:
             kept = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
-            way_out = "start it anew" if trainer.epoch == 0 else f"continue with {command}"
+            way_out = "start it again" if trainer.epoch == 0 else f"continue with {command}"
             raise RankLostError(f"{error}; {kept}: {way_out}, on any number of processes", error.lost) from error
         except DivergedError as error:
             if trainer.epoch == 0:

@@ -80,8 +80,8 @@ def refit_at_once(
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
             return read_summary(folder, settings)[0]
-        anew = "it starts anew" if not folder.candidates.exists() else "it goes on behind the methods that it has tried"
-        warnings.warn(f"{folder.root} was stopped before its end: {anew}", UserWarning, stacklevel=3)
+        how = "it starts again" if not folder.candidates.exists() else "it goes on behind the methods that it has tried"
+        warnings.warn(f"{folder.root} was stopped before its end: {how}", UserWarning, stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
 
 

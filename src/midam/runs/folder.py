@@ -83,7 +83,7 @@ class RunFolder:
             resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
             if self.is_begun():
                 why = "whose run was stopped before its first checkpoint"
-                advice = f"start that run anew with {resume}, or choose another folder"
+                advice = f"start that run again with {resume}, or choose another folder"
             elif self.model.exists() and not self.summary.exists():
                 others = [path.name for path in self.contents() if path not in (self.config, self.model)]
                 why = f"which holds a saved model{' and more: ' * bool(others)}{listed(others, most=3)}"

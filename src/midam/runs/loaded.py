@@ -121,7 +121,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     CheckpointError
         If there is no run, or its file is damaged.
     UntrustedError
-        If it names code of another package that nobody has trusted yet; none of it has then run.
+        If it names code of another package that is not trusted yet; none of it has then run.
     """
     folder = RunFolder(path_of(path, "a run folder"))
     if not folder.root.exists():

@@ -50,7 +50,7 @@ class Tracking:
         for logger in self._fabric.loggers:
             try:
                 logger.log_hyperparams(settings.flat())
-            except Exception as error:  # a server of anybody's raises what it likes
+            except Exception as error:  # a server may raise any error
                 raise MidamError(
                     f"Expected the logger {settings.run.logger!r} to take the run, got {first_line(error)}; log in, "
                     "correct `logger_args`, or leave `logger` out."
@@ -83,7 +83,7 @@ class Tracking:
             return
         try:
             call()
-        except Exception as error:  # a server of anybody's raises what it likes
+        except Exception as error:  # a server may raise any error
             self._failed = True
             warnings.warn(
                 f"the logger failed, and gets no more of this run: {first_line(error)}", UserWarning, stacklevel=3

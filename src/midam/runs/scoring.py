@@ -220,7 +220,7 @@ def require_run_space(
     """Refuse a disk that cannot hold the rest of a run: its checkpoints, model, predictions and report.
 
     A file is written beside the old one and then takes its place: so there are two of the last checkpoint. Of a method
-    that is fitted in one step, nobody knows the size of the model before.
+    that is fitted in one step, the size of the model is not known before.
     """
     of_bags = stored_bytes(origin)
     rows = len(bags) * (_ROW + bags.ids.itemsize // 4)

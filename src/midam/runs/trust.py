@@ -62,7 +62,7 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
     Raises
     ------
     UntrustedError
-        For code, or arguments of a logger, that nobody has trusted yet.
+        For code, or arguments of a logger, that are not trusted yet.
     ConfigError
         If the encoder is no network, or the logger no logger.
     """

@@ -1,6 +1,6 @@
 """The settings of a run: each default and each range, once, for the command line, YAML files and Python.
 
-`Settings` holds what was asked for; `Settings.resolve` names what goes by the shape of the instances. On the command
+`Settings` holds what was asked for; `Settings.resolve` fills in what depends on the shape of instances. On the command
 line, in YAML and in checkpoints the names are flat.
 """
 

@@ -106,7 +106,7 @@ class Settings(SettingsGroup):
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
-        """These settings with all named that goes by the shape of an instance; resolved ones stay as they are.
+        """These settings with all filled in that depends on the shape of an instance; resolved ones stay as they are.
 
         [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features. A `ConfigError` names a
         setting that was given and that the encoder does not take.

@@ -229,7 +229,7 @@ class ResolvedRun(RunSettings):
 
 
 def usual_chunk(instance_shape: tuple[int, ...]) -> int:
-    """Instances encoded at a time where nobody says: 4096 vectors; of images and volumes, half a million numbers.
+    """Instances encoded at a time by default: 4096 vectors; of images and volumes, half a million numbers.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class MIDAMClassifier(BagClassifier):
     target_ : str
         "binary", "multiclass" or "multilabel".
     settings_ : ResolvedSettings
-        The settings of the last training, with all named that goes by the shape of the instances.
+        The settings of the last training, with all filled in that depends on the shape of the instances.
     model_ : BagEnsemble
         The trained scorers, one a member; the bags' scores are their mean.
     history_ : list of dict

@@ -238,7 +238,7 @@ class TrainedEstimator(BagEstimator):
         alike = going_on and _method(self.settings_) == _method(resolved)
         for member, rest in zip(trainer.members, self._rest if alike else ()):
             own = member.objective.state_dict()
-            # What has a row for each bag begins anew: these may be others.
+            # State with a row for each bag starts again: these may be other bags.
             same = {name: value for name, value in rest["objective"].items() if value.shape == own[name].shape}
             member.objective.load_state_dict({**own, **same})
             groups = member.optimizer.state_dict()["param_groups"]

@@ -153,7 +153,7 @@ class _Passes:
                 if self.noisy:
                     self._note_random_state()
                 total.add(*fold_chunk(positions, segment.to(x.device), *self.model.instances(x)))
-        # As in `midam.evaluate.stream.stream_instances`: the second pass casts the weights anew, with a graph.
+        # As in `midam.evaluate.stream.stream_instances`: the second pass casts the weights again, with a graph.
         torch.clear_autocast_cache()
         value = total.value()
         return value.l, value.r

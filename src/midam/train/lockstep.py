@@ -152,7 +152,7 @@ def _groups(config: Settings, bags: Bags, trials: Sequence[Trial], *, at_once: i
 
 
 def _together(config: Settings, bags: Bags, seeded: Sequence[tuple[Trial, int]]) -> "_Lockstep | None":
-    """The trainings in lockstep, or None where they cannot be: of anybody's parts nobody knows what `vmap` can run."""
+    """The trainings in lockstep; None where a part cannot run under `vmap`, which is not known before it is tried."""
     try:
         return _Lockstep(config, bags, seeded)
     except Exception:  # trained alone, the parts tell of their errors themselves
@@ -225,7 +225,7 @@ class _Lockstep:
 
     def _lay_out(self, scored: Sequence[NDArray[np.int64]]) -> list[tuple[Tensor, Tensor]]:
         """Positions of the instances and sizes of the bags that each trial scores, in parts of equally many bags."""
-        # A trial with fewer bags scores its first ones again; nobody reads that.
+        # A trial with fewer bags scores its first ones again; these scores are not used.
         width = max(map(len, scored))
         index = torch.stack([torch.from_numpy(np.resize(own, width)) for own in scored])
         parts, low = [], 0

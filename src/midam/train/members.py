@@ -212,7 +212,7 @@ def _name(names: tuple[object, ...], stratum: int) -> str:
 
 
 class Checkpointed(nn.Module):
-    """Encodes a batch in 8 parts, whose activations the backward pass makes anew: a third more work, 1/8 of the memory.
+    """Encodes a batch in 8 parts, whose activations the backward pass computes again: 1/3 more work, 1/8 of the memory.
 
     Result and dropout are those of the encoder, which must treat each instance on its own.
     """

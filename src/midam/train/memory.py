@@ -21,7 +21,7 @@ _LEAST_POWER = 0.2
 
 
 def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None:
-    """Refuse draws by scores, and annealing, where the pooling or the estimator leaves nothing to go by."""
+    """Refuse draws by scores, and annealing, where the pooling or the estimator gives no scores for them."""
     pooling = parts.model.pooling
     if draw.remembers and not pooling.weighted:
         raise ConfigError(

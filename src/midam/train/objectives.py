@@ -351,7 +351,7 @@ def known_finite(loss: Tensor) -> bool:
 
 
 def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeights]:
-    """Whether a batch brings weights for scores h; it does so in float32, and a model in float64 needs them anew."""
+    """Whether a batch brings weights for scores h; it does so in float32, and a model in float64 needs them again."""
     return weights is not None and weights.positive.dtype == h.dtype
 
 

@@ -150,7 +150,7 @@ class Training:
                 yield batches
 
     def remember(self, epoch: int) -> None:
-        """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) go by scores that are due."""
+        """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) need scores that are due."""
         num_bags = len(self._labels) // self.count
         for number, member in enumerate(self._members):
             draw = member.sampler.draw

@@ -110,7 +110,7 @@ class Auto(Baseline):
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
             return BagEnsemble(members, weights["weights"])
-        except ConfigError as error:  # the weights are those of a file, which nobody corrects by hand
+        except ConfigError as error:  # the weights are those of a file, which is not corrected by hand
             raise ValueError(str(error)) from error
 
 

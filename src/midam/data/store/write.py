@@ -153,7 +153,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], pr
     written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
         warnings.warn(
-            f"the import that was stopped in {part} was of other data, or of files that have changed: it starts anew",
+            f"the import that was stopped in {part} was of other data, or of files that have changed: it starts again",
             stacklevel=4,
         )
     sizes = [(part / fact.file).stat().st_size for fact in facts if (part / fact.file).is_file()]

@@ -142,7 +142,7 @@ class Pooling(nn.Module):
 
     Of several score `columns` C, which share the encodings, a pooling has 1 or C `branches` G. With one, the values of
     an instance serve all columns: z [M], v [M, V]. With C, each column has logits and values of its own: z [M, G],
-    v [M, G, V], and the statistic goes by rows of bags and branches (`midam.nn.scorer`). Either way `score` gives
+    v [M, G, V], and the statistic has rows of bags and branches (`midam.nn.scorer`). Either way `score` gives
     [K, C] in place of [K].
 
     Attributes

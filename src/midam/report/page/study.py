@@ -11,7 +11,7 @@ from midam.evaluate.proportions import Estimate
 from midam.report.words import METRIC_NAMES
 from midam.targets import Target
 
-# Subgroups that nobody has to ask for.
+# Subgroups that are shown by default.
 BY_GROUP, BY_SIZE = "group", "instances a bag"
 
 
