@@ -209,7 +209,7 @@ def held(path: Path, *, busy: MidamError) -> Iterator[None]:
                 file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
     finally:
-        # Removed while it is held: a process that waits for it finds that it has no name left, and starts again. Windows
+        # Removed while it is held: a process that waits for it finds that it has no name left and starts again. Windows
         # removes no open file.
         with suppress(OSError):
             lock_path.unlink()

@@ -148,7 +148,7 @@ def remove_own(path: Path) -> None:
 
 
 def _new_partial(path: Path, *, private: bool) -> Partial:
-    """A new file beside `path`, locked; one that replaces another is `private` until it has its mode."""
+    """A new file next to `path`, locked; one that replaces another is `private` until it has its mode."""
     while True:
         temporary = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}{_PARTIAL}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS

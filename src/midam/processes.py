@@ -67,7 +67,7 @@ class Processes:
 
     @property
     def started_by_others(self) -> bool:
-        """Whether torchrun, SLURM or a process of midam has started this one beside the others."""
+        """Whether torchrun, SLURM or a process of midam has started this one next to the others."""
         return LOCAL in os.environ or self._of_slurm
 
     @property
@@ -85,7 +85,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Others:
-    """Processes that run this very program beside this one, as lightning_fabric starts them.
+    """Processes that run this very program next to this one, as lightning_fabric starts them.
 
     Not by its launcher, which kills all without a word when one of them has died. Before they meet for good they
     report to this one: the rendezvous of torch would wait half an hour for one that has died on its way.

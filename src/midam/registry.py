@@ -39,7 +39,7 @@ class Registry:
     """Names of one `kind` of thing, as messages and entry points call it; `rows` hold the class path of each of ours.
 
     All must subclass `base`, a class path; without one, anything that can be called will do. `functions` admits
-    functions that return an instance beside classes. Without `paths`, no class path is taken.
+    functions that return an instance besides classes. Without `paths`, no class path is taken.
 
     Examples
     --------

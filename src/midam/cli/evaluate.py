@@ -26,7 +26,7 @@ def parser() -> ArgumentParser:
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"
     evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
-    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON, and the report beside them")
+    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON, and the report next to them")
     return evaluate
 
 

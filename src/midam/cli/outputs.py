@@ -56,7 +56,7 @@ def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
 
 
 def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:
-    """Refuse to write over a file that bags were read from, or to put files beside it that would pass for data next.
+    """Refuse to write over a file that bags were read from, or to put files next to it that would pass for data next.
 
     `place` is a file or, with `folder`, takes files; `option` says so. The folder of a set of the catalog, `data`,
     is kept as a whole.

@@ -193,7 +193,7 @@ def _scoring(
 
 
 def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Path) -> "ScoreJournal | None":
-    """Scores that a stopped call has left beside its file; a stream has none."""
+    """Scores that a stopped call has left next to its file; a stream has none."""
     from midam.files import is_stream, resolved
     from midam.runs.journal import ScoreJournal
 

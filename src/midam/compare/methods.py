@@ -72,7 +72,7 @@ def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
 
 
 def usual_methods(bags: Bags) -> list[str]:
-    """The methods that a comparison has at least: the library's own, and the baseline that stands beside a run."""
+    """The methods that a comparison has at least: the library's own, and the baseline that stands next to a run."""
     return [DEFAULT, usual_baseline(bags.instance_shape, target_of(bags))]
 
 

@@ -196,7 +196,7 @@ class BinaryDecision:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build it from `to_dict`."""
         if values["threshold"] is None:
-            raise ConfigError("Expected a threshold beside the calibrator, got none; fit again.")
+            raise ConfigError("Expected a threshold next to the calibrator, got none; fit again.")
         return cls(PlattCalibrator.from_dict(values["calibrator"]), float(values["threshold"]))
 
 

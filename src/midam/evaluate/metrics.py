@@ -184,7 +184,7 @@ def measure_values(
 
 
 def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
-    """Parameters without a default that a metric has beside labels and scores; a `ConfigError` if one is not given."""
+    """Parameters without a default that a metric has besides labels and scores; a `ConfigError` if one is not given."""
     metric = METRICS.find(typed(name))
     keywords = list(inspect.signature(metric).parameters.items())[2:]
     named = [(key, of) for key, of in keywords if of.kind in (of.POSITIONAL_OR_KEYWORD, of.KEYWORD_ONLY)]

@@ -40,9 +40,9 @@ _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
 
 Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
 SLICES = 12
-_ACROSS = 6  # slices beside each other
+_ACROSS = 6  # slices next to each other
 _TITLE = 24  # characters above a slice
-_LINE = 110  # characters beside each other over the weights
+_LINE = 110  # characters next to each other over the weights
 _PALE = "#BDBDBD"
 _SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 

@@ -42,7 +42,7 @@ def export_run(
     The folder gets README.md, a model card as the Hugging Face hub reads it, config.json, and by format:
 
     - "safetensors": model.safetensors, the weights under the names that they have in midam;
-    - "python": score_bags.py, which scores bags with torch alone, and the weights beside it;
+    - "python": score_bags.py, which scores bags with torch alone, and the weights next to it;
     - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, with which score_onnx.py scores bags in onnxruntime.
 
     All of them score bags of any size in the memory of a chunk, average the members, and fill missing values as the run

@@ -1,4 +1,4 @@
-"""Score bags with an exported midam model in onnxruntime: this file, the three .onnx files beside it, and config.json.
+"""Score bags with an exported midam model in onnxruntime: this file, the three .onnx files next to it, and config.json.
 
     from score_onnx import Model
     model = Model("the/export")

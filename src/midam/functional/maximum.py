@@ -1,4 +1,4 @@
-"""The maximum of a bag, as a statistic beside the log-weighted mean of `midam.functional.logmean`.
+"""The maximum of a bag, as a statistic next to the log-weighted mean of `midam.functional.logmean`.
 
 Its triple is (n, l, r) too: l is the maximal logit, r the value of the first instance that attains it. ``(0, -inf, 0)``
 is the identity here as well. The gradient goes to that instance alone, and no moving average tracks it.

@@ -1,4 +1,4 @@
-"""Plain summaries of a bag, as statistics beside the log-weighted mean of `midam.functional.logmean`.
+"""Plain summaries of a bag, as statistics next to the log-weighted mean of `midam.functional.logmean`.
 
 Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag
 of that instance alone, so that any split of a bag merges to the same. All instances weigh alike: z is 0, and l is 0 but

@@ -1,4 +1,4 @@
-"""The baseline beside a run: a plain method, trained on the same bags and scored on the same bags as the model.
+"""The baseline next to a run: a plain method, trained on the same bags and scored on the same bags as the model.
 
 Statistics of each bag (mean, minimum, maximum and deviation of each feature; of images mean and deviation of each
 color) in 500 extremely randomized trees, as `midam compare` trains them, with nothing tuned. Times to an event are

@@ -49,7 +49,7 @@ class RunFolder:
     left_out : Path
         Files and bags of the data that were not read, a row each; none where all were.
     roc, scores, curves : Path
-        ROC curve of the test bags, or of each class or label; scores beside grades or numbers, or survival by risk;
+        ROC curve of the test bags, or of each class or label; scores next to grades or numbers, or survival by risk;
         loss and main metric along the epochs.
     was_held : bool
         Whether this process holds the folder, or has held it.

@@ -33,7 +33,7 @@ from midam.settings import usual_chunk
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows keeps these names, whatever suffix they bear.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
-_HEAD, _LITTLE = 1 << 14, 1 << 12  # more and fewer than the bytes of a file beside its numbers
+_HEAD, _LITTLE = 1 << 14, 1 << 12  # more and fewer than the bytes of a file besides its numbers
 
 
 def write_instance_scores(

@@ -21,7 +21,7 @@ _LAYOUT = 2  # of the lines: scores of several bags in one
 class CallJournal:
     """A line that says of which call, then one for each thing that is done (`rows`); one process at a time writes it.
 
-    `call` is what the results depend on beside the bags, as JSON; `busy` is raised if another process holds the file,
+    `call` is what the results depend on besides the bags, as JSON; `busy` is raised if another process holds the file,
     `other` if the file holds something else than this call, or a line is not as it was written: each has a checksum.
     """
 
@@ -80,7 +80,7 @@ def _is_scored(row: Any) -> bool:
 
 
 class ScoreJournal(CallJournal):
-    """Scores of bags beside the file that will hold them all; a journal without a score is removed when it is closed.
+    """Scores of bags next to the file that will hold them all; a journal without a score is removed when it is closed.
 
     A line holds the scores of bags that stand together, by the position of the first one, and the digest of what they
     hold. A `RunExistsError` if the file holds scores of another call, or anything else; a `ConfigError` if another

@@ -1,4 +1,4 @@
-"""Where the course of a training is written beside metrics.csv: TensorBoard, MLflow or W&B, as loggers of Fabric.
+"""Where the course of a training is written besides metrics.csv: TensorBoard, MLflow or W&B, as loggers of Fabric.
 
 A logger is a function or class that returns a `lightning_fabric.loggers.Logger`. It gets `root`, the run folder, and
 `title`, what the run is called, where it has parameters of these names, and the setting `logger_args`.

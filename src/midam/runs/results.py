@@ -295,7 +295,7 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
     """Entry `covariates` of summary.json; None of a model without covariates.
 
     `names` and `kinds` of the covariates, `weights` of the model's term by its columns, the mean of the members' (of
-    several score columns one each), and `alone`: the model of covariates alone beside the model's `scores` [N] or
+    several score columns one each), and `alone`: the model of covariates alone next to the model's `scores` [N] or
     [N, C] of all bags, on the test bags, or on the validation bags if these have no main metric. That model is linear,
     shrunk a little and fitted on the encoded covariates of the training bags; nothing of it is tuned.
     """

@@ -219,7 +219,7 @@ def require_run_space(
 ) -> None:
     """Refuse a disk that cannot hold the rest of a run: its checkpoints, model, predictions and report.
 
-    A file is written beside the old one and then takes its place: so there are two of the last checkpoint. Of a method
+    A file is written next to the old one and then takes its place: so there are two of the last checkpoint. Of a method
     that is fitted in one step, the size of the model is not known before.
     """
     of_bags = stored_bytes(origin)

@@ -84,7 +84,7 @@ def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
 def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> range:
     """Positions of the bags [N] of a shard: neighbors, and about as many instances as in each other shard.
 
-    A shard is made of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored beside the same bags
+    A shard is made of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored next to the same bags
     whatever the number of shards, so that no rounding tells a shard from one pass. Where there are fewer groups than
     shards, some shards are empty.
 
@@ -166,7 +166,7 @@ class ShardFacts(Form):
         except ValueError:  # a `ConfigError` is one too
             content = None
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-            raise ConfigError(f"Expected the facts of a shard beside {table}, got none in {path}; score it again.")
+            raise ConfigError(f"Expected the facts of a shard next to {table}, got none in {path}; score it again.")
         if content.pop("version", None) != _VERSION:
             raise ConfigError(f"Expected a shard of this version of midam, got another (in {path}); score it again.")
         others = [name for name in content if name not in cls.model_fields]
@@ -196,7 +196,7 @@ def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
 
 
 def shard_files(paths: Sequence[Path]) -> list[Path]:
-    """Tables of shards among these files, and in these folders; facts and journals beside them are left out."""
+    """Tables of shards among these files, and in these folders; facts and journals next to them are left out."""
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.iterdir()) if path.is_dir() else [path]

@@ -67,7 +67,7 @@ class Named:
         self.paths = registry.paths
 
     def names(self) -> list[str]:
-        """Names that the setting takes beside class paths."""
+        """Names that the setting takes besides class paths."""
         return [*self._also, *self._registry.names()]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

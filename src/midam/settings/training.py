@@ -143,7 +143,7 @@ class ResolvedTraining(TrainingSettings):
 
 
 class RunSettings(SettingsGroup):
-    """Splits, seed, device and precision of a run, how it reads, the baseline beside it, what it logs.
+    """Splits, seed, device and precision of a run, how it reads, the baseline next to it, what it logs.
 
     Attributes
     ----------
@@ -181,10 +181,10 @@ class RunSettings(SettingsGroup):
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
     baseline
-        Train a plain baseline on the same training bags, and say how the model does beside it: trees on statistics of
+        Train a plain baseline on the same training bags, and compare the model with it: trees on statistics of
         the bags, of images on statistics of their colors. For those in a hurry: --no-baseline.
     logger
-        Where the training is tracked beside metrics.csv, which is always written: "none", "tensorboard" (extra track),
+        Where the training is tracked besides metrics.csv, which is always written: "none", "tensorboard" (extra track),
         "mlflow" or "wandb" (extras of these names).
     logger_args
         Further arguments of the logger, such as ``project`` of wandb or ``tracking_uri`` of mlflow.

@@ -8,7 +8,7 @@ class MIDAMClassifier(BagClassifier):
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
     y [N] holds two classes or more, each of which is then ranked against the rest; y [N, L] of 0 and 1 holds L labels
-    that a bag may have beside each other, NaN where one is not known.
+    that a bag may have next to each other, NaN where one is not known.
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
     probabilities, chooses the operating point at which `predict` tells two classes apart, and, with

@@ -169,7 +169,7 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
                 raise BagDataError(
                     f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode it."
                 )
-        array = part.to_numpy()  # objects where truth values stand beside numbers
+        array = part.to_numpy()  # objects where truth values stand next to numbers
         parts.append(part.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array)
     return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 

@@ -91,7 +91,7 @@ class Continuous(RankedTarget):
         return NumberScale.from_dict(content)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
-        """Rank correlations and, with a decision, the mean absolute error beside that of the median of these bags."""
+        """Rank correlations and, with a decision, the mean absolute error next to that of the median of these bags."""
         numbers = values[:, 0]
         result = {
             "kendall_tau": kendall_tau(numbers, scores),

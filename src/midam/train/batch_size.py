@@ -30,7 +30,7 @@ from midam.train.build import build_model
 from midam.train.members import CHECKPOINTED_PARTS, training_scorer
 from midam.train.training import standardized_once
 
-# A single bag of a class stands beside at most _FEW instances.
+# A single bag of a class stands next to at most _FEW instances.
 _INSTANCES, _FEW = (16, 8, 4, 2, 1), 4
 _BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
 _GIB, _MIB = 2**30, 2**20
@@ -111,7 +111,7 @@ def _precision(fabric: Any) -> AbstractContextManager[Any]:
 
 
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:
-    """Bytes of instances that the training will hold beside those in memory; on a GPU at most half of what is free."""
+    """Bytes of instances that the training will hold besides those in memory; on a GPU at most half of what is free."""
     if config.run.resident and on_disk(train.instances):
         return train.num_instances * math.prod(train.instance_shape) * train.instances.itemsize
     copied = standardized_once(config, train) and config.run.resident is not False and device.type != "cuda"

@@ -218,7 +218,7 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
 
 
 class _Row(Form):
-    """A line of candidates.jsonl beside what names it."""
+    """A line of candidates.jsonl besides what names it."""
 
     note: str | None
     scores: list[list[list[Share]]] | None

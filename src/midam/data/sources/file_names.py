@@ -34,7 +34,7 @@ class FileReader(Reader):
     """A format of one bag's file: it declares which files and which `ImageOptions` apply, and opens them.
 
     Readers of one `family` may share a folder; by default each is its own. `one_a_folder` says that files next to each
-    other are parts of one bag, as slices are. `maybe_table` says that such a file beside
+    other are parts of one bag, as slices are. `maybe_table` says that such a file next to
     others is a table of labels or splits rather than a bag; `tells_labels` that the attributes of a file may say its
     label, group and split.
     """

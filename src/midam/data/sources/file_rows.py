@@ -204,9 +204,7 @@ class FileRows(Rows):
 
     def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, name: object) -> None:
         if len(part) != count:
-            raise BagDataError(
-                f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, begin again."
-            )
+            raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, try again.")
         if self.column == "coords" or part.dtype.kind != "f":
             return
         refuse_not_finite(part, index, name, advice=f"extract it again{OR_SKIP if self.paths else ''}")

@@ -39,7 +39,7 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
     """Write bags into a store, a folder that `midam.data.open_store` opens at once; returns `out`.
 
-    Each bag is read once, in chunks. The files grow in a hidden folder beside `out`, which is renamed when it is
+    Each bag is read once, in chunks. The files grow in a hidden folder next to `out`, which is renamed when it is
     complete. After a stop the same call goes on and gives the same bytes, or starts again if the bags have changed.
 
     Parameters
