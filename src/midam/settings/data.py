@@ -137,7 +137,7 @@ class DataSettings(SettingsGroup):
     ignore
         Columns of a table that are not features.
     covariates
-        Columns that say something of the bags besides their instances, numbers or categories, such as age,sex; of the
+        Columns about the bags, besides their instances: numbers or categories, such as age,sex; of the
         table, the label table, the keys of an npz file or the covariates of a store.
     labels
         Label table (CSV, TSV or Excel) of a folder of feature files, or other labels for a store.
