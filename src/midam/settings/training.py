@@ -143,7 +143,7 @@ class ResolvedTraining(TrainingSettings):
 
 
 class RunSettings(SettingsGroup):
-    """Splits, seed, device and precision of a run, how it reads, the baseline next to it, what it logs.
+    """Splits, seed, device and precision of a run, how it reads, its baseline, what it logs.
 
     Attributes
     ----------
