@@ -148,7 +148,7 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
         names = {own: _range(numbers[part == own]) for own in np.unique(part).tolist()}
         found[known] = [names[own] for own in part.tolist()]
     else:
-        texts = column[known].map(_text).to_numpy()
+        texts = column[known].map(lambda x: f"{x:g}" if isinstance(x, float) else str(x)).to_numpy()
         counts = pd.Series(texts).value_counts()
         rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
         low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
@@ -176,7 +176,3 @@ def sorted_levels(levels: list[str]) -> list[str]:
 def _range(numbers: NDArray[np.float64]) -> str:
     low, high = f"{numbers.min():g}", f"{numbers.max():g}"
     return low if low == high else f"{low} to {high}"
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

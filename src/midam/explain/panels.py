@@ -127,13 +127,9 @@ def shown(found: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.i
 def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Window) -> list[NDArray[np.uint8]]:
     """Instances of a bag as [H, W, 3], of 3-D ones the middle slice; colors of bytes stay as they are."""
     pixels = pixels_of(bags, index, instances)
-    if _colored(pixels):
+    if pixels.dtype == np.uint8 and pixels.shape[1] == 3:
         return [as_rgb(one) for one in pixels]
     return [as_rgb(one, low=window[0], high=window[1]) for one in pixels]
-
-
-def _colored(pixels: NDArray[Any]) -> bool:
-    return pixels.dtype == np.uint8 and pixels.shape[1] == 3
 
 
 def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:

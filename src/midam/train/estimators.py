@@ -240,7 +240,7 @@ class VarianceReduced(Estimator):
                 fresh = rate.gamma0 >= 1
                 l, r, w = self._lagged(z, old, new, fresh=fresh, mask=batch.mask)  # noqa: E741
         l_hat, r_hat = linearize(z, v, l.squeeze(1), r, w)
-        return BagOutput(l_hat, r_hat, _sizes(batch, z), model.pooling)
+        return BagOutput(l_hat, r_hat, batch.sizes.to(z.dtype), model.pooling)
 
     def commit(self, loss: Tensor) -> None:
         """Write the proposed rows of the state, unless the loss is not finite."""
@@ -324,7 +324,3 @@ def _row_batch(batch: SampledBatch, branches: int) -> SampledBatch:
         return batch
     mask = None if batch.mask is None else each(batch.mask, branches)
     return replace(batch, index=rows_of(batch.index, branches), sizes=each(batch.sizes, branches), mask=mask)
-
-
-def _sizes(batch: SampledBatch, like: Tensor) -> Tensor:
-    return batch.sizes.to(like.dtype)

@@ -69,7 +69,7 @@ class Table:
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers alone, which stand to the right."""
         columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.heads)
-        return [any(map(_is_number, column)) and all(map(_may_be_number, column)) for column in columns]
+        return [any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in columns]
 
 
 class Section(NamedTuple):
@@ -143,10 +143,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, Number):
         return not isinstance(value.value, Estimate)
     return isinstance(value, int | float | np.integer)
-
-
-def _may_be_number(value: Any) -> bool:
-    return value is None or _is_number(value)
 
 
 @cache
