@@ -306,6 +306,18 @@ def test_a_page_of_bags_that_nothing_orders(target, tmp_path):
     assert "nan" not in re.findall(r"[a-z]+", text.lower())
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_page_shows_how_covariates_alone_rank(target, tmp_path):
+    found = study(target)
+    alone = {"method": "linear", "part": "test", "bags": len(found.tested), "difference": 0.1}
+    alone |= {"difference_ci95": [0.02, 0.2], found.metric: 0.625, f"{found.metric}_ci95": [0.5, 0.75]}
+    path, covariates = tmp_path / "page.html", {"names": ["age"], "kinds": ["number"], "alone": alone}
+    path.write_text(report_page(replace(found, covariates=covariates)), encoding="utf-8")
+    page = Reader(path)
+    assert page.numbers[f"covariates.alone.{found.metric}"] == 0.625
+    assert "[0.500, 0.750]" in "".join(page.text)
+
+
 @pytest.mark.parametrize("count", [2, 11, 32])
 def test_many_classes_are_shown_in_part(count, tmp_path):
     names = [f"a class with a name that is long {number}" for number in range(count)]

@@ -194,18 +194,22 @@ def _baseline(study: Study) -> dict[str, Any] | None:
 
 
 def _covariates(study: Study) -> dict[str, Any] | None:
-    """AUROC of the model and of its covariates alone on the same bags."""
+    """Main metric of the covariates alone, and how far the model is ahead of them, on the same bags."""
     found = study.covariates
     if found is None:
         return None
     names, alone = ", ".join(found["names"]), found["alone"]
     if alone is None:
         return {"names": names, "table": None}
-    part, bags = PART_NAMES[alone["part"]], alone["bags"]
-    area = Number(_estimate(alone, "auroc", bags), key="covariates.alone.auroc")
+    part, bags, metric = PART_NAMES[alone["part"]], alone["bags"], metric_of_part(alone)
+    figure = Number(_estimate(alone, metric, bags), key=f"covariates.alone.{metric}")
     gap = Number(_estimate(alone, "difference", bags), "+.3f", "covariates.alone.difference")
     title = f"What the instances add to the covariates, on the same {bags} {part} bags"
-    table = Table(title, ["method", "AUROC", "this model minus it"], [[f"{names} alone: {alone['method']}", area, gap]])
+    heads, rows = (
+        ["method", METRIC_NAMES[metric], "this model minus it"],
+        [[f"{names} alone: {alone['method']}", figure, gap]],
+    )
+    table = Table(title, heads, rows)
     return {"names": names, "table": table, "verdict": covariate_verdict(alone)}
 
 
