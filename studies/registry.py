@@ -17,6 +17,7 @@ STUDIES = Registry(
         "table3": "studies.images.table3.run",
         "table3-mini-batches": "studies.images.table3.run_rest",
         "table3-statistics": "studies.images.bag_statistics.run",
+        "table3-features": "studies.images.features.run",
         "figure-generalization": "studies.tabular.figure_generalization.run",
         "figure-instances": "studies.tabular.figure_instances.run",
         "figure-convergence": "studies.images.figure_convergence.run",

@@ -72,6 +72,7 @@ class Recipe:
     lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
     optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
     others: tuple[tuple[str, Any], ...] = ()  # Settings of a training in place of those of the studies on images
+    by_group: bool = True  # Folds disjoint by group; else the paper's splits, whose test is a random tenth
 
     @property
     def validates(self) -> bool:

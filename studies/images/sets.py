@@ -13,7 +13,7 @@ from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.data.store import is_store, open_store, write_store
 from studies.images.design import Design, Recipe, limited
-from studies.splits import Split
+from studies.splits import Split, paper_splits
 
 FOLDS = 5
 
@@ -69,8 +69,10 @@ def image_splits(bags: Bags, recipe: Recipe) -> list[Split]:
 
     Fold f is tested. Where something is chosen, fold f + 1 validates and the other three train; else the other four
     train. Where the set names test bags, they are the test of all trials, and the folds are of the other bags: fold f
-    validates, or nothing does.
+    validates, or nothing does. A recipe that is not by group has the paper's splits, see `paper_splits`.
     """
+    if not recipe.by_group:
+        return paper_splits(bags.require_labels(), splits=range(recipe.repeats), folds=recipe.folds)
     found = []
     for repeat in range(recipe.repeats):
         for fold, (train, val, test) in enumerate(_parts(bags, repeat, validates=recipe.validates)[: recipe.folds]):

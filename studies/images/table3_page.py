@@ -55,7 +55,7 @@ def body(
         return [*_paths(design, results), *_settings(design)]
     return [
         *_means(design, results),
-        *_intervals(design, results),
+        *intervals(design, results),
         *_differences(design, results),
         *_verdict(design, results),
         *_settings(design),
@@ -98,7 +98,7 @@ def _means(design: Design, results: Results) -> list[str]:
         cells = []
         for name in names:
             theirs = printed(name, method)
-            cells.append(_mean_sd(results, name, method))
+            cells.append(mean_sd(results, name, method))
             cells.append("-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})")
         lines.append([method if method in BASELINES else label(method), *cells])
     return section(
@@ -110,7 +110,8 @@ def _means(design: Design, results: Results) -> list[str]:
     )
 
 
-def _mean_sd(results: Results, name: str, method: str) -> str:
+def mean_sd(results: Results, name: str, method: str) -> str:
+    """Return the mean and standard deviation of the test AUROC over trials."""
     tested = results.tested(name, method, epoch="best")
     if not tested:
         return "diverged" if results.rows.get((name, method)) else "not run"
@@ -120,10 +121,11 @@ def _mean_sd(results: Results, name: str, method: str) -> str:
     return f"{np.mean(values):.3f} ({spread})"
 
 
-def _intervals(design: Design, results: Results) -> list[str]:
+def intervals(design: Design, results: Results) -> list[str]:
+    """Return the section of the intervals by group."""
     lines = []
-    for name in design.recipes:
-        for method in (*METHODS, *BASELINES):
+    for name, recipe in design.recipes.items():
+        for method in dict.fromkeys([*METHODS, *BASELINES, *recipe.baselines]):
             rows = results.rows.get((name, method), [])
             found = results.compare(name, method)
             if found is None:
@@ -136,7 +138,7 @@ def _intervals(design: Design, results: Results) -> list[str]:
                 _epochs(results, name, method),
             ]
             cells += [str(found.grouped), "-" if last is None else f"{last.grouped.mean:.3f}", _chosen(rows)]
-            lines.append([f"{name}, {method if method in BASELINES else label(method)}", *cells])
+            lines.append([f"{name}, {label(method) if method in METHODS else method}", *cells])
     head = ["set, method", "trials", "groups tested", "epochs", "mean [95% by group]", "last epoch", "lr; margin"]
     return section(
         "Intervals",

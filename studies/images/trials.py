@@ -16,8 +16,10 @@ from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
+from midam.sklearn.classifier import MIDAMClassifier
 from midam.train.lockstep import Trial
 from midam.train.memory import cpu_threads
+from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce
@@ -177,7 +179,11 @@ def _trained(job: Job) -> Row:
 def _baseline(job: Job) -> Row:
     # A baseline has no epoch to choose: it is given the validation bags as well.
     train = np.sort(np.concatenate([job.split.train, job.split.val]))
-    scores = _kept(BASELINES.find(job.method)().score(job.bags, Trial(train, job.split.test, job.split.seed)))
+    if job.method == DEFAULT:
+        fitted = MIDAMClassifier(seed=job.split.seed, epochs=job.recipe.epochs, threads=1).fit(job.bags.subset(train))
+        scores = _kept(fitted.bag_scores(job.bags.subset(job.split.test)))
+    else:
+        scores = _kept(BASELINES.find(job.method)().score(job.bags, Trial(train, job.split.test, job.split.seed)))
     return {"epochs": None, "steps": 0, "test_best": scores, "test_last": scores}
 
 
@@ -192,4 +198,6 @@ def _settings(method: str, recipe: Recipe, bags: Bags, *, cuda: bool) -> str:
         config = image_config(method, recipe, lr=0.1, margin=1.0, epochs=epochs, cuda=cuda)
         grid = [recipe.rates(method), recipe.margins_of(method), recipe.search_epochs(method), recipe.score_every]
         content += [settings_hash(config), grid]
+    elif method == DEFAULT:
+        content.append(settings_hash(Settings(epochs=recipe.epochs)))
     return short_digest(content)

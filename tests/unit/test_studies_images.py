@@ -20,6 +20,7 @@ from studies.images import (
     bag_statistics,
     changes,
     defaults,
+    features,
     figure_attention,
     figure_budget,
     figure_convergence,
@@ -453,3 +454,53 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_read(tmp_path, capsy
 def test_the_version_of_a_trial_is_in_its_key(sets):
     job = make_jobs("breast", sets["breast"], SMALLER.recipes["breast"])[0]
     assert job.trial["version"] == VERSIONS["images"]
+
+
+def vectors(seed, **how):
+    """Bags of vectors of the patches of `draw`."""
+    bags = draw(seed, **how)
+    return features.with_means(bags.replace(instances=bags.instances.reshape(len(bags.instances), -1)[:, :12] / 255))
+
+
+def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
+    found, few = {"breast": vectors(0)}, features.smaller(features.FEATURES)
+    methods = ("dam-3d", "midam-att", "ce-smx")
+    recipes = {
+        name: dataclasses.replace(recipe, methods=methods if recipe.methods else (), baselines=recipe.baselines[1:])
+        for name, recipe in few.recipes.items()
+        if name.startswith("breast")
+    }
+    features.study(options(tmp_path), found, dataclasses.replace(few, recipes=recipes))
+    text = page(tmp_path, "table3-features")
+    for method in methods:
+        assert re.search(rf"^\| {re.escape(paper_tables.label(method))} \| \d.*? \| \d", text, re.MULTILINE)
+    assert re.search(r"^\| breast-plain, midam \| 1 \|", text, re.MULTILINE)
+    # A stacked bag is one vector, so that one row of it needs no pooling.
+    jobs = make_jobs("x", found["breast"], recipes["breast"])
+    assert {job.bags.sizes.max() for job in jobs if job.method in STACKED} == {1}
+    assert main(["table3-features", "--size", "small", "--out", str(tmp_path)]) == 2
+
+
+def trained(name, method, scores):
+    """A trial with these scores, as rows of `Results`."""
+    bags = vectors(0).bags
+    job = make_jobs(name, features.with_means(bags), Recipe((), (method,), epochs=1, instances=1, folds=1))[0]
+    return {(name, method): [(job, {"test_best": list(scores(bags.require_labels()[job.split.test])), "seconds": 1.0})]}
+
+
+@pytest.mark.parametrize("colon", ["embedded first", "from random weights"])
+def test_a_kind_of_images_is_embedded_where_no_set_of_it_loses(colon):
+    bags = vectors(0)
+    good, poor = (lambda labels: labels * 1.0), (lambda labels: labels * 0.0)
+    ours, scratch = {}, {}
+    for name in ("breast", "colon", "adrenal", "mnist"):
+        loses = name == "colon" and colon != "embedded first"
+        ours |= trained(name + features.PLAIN, features.DEFAULT, poor if loses else good)
+        scratch |= trained(name, "dam-mb-att", good if loses else poor)
+    ours |= trained("mnist" + features.SCRATCH, features.DEFAULT, good)
+    results = (Results({name: bags for name, _ in rows}, rows) for rows in (ours, scratch))
+    text = "\n".join(features.default_section(*results))
+    assert f"- photographs and tiles: **{colon}**" in text
+    assert text.count("**embedded first**") == 2 + (colon == "embedded first")
+    assert "| breast | 1.000 | 0.500 (DAM (MB-att)) | +0.500" in text
+    assert "| mnist | 1.000 | 1.000 (the default) |" in text
