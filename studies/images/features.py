@@ -22,7 +22,7 @@ from midam.errors import DataNotFoundError
 from midam.settings import Settings
 from midam.settings.cut import CutSettings
 from midam.train.method_names import DEFAULT
-from studies.engine import Store
+from studies.engine import PACKED, Store, take_published
 from studies.images.design import DESIGNS, EXACT, METHODS, Design, Recipe, limited
 from studies.images.results import Key, Results, bounds, signed
 from studies.images.sets import ImageSet, load_set
@@ -86,7 +86,7 @@ def run(options: StudyOptions) -> None:
     found = {name: load_features(name, design, cache=options.cache) for name in (*_RECIPES, _MNIST)}
     raw = limited(mnist_bags(), design)
     found[_MNIST + SCRATCH] = ImageSet(raw, raw)
-    scratch = scratch_results(options.cache) if design is FEATURES else None
+    scratch = scratch_results(options) if design is FEATURES else None
     study(options, found, design, scratch)
 
 
@@ -178,8 +178,11 @@ def mnist_bags() -> Bags:
     return Bags.from_list(arrays, labels)
 
 
-def scratch_results(cache: Path) -> Results:
-    """Finished trials of Table 3 at its small size, from random weights, those of the other mini-batches too."""
+def scratch_results(options: StudyOptions) -> Results:
+    """Finished trials of Table 3 at its small size, from random weights: those of the cache, and published ones."""
+    cache, published = options.cache, options.out / "trials" / f"images{PACKED}"
+    if published.is_file():
+        take_published(published, cache)
     by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
     sets: dict[str, ImageSet] = {}
     with Store(cache, "images") as store:
