@@ -72,6 +72,8 @@ class Recipe:
     lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
     optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
     others: tuple[tuple[str, Any], ...] = ()  # Settings of a training in place of those of the studies on images
+    # Vectors are standardized once a trial, by the training bags, rather than each time that they are encoded
+    standardized: bool = False
     by_group: bool = True  # Folds disjoint by group; else the paper's splits, whose test is a random tenth
 
     @property
@@ -144,6 +146,7 @@ def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epoch
     values["accelerator"] = "cuda" if cuda else "cpu"
     if stacked:
         values["chunk_size"] = _STACKED_CHUNK
+    values |= {"standardize": False} if recipe.standardized else {}
     return Settings(**values | dict(recipe.others))
 
 

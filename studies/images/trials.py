@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
+from midam.nn.standardizer import Standardizer
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
@@ -21,11 +22,14 @@ from midam.train.lockstep import Trial
 from midam.train.memory import cpu_threads
 from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
+from midam.train.warm_start import fit_standardizers
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce
 from studies.images.sets import ImageSet, image_splits
 from studies.options import StudyOptions
 from studies.splits import Split
+
+_CLIP, _ROWS = 3.0, 4096  # of vectors that are standardized once; rows at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,8 @@ def run_job(job: Job) -> list[Row]:
     """Run a trial; test bags are scored, and used for nothing."""
     started = time.perf_counter()
     with cpu_threads(1):
+        if job.recipe.standardized:
+            job = replace(job, bags=_standardized(job.bags, job.split))
         found = _baseline(job) if job.is_baseline else _trained(job)
     device = torch.cuda.get_device_name() if job.cuda and not job.is_baseline else "CPU"
     return [{"seed": job.split.seed, **found, "device": device, "seconds": time.perf_counter() - started}]
@@ -144,6 +150,18 @@ def search(job: Job) -> tuple[float, float, list[list[float]]]:
     tried += [[lr, margin, _validated(job, lr, margin)] for margin in margins[1:]]
     best = max((row for row in tried if row[0] == lr), key=lambda row: row[2])
     return lr, best[1], tried
+
+
+@torch.no_grad()
+def _standardized(bags: Bags, split: Split) -> Bags:
+    """Bags of vectors in memory, standardized by the training bags of a split."""
+    standardizer = Standardizer(bags.instance_shape, clip=_CLIP, scaling="linear")
+    fit_standardizers([standardizer], bags.subset(split.train), seed=split.seed)
+    values = np.empty((bags.num_instances, *bags.instance_shape), np.float32)
+    for low in range(0, len(values), _ROWS):
+        part = slice(low, low + _ROWS)
+        values[part] = standardizer(torch.from_numpy(np.asarray(bags.instances[part]))).numpy()
+    return bags.replace(instances=values, digests=None)
 
 
 def _validated(job: Job, lr: float, margin: float) -> float:

