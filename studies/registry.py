@@ -18,6 +18,7 @@ STUDIES = Registry(
         "table3-mini-batches": "studies.images.table3.run_rest",
         "table3-statistics": "studies.images.bag_statistics.run",
         "table3-features": "studies.images.features.run",
+        "pretrained": "studies.images.features.run_default",
         "figure-generalization": "studies.tabular.figure_generalization.run",
         "figure-instances": "studies.tabular.figure_instances.run",
         "figure-convergence": "studies.images.figure_convergence.run",

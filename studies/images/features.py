@@ -1,7 +1,7 @@
 """`python -m studies table3-features`: the rows of Table 3 on the vectors of a pretrained network.
 
-Beside them stand trees and a linear model on bag statistics, and what the library does by default with such vectors:
-the page says by a rule that was written before whether images are embedded first by default.
+`python -m studies pretrained`: what the library does by default with such vectors, beside networks from random weights.
+Its page says by a rule that was written before which images are embedded first by default.
 """
 
 import os
@@ -35,7 +35,7 @@ from studies.page import duration, section, table, write_page
 from studies.paper_tables import label, printed
 from studies.registry import as_study
 
-NAME = "table3-features"
+NAME, PRETRAINED = "table3-features", "pretrained"
 NETWORK = "efficientnet-lite0"
 STATISTICS = ("bag-statistics-extratrees", "bag-statistics-logistic")
 # How the names of a set end whose trials are split as in the paper, choose nothing, or encode the images themselves.
@@ -74,10 +74,16 @@ FEATURES = Design(
             name + PAPER: replace(recipe, by_group=False, repeats=2 if name == "breast" else 1)
             for name, recipe in _RECIPES.items()
         },
+    },
+)
+DEFAULTS = Design(
+    "features",
+    {
         **{name + PLAIN: replace(_PLAIN, folds=_PLAIN_FOLDS[name]) for name in (*_RECIPES, _MNIST)},
         _MNIST + SCRATCH: replace(_PLAIN, baselines=(DEFAULT,), folds=_PLAIN_FOLDS[_MNIST + SCRATCH]),
     },
 )
+_SEEDS = "repeats of the splits are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f"
 RULE = (
     "The rule, written before the first run: a kind of images (photographs and tiles; volumes; small images) is "
     "embedded by default where, on each of its sets, the default on vectors has at least the mean test AUROC of the "
@@ -86,15 +92,22 @@ RULE = (
 KINDS = {"photographs and tiles": ("breast", "colon"), "volumes": ("adrenal",), "small images": (_MNIST,)}
 
 
-@as_study("the rows of Table 3 on vectors of a pretrained network, and whether that is the default", store="features")
+@as_study("the rows of Table 3 on vectors of a pretrained network", store="features")
 def run(options: StudyOptions) -> None:
-    """Run the study, and write its page."""
+    """Run the rows of Table 3, and write their page."""
     design = smaller(FEATURES) if options.smaller or options.quick else FEATURES
+    found = {name: load_features(name, design, cache=options.cache) for name in _RECIPES}
+    study(options, found, design, scratch_results(options) if design is FEATURES else None)
+
+
+@as_study("whether images are embedded by a pretrained network by default", store="features")
+def run_default(options: StudyOptions) -> None:
+    """Run the trainings with the defaults, and write their page."""
+    design = smaller(DEFAULTS) if options.smaller or options.quick else DEFAULTS
     found = {name: load_features(name, design, cache=options.cache) for name in (*_RECIPES, _MNIST)}
     raw = limited(mnist_bags(), design)
     found[_MNIST + SCRATCH] = ImageSet(raw, raw)
-    scratch = scratch_results(options) if design is FEATURES else None
-    study(options, found, design, scratch)
+    default_study(options, found, design, scratch_results(options) if design is DEFAULTS else None)
 
 
 def smaller(design: Design) -> Design:
@@ -108,21 +121,9 @@ def smaller(design: Design) -> Design:
 
 
 def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, scratch: Results | None = None) -> None:
-    """Run the study on these sets; `scratch` are published trials from random weights."""
-    jobs = [
-        job
-        for name, recipe in design.recipes.items()
-        for job in make_jobs(name, sets.get(name) or sets[name.partition("-")[0]], recipe)
-    ]
+    """Run the rows of Table 3 on these sets; `scratch` are published trials from random weights."""
     with Store(options.cache, "features") as store:
-        run_jobs(jobs, store=store, options=options, section=NAME)
-        by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
-        for job, row in zip(jobs, store.find([job.trial for job in jobs]), strict=True):
-            if row is not None:
-                by[job.name, job.method].append((job, row))
-        results = Results({job.name: ImageSet(job.bags, job.bags) for job in jobs}, by)
-        body = [*_rows(design, results, scratch), *default_section(results, scratch)]
-        body += [*intervals(design, results), *_settings(design), *_cost(results)]
+        results = _run(options, sets, design, store=store, name=NAME)
         write_page(
             options,
             NAME,
@@ -131,11 +132,45 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, s
             f"a frozen network ({NETWORK}, ImageNet), and what is trained sees its vectors: of breast a vector for "
             "each 32 x 32 pixels of the whole image (672), of colon 49, of adrenal one a slice. Beside them the rows "
             "that train ResNet20 from random weights ([Table 3](table3.md)).",
-            seeds="repeats of the splits are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f",
+            seeds=_SEEDS,
             seconds=store.wall_time(NAME),
             store=store,
-            body=body,
+            body=[*_rows(design, results, scratch), *intervals(design, results), *_settings(design), *_cost(results)],
         )
+
+
+def default_study(
+    options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, scratch: Results | None = None
+) -> None:
+    """Run the trainings with the defaults on these sets; `scratch` are published trials from random weights."""
+    with Store(options.cache, "features") as store:
+        results = _run(options, sets, design, store=store, name=PRETRAINED)
+        write_page(
+            options,
+            PRETRAINED,
+            title="Images: pretrained by default?",
+            shows="Test AUROC of trainings with all defaults on vectors of images, slices and digits, each of which "
+            f"first passed once through a frozen network ({NETWORK}, ImageNet), beside networks that are trained from "
+            "random weights. It decides which data `midam fit` embeds first.",
+            seeds=_SEEDS,
+            seconds=store.wall_time(PRETRAINED),
+            store=store,
+            body=[*default_section(results, scratch), *intervals(design, results), *_cost(results)],
+        )
+
+
+def _run(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, *, store: Store, name: str) -> Results:
+    jobs = [
+        job
+        for key, recipe in design.recipes.items()
+        for job in make_jobs(key, sets.get(key) or sets[key.partition("-")[0]], recipe)
+    ]
+    run_jobs(jobs, store=store, options=options, section=name)
+    by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
+    for job, row in zip(jobs, store.find([job.trial for job in jobs]), strict=True):
+        if row is not None:
+            by[job.name, job.method].append((job, row))
+    return Results({job.name: ImageSet(job.bags, job.bags) for job in jobs}, by)
 
 
 def load_features(name: str, design: Design, *, cache: Path) -> ImageSet:

@@ -462,23 +462,32 @@ def vectors(seed, **how):
     return features.with_means(bags.replace(instances=bags.instances.reshape(len(bags.instances), -1)[:, :12] / 255))
 
 
-def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
-    found, few = {"breast": vectors(0)}, features.smaller(features.FEATURES)
-    methods = ("dam-3d", "midam-att", "ce-smx")
+def few_rows(design, methods):
+    """Rows of breast alone, each training of one epoch."""
     recipes = {
         name: dataclasses.replace(recipe, methods=methods if recipe.methods else (), baselines=recipe.baselines[1:])
-        for name, recipe in few.recipes.items()
+        for name, recipe in features.smaller(design).recipes.items()
         if name.startswith("breast")
     }
-    features.study(options(tmp_path), found, dataclasses.replace(few, recipes=recipes))
+    return dataclasses.replace(features.smaller(design), recipes=recipes)
+
+
+def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
+    found, methods = {"breast": vectors(0)}, ("dam-3d", "midam-att", "ce-smx")
+    design = few_rows(features.FEATURES, methods)
+    features.study(options(tmp_path), found, design)
     text = page(tmp_path, "table3-features")
     for method in methods:
         assert re.search(rf"^\| {re.escape(paper_tables.label(method))} \| \d.*? \| \d", text, re.MULTILINE)
-    assert re.search(r"^\| breast-plain, midam \| 1 \|", text, re.MULTILINE)
     # A stacked bag is one vector, so that one row of it needs no pooling.
-    jobs = make_jobs("x", found["breast"], recipes["breast"])
+    jobs = make_jobs("x", found["breast"], design.recipes["breast"])
     assert {job.bags.sizes.max() for job in jobs if job.method in STACKED} == {1}
     assert main(["table3-features", "--size", "small", "--out", str(tmp_path)]) == 2
+
+
+def test_trainings_with_the_defaults_have_a_page(tmp_path):
+    features.default_study(options(tmp_path), {"breast": vectors(0)}, few_rows(features.DEFAULTS, ()))
+    assert re.search(r"^\| breast-plain, midam \| 1 \|", page(tmp_path, "pretrained"), re.MULTILINE)
 
 
 def trained(name, method, scores):

@@ -22,9 +22,8 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest
-from midam.embed.network import Network
+from midam.embed.network import Network, assembled, intensities, standardized
 from midam.embed.others import known_network, load_network
-from midam.embed.pixels import assembled, intensities, standardized
 from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require
 
 Dtype = Literal["float16", "float32"]

