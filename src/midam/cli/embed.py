@@ -94,7 +94,7 @@ def _embed_first(options: Namespace, settings: Settings, name: str, line: str, c
     reading = copy.copy(options)
     reading.split_file, reading.fold, reading.unlabeled = None, None, False
     # A store keeps the column of --balance as one of its covariates.
-    reading.covariates = [*options.covariates, *([options.balance] if options.balance is not None else [])]
+    reading.covariates = list(dict.fromkeys([*options.covariates, *filter(None, [options.balance])]))
     reading.patch_size = fitting_patch(options.data, settings.cut, network)
     bags = read_bags_of(options.data, reading)
     recipe = make_recipe(bags, network)

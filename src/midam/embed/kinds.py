@@ -1,6 +1,7 @@
 """Which kind of images data holds, and which of them `midam fit` embeds first unless it is told otherwise."""
 
 import warnings
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,7 @@ from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.pyramid import is_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.store import is_store
-from midam.errors import install, need_package
+from midam.errors import MidamError, install, need_package
 from midam.settings import Settings
 from midam.settings.data import PATCHES, CutSettings
 
@@ -30,24 +31,26 @@ _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "augment", "c
 
 
 def data_kind(data: str) -> Kind:
-    """Kind of a set of the catalog or a folder, by its first file; "" for others."""
+    """Kind of a set of the catalog or a folder, by its first file; "" for others, and for what cannot be read."""
     if catalog.is_name(data):
         return "images" if catalog.describe(data).get("kind") == "images" else ""
     if not Path(data).is_dir() or is_store(data):
         return ""
-    with warnings.catch_warnings(action="ignore"):  # reading repeats them
-        first = find_files(data)[0]
-    reader = file_reader(first)
-    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(first)):
+    with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading says what is wrong
+        return _file_kind(find_files(data)[0])
+    return ""
+
+
+def _file_kind(path: Path) -> Kind:
+    reader = file_reader(path)
+    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(path)):
         return "slides"
     if not isinstance(reader, ImageReader):
         return ""
-    image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=first)
-    try:
-        with image.open(first) as opened:
-            return "small images" if min(opened.size) < _SMALL else "images"
-    except (OSError, ValueError, image.DecompressionBombError):  # reading says what is wrong with it
-        return "images"
+    image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=path)
+    with suppress(OSError, ValueError, image.DecompressionBombError), image.open(path) as opened:
+        return "small images" if min(opened.size) < _SMALL else "images"
+    return ""
 
 
 def usual_network(data: str, settings: Settings) -> tuple[str, str]:
