@@ -279,9 +279,9 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     for seed in "01":
         assert main(["fit", "images", *words, "--seed", seed, "--out", f"runs/{seed}"]) == 0
         made, found = found, capsys.readouterr().err
-    assert f"vectors: runs/vectors/images-{HERE}.Tiny-" in made
-    assert f"vectors of an earlier run: runs/vectors/images-{HERE}.Tiny-" in found
-    (store,) = (images / "runs/vectors").glob("*.store")
+    assert f"vectors: runs/vectors/{TINY}-" in made
+    assert f"vectors of an earlier run: runs/vectors/{TINY}-" in found
+    (store,) = (images / "runs/vectors").glob("*/images")
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
     assert main(["fit", "images", *words, "--balance", "site", "--out", "runs/balanced"]) == 0
     assert midam.load_run("runs/balanced").settings.training.balance == "site"

@@ -106,12 +106,11 @@ def _embed_first(options: Namespace, settings: Settings, name: str, line: str, c
             network,
             recipe,
             folder,
-            name=Path(options.data).stem,
+            name=Path(options.data).absolute().stem,
             accelerator=options.accelerator,
             on_bag=progress.update,
         )
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
-    options.named = Path(options.data).stem
     options.data, options.encoder = str(store), AUTO
     defaults = Settings().flat()
     for setting in set(_READING) - _READ_AGAIN:

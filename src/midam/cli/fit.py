@@ -255,5 +255,5 @@ def _run_folder(options: Namespace, settings: Settings, method: str | None) -> "
     if options.out is not None:
         return RunFolder(Path(options.out))
     kind = method or f"{settings.method.pooling}-{settings.method.estimator}"
-    name = f"{options.get('named', Path(options.data).stem)}-{kind}-seed{settings.run.seed}"
+    name = f"{Path(options.data).stem}-{kind}-seed{settings.run.seed}"
     return free_folder(Path("runs"), name)

@@ -258,8 +258,8 @@ def cached_store(
     It is found again by the paths, sizes and times of the files, what is known of the bags, and the recipe.
     """
     made = embedded(bags, network, recipe, accelerator=accelerator)
-    known = re.sub(r"[^\w.-]+", "-", f"{name}-{network.name}")[:80]
-    store = folder / f"{known}-{plan_digest(made)[:12]}.store"
+    known = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
+    store = folder / f"{known}-{plan_digest(made)[:12]}" / name
     if is_store(store):
         return store, False
     return write_store(made, store, jobs=_JOBS, on_bag=on_bag), True
