@@ -29,8 +29,8 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes. With "efficientnet-lite0", or of
-        a folder of images by default, `fit` embeds first.
+        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; a folder of images is embedded
+        first, by "efficientnet-lite0".
     encoder_args
         Further arguments of the encoder.
     encoder_weights
