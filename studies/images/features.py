@@ -296,10 +296,10 @@ def default_section(results: Results, scratch: Results | None) -> list[str]:
         if set(names) <= set(better)
     ]
     text = (
-        "Vectors, then training with all defaults (three scorers, 100 epochs), on four folds by group, against the best "
-        "of the rows from random weights ([Table 3](table3.md): one scorer, fewer epochs), picked on the test bags, for "
-        "them; of MNIST bags against all defaults on the images themselves. 'Trees', 'logistic': on the statistics of "
-        "the vectors of a bag. "
+        "Vectors, then training with all defaults (three scorers, 100 epochs), on four folds by group, against the "
+        "best of the rows from random weights ([Table 3](table3.md): one scorer, fewer epochs), picked on the test "
+        "bags, for them; of MNIST bags against all defaults on the images themselves. 'Trees', 'logistic': on the "
+        "statistics of the vectors of a bag. "
     )
     return section("What is the default", text + RULE, table(head, lines), verdicts)
 
