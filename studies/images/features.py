@@ -6,7 +6,7 @@ Its page says by a rule that was written before which images are embedded first 
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,21 +274,25 @@ def default_section(results: Results, scratch: Results | None) -> list[str]:
         else:
             tried = [method for method in METHODS if scratch.rows.get((name, method))]
             other, theirs, known = max(tried, key=lambda method: scratch.mean(name, method)), scratch, name
-        both = Results(
-            {plain: results.sets[plain]},
-            {(plain, "a"): results.rows[plain, DEFAULT], (plain, "b"): theirs.rows[known, other]},
-        )
+        both = _of_shared_folds(results, plain, theirs.rows.get((known, other), []))
         found = both.compare(plain, "a", "b")
         if found is None:
             continue
-        ours, before = (float(results.mean(plain, DEFAULT)), float(theirs.mean(known, other)))
+        ours, before = both.mean(plain, "a"), both.mean(plain, "b")
         better[name] = ours >= before
-        rows = results.rows[plain, DEFAULT], theirs.rows[known, other]
+        rows = both.rows[plain, "a"], both.rows[plain, "b"]
         seconds = [duration(float(np.mean([row["seconds"] for _, row in own]))) for own in rows]
         statistics = [f"{results.mean(plain, method):.3f}" for method in STATISTICS]
         cells = [f"{ours:.3f}", f"{before:.3f} ({'the default' if other == DEFAULT else label(other)})", signed(found)]
-        lines.append([name, *cells, bounds(found.corrected), *statistics, *seconds])
-    head = ["set", "default on vectors", "best row from random weights", "difference [95% by group]", "corrected 95%"]
+        lines.append([name, str(found.trials), *cells, bounds(found.corrected), *statistics, *seconds])
+    head = [
+        "set",
+        "folds of both",
+        "default on vectors",
+        "best row from random weights",
+        "difference [95% by group]",
+        "corrected 95%",
+    ]
     head += ["trees", "logistic", "seconds a training, vectors", "random weights"]
     verdicts = [
         f"- {kind}: {'**embedded first**' if all(better[name] for name in names) else '**from random weights**'}"
@@ -302,6 +306,17 @@ def default_section(results: Results, scratch: Results | None) -> list[str]:
         "statistics of the vectors of a bag. "
     )
     return section("What is the default", text + RULE, table(head, lines), verdicts)
+
+
+def _of_shared_folds(results: Results, name: str, others: Sequence[tuple[Job, Row]]) -> Results:
+    """Trials of the default of a set, "a", and others, "b", on the folds that both have."""
+    mine = results.rows[name, DEFAULT]
+    folds = [{(job.split.split, job.split.fold) for job, _ in rows} for rows in (mine, others)]
+    kept = [
+        [(job, row) for job, row in rows if (job.split.split, job.split.fold) in folds[0] & folds[1]]
+        for rows in (mine, others)
+    ]
+    return Results({name: results.sets[name]}, {(name, "a"): kept[0], (name, "b"): kept[1]})
 
 
 def _settings(design: Design) -> list[str]:

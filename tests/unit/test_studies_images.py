@@ -511,5 +511,5 @@ def test_a_kind_of_images_is_embedded_where_no_set_of_it_loses(colon):
     text = "\n".join(features.default_section(*results))
     assert f"- photographs and tiles: **{colon}**" in text
     assert text.count("**embedded first**") == 2 + (colon == "embedded first")
-    assert "| breast | 1.000 | 0.500 (DAM (MB-att)) | +0.500" in text
-    assert "| mnist | 1.000 | 1.000 (the default) |" in text
+    assert "| breast | 1 | 1.000 | 0.500 (DAM (MB-att)) | +0.500" in text
+    assert "| mnist | 1 | 1.000 | 1.000 (the default) |" in text
