@@ -285,6 +285,10 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
     assert main(["fit", "images", *words, "--balance", "site", "--out", "runs/balanced"]) == 0
     assert midam.load_run("runs/balanced").settings.training.balance == "site"
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
+    trees = ["--method", "bag-statistics-extratrees", *words[:7]]
+    assert main(["fit", "images", *trees, "--out", "runs/trees"]) == 0
+    assert midam.load_run("runs/trees").data["instance_shape"] == [5]
     (images / "images/i00.png").write_bytes((images / "images/i01.png").read_bytes())
     assert main(["fit", "images", *words, "--out", "runs/2"]) == 0
     assert "vectors: " in capsys.readouterr().err

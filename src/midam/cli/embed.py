@@ -19,6 +19,7 @@ from midam.registry import NETWORKS, is_network
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
+from midam.train.method_names import DEFAULT, is_shorthand
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
@@ -52,8 +53,11 @@ def embed_first(options: Namespace, console: Console) -> None:
     """
     from midam.runs.folder import RunFolder
 
-    if options.data is None or options.resume is not None or options.method is not None:
+    if options.data is None or options.resume is not None:
         return
+    method = DEFAULT if options.method is None else options.method
+    if not (is_network(options.encoder) or method == DEFAULT or is_shorthand(method)):
+        return  # a method that is fitted in one step sees images as they are, unless a network is named
     settings = Settings(
         **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
     )

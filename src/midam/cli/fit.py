@@ -16,6 +16,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
+from midam.registry import is_network
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 
 AUTO, EVERY = "auto", "all"
@@ -80,7 +81,10 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         from midam.runs.method import refuse_settings
 
         last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
-        refuse_settings(last["method"], {key: last.get(key, "further arguments") for key in given if key in SETTINGS})
+        named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
+        if is_network(named.get("encoder", "")):
+            del named["encoder"]  # which embeds the data first
+        refuse_settings(last["method"], named)
     if rest.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
     if "--config" not in rest:
