@@ -6,7 +6,7 @@ Its page says by a rule that was written before which images are embedded first 
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +23,10 @@ from midam.errors import DataNotFoundError
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.train.method_names import DEFAULT
-from studies.engine import PACKED, Store, take_published
-from studies.images.design import DESIGNS, EXACT, METHODS, Design, Recipe, limited
-from studies.images.results import Key, Results, bounds, signed
-from studies.images.sets import ImageSet, load_set
-from studies.images.table3 import rest_of
+from studies.engine import Store
+from studies.images.design import EXACT, METHODS, Design, Recipe, limited
+from studies.images.results import Key, Results
+from studies.images.sets import ImageSet
 from studies.images.table3_page import intervals, mean_sd
 from studies.images.trials import Job, make_jobs, run_jobs
 from studies.options import StudyOptions
@@ -38,8 +37,8 @@ from studies.registry import as_study
 NAME, PRETRAINED = "table3-features", "pretrained"
 NETWORK = "efficientnet-lite0"
 STATISTICS = ("bag-statistics-extratrees", "bag-statistics-logistic")
-# How the names of a set end whose trials are split as in the paper, choose nothing, or encode the images themselves.
-PAPER, PLAIN, SCRATCH = "-paper", "-plain", "-scratch"
+# How the names of a set end whose trials are split as in the paper, or choose nothing.
+PAPER, PLAIN = "-paper", "-plain"
 _MNIST = "mnist"
 _NINE, _MNIST_BAGS, _MEAN_SIZE, _SIZE_SD = 9, 200, 10, 2
 _POSITIVE = 1 / 3  # of positive MNIST bags
@@ -64,7 +63,7 @@ _RECIPES = {
 }
 # Nothing is chosen, and there are no validation bags: these rows train on four folds, as those from random weights do.
 # Folds of trainings with the defaults: colon is saturated, adrenal has one test, and small images differ widely.
-_PLAIN_FOLDS = {"breast": 5, "colon": 2, "adrenal": 2, _MNIST: 5, _MNIST + SCRATCH: 2}
+_PLAIN_FOLDS = {"breast": 5, "colon": 2, "adrenal": 2, _MNIST: 5}
 _PLAIN = Recipe((), (*STATISTICS, DEFAULT), epochs=Settings().training.epochs, instances=4)
 FEATURES = Design(
     "features",
@@ -78,18 +77,16 @@ FEATURES = Design(
 )
 DEFAULTS = Design(
     "features",
-    {
-        **{name + PLAIN: replace(_PLAIN, folds=_PLAIN_FOLDS[name]) for name in (*_RECIPES, _MNIST)},
-        _MNIST + SCRATCH: replace(_PLAIN, baselines=(DEFAULT,), folds=_PLAIN_FOLDS[_MNIST + SCRATCH]),
-    },
+    {name + PLAIN: replace(_PLAIN, folds=_PLAIN_FOLDS[name]) for name in (*_RECIPES, _MNIST)},
 )
 _SEEDS = "repeats of the splits are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f"
 RULE = (
-    "The rule, written before the first run: a kind of images (photographs and tiles; volumes; small images) is "
-    "embedded by default where, on each of its sets, the default on vectors has at least the mean test AUROC of the "
-    "best row from random weights on the same test bags, folds by group; a tie goes to the vectors."
+    "Written before the first run: a kind of images (photographs and tiles: breast, colon; volumes: adrenal; small "
+    "images: MNIST bags) is embedded by default where, on each of its sets, the default on vectors has at least the "
+    "mean test AUROC of the best row from random weights, folds by group; a tie goes to the vectors. Those rows are in "
+    "[Table 3](table3.md), whose folds these are; a network from random weights was not run on MNIST bags, which stay with "
+    "it as before. Here training has all defaults (three scorers, 100 epochs), on four folds of five."
 )
-KINDS = {"photographs and tiles": ("breast", "colon"), "volumes": ("adrenal",), "small images": (_MNIST,)}
 
 
 @as_study("the rows of Table 3 on vectors of a pretrained network", store="features")
@@ -97,7 +94,7 @@ def run(options: StudyOptions) -> None:
     """Run the rows of Table 3, and write their page."""
     design = smaller(FEATURES) if options.smaller or options.quick else FEATURES
     found = {name: load_features(name, design, cache=options.cache) for name in _RECIPES}
-    study(options, found, design, scratch_results(options) if design is FEATURES else None)
+    study(options, found, design)
 
 
 @as_study("whether images are embedded by a pretrained network by default", store="features")
@@ -105,9 +102,7 @@ def run_default(options: StudyOptions) -> None:
     """Run the trainings with the defaults, and write their page."""
     design = smaller(DEFAULTS) if options.smaller or options.quick else DEFAULTS
     found = {name: load_features(name, design, cache=options.cache) for name in (*_RECIPES, _MNIST)}
-    raw = limited(mnist_bags(), design)
-    found[_MNIST + SCRATCH] = ImageSet(raw, raw)
-    default_study(options, found, design, scratch_results(options) if design is DEFAULTS else None)
+    default_study(options, found, design)
 
 
 def smaller(design: Design) -> Design:
@@ -120,8 +115,8 @@ def smaller(design: Design) -> Design:
     return Design("features-quick", recipes, bags=10, instances=24)
 
 
-def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, scratch: Results | None = None) -> None:
-    """Run the rows of Table 3 on these sets; `scratch` are published trials from random weights."""
+def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design) -> None:
+    """Run the rows of Table 3 on these sets."""
     with Store(options.cache, "features") as store:
         results = _run(options, sets, design, store=store, name=NAME)
         write_page(
@@ -135,14 +130,12 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, s
             seeds=_SEEDS,
             seconds=store.wall_time(NAME),
             store=store,
-            body=[*_rows(design, results, scratch), *intervals(design, results), *_settings(design), *_cost(results)],
+            body=[*_rows(design, results), *intervals(design, results), *_settings(design), *_cost(results)],
         )
 
 
-def default_study(
-    options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, scratch: Results | None = None
-) -> None:
-    """Run the trainings with the defaults on these sets; `scratch` are published trials from random weights."""
+def default_study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design) -> None:
+    """Run the trainings with the defaults on these sets."""
     with Store(options.cache, "features") as store:
         results = _run(options, sets, design, store=store, name=PRETRAINED)
         write_page(
@@ -155,7 +148,7 @@ def default_study(
             seeds=_SEEDS,
             seconds=store.wall_time(PRETRAINED),
             store=store,
-            body=[*default_section(results, scratch), *intervals(design, results), *_cost(results)],
+            body=[*section("The rule", RULE), *intervals(design, results), *_cost(results)],
         )
 
 
@@ -218,105 +211,27 @@ def mnist_bags() -> Bags:
     return Bags.from_list(arrays, labels)
 
 
-def scratch_results(options: StudyOptions) -> Results:
-    """Finished trials of Table 3 at its small size, from random weights: those of the cache, and published ones."""
-    cache, published = options.cache, options.out / "trials" / f"images{PACKED}"
-    if published.is_file():
-        take_published(published, cache)
-    by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
-    sets: dict[str, ImageSet] = {}
-    with Store(cache, "images") as store:
-        for design in (DESIGNS["small"], rest_of(DESIGNS["small"])):
-            for name, recipe in design.recipes.items():
-                sets[name] = sets[name] if name in sets else load_set(name, DESIGNS["small"], cache=cache)
-                jobs = make_jobs(name, sets[name], replace(recipe, baselines=()))
-                for job, row in zip(jobs, store.find([job.trial for job in jobs]), strict=True):
-                    if row is not None:
-                        by[name, job.method].append((job, row))
-    return Results(sets, by)
-
-
-def _rows(design: Design, results: Results, scratch: Results | None) -> list[str]:
+def _rows(design: Design, results: Results) -> list[str]:
     names = [name for name in design.recipes if name in _RECIPES]
-    head = [
-        f"{name}, {what}" for name in names for what in ("by group", "as the paper", "from random weights", "paper")
-    ]
+    head = [f"{name}, {what}" for name in names for what in ("by group", "as the paper", "paper")]
     lines = []
     for method in METHODS:
         cells = []
         for name in names:
             theirs = printed(name, method)
             cells += [mean_sd(results, name, method), mean_sd(results, name + PAPER, method)]
-            cells.append("-" if scratch is None else mean_sd(scratch, name, method))
             cells.append("-" if theirs is None else f"{theirs[0]:.3f} ({theirs[1]:.3f})")
         lines.append([label(method), *cells])
     return section(
         "Rows of Table 3",
         "Mean (standard deviation) of the test AUROC over trials. 'By group': five folds, disjoint by tissue array or "
         "source tile; adrenal has its published test bags in all its columns but 'as the paper'. 'As the paper': a "
-        "random tenth is the test, the rest five folds, twice on breast; groups then stand on both sides. 'From random "
-        "weights': ours by group, see [Table 3](table3.md); 'paper': the paper's, from random weights. CE (3D) and DAM "
+        "random tenth is the test, the rest five folds, twice on breast; groups then stand on both sides. 'Paper': "
+        "the paper's, from random weights; ours by group are in [Table 3](table3.md). CE (3D) and DAM "
         "(3D) see one vector a bag, the mean of its vectors. CE (smx), DAM (smx), CE (att) and DAM (att) are not in "
         "the paper: whole bags, exactly.",
         table(["method", *head], lines),
     )
-
-
-def default_section(results: Results, scratch: Results | None) -> list[str]:
-    """What the library does by default, on vectors and from random weights."""
-    lines, better = [], {}
-    for name in (*_RECIPES, _MNIST):
-        plain = name + PLAIN
-        if scratch is None or not results.rows.get((plain, DEFAULT)):
-            return []
-        if name == _MNIST:
-            other, theirs, known = DEFAULT, results, _MNIST + SCRATCH
-        else:
-            tried = [method for method in METHODS if scratch.rows.get((name, method))]
-            other, theirs, known = max(tried, key=lambda method: scratch.mean(name, method)), scratch, name
-        both = _of_shared_folds(results, plain, theirs.rows.get((known, other), []))
-        found = both.compare(plain, "a", "b")
-        if found is None:
-            continue
-        ours, before = both.mean(plain, "a"), both.mean(plain, "b")
-        better[name] = ours >= before
-        rows = both.rows[plain, "a"], both.rows[plain, "b"]
-        seconds = [duration(float(np.mean([row["seconds"] for _, row in own]))) for own in rows]
-        statistics = [f"{results.mean(plain, method):.3f}" for method in STATISTICS]
-        cells = [f"{ours:.3f}", f"{before:.3f} ({'the default' if other == DEFAULT else label(other)})", signed(found)]
-        lines.append([name, str(found.trials), *cells, bounds(found.corrected), *statistics, *seconds])
-    head = [
-        "set",
-        "folds of both",
-        "default on vectors",
-        "best row from random weights",
-        "difference [95% by group]",
-        "corrected 95%",
-    ]
-    head += ["trees", "logistic", "seconds a training, vectors", "random weights"]
-    verdicts = [
-        f"- {kind}: {'**embedded first**' if all(better[name] for name in names) else '**from random weights**'}"
-        for kind, names in KINDS.items()
-        if set(names) <= set(better)
-    ]
-    text = (
-        "Vectors, then training with all defaults (three scorers, 100 epochs), on four folds by group, against the "
-        "best of the rows from random weights ([Table 3](table3.md): one scorer, fewer epochs), picked on the test "
-        "bags, for them; of MNIST bags against all defaults on the images themselves. 'Trees', 'logistic': on the "
-        "statistics of the vectors of a bag. "
-    )
-    return section("What is the default", text + RULE, table(head, lines), verdicts)
-
-
-def _of_shared_folds(results: Results, name: str, others: Sequence[tuple[Job, Row]]) -> Results:
-    """Trials of the default of a set, "a", and others, "b", on the folds that both have."""
-    mine = results.rows[name, DEFAULT]
-    folds = [{(job.split.split, job.split.fold) for job, _ in rows} for rows in (mine, others)]
-    kept = [
-        [(job, row) for job, row in rows if (job.split.split, job.split.fold) in folds[0] & folds[1]]
-        for rows in (mine, others)
-    ]
-    return Results({name: results.sets[name]}, {(name, "a"): kept[0], (name, "b"): kept[1]})
 
 
 def _settings(design: Design) -> list[str]:

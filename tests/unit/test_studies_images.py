@@ -488,28 +488,3 @@ def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
 def test_trainings_with_the_defaults_have_a_page(tmp_path):
     features.default_study(options(tmp_path), {"breast": vectors(0)}, few_rows(features.DEFAULTS, ()))
     assert re.search(r"^\| breast-plain, midam \| 1 \|", page(tmp_path, "pretrained"), re.MULTILINE)
-
-
-def trained(name, method, scores):
-    """A trial with these scores, as rows of `Results`."""
-    bags = vectors(0).bags
-    job = make_jobs(name, features.with_means(bags), Recipe((), (method,), epochs=1, instances=1, folds=1))[0]
-    return {(name, method): [(job, {"test_best": list(scores(bags.require_labels()[job.split.test])), "seconds": 1.0})]}
-
-
-@pytest.mark.parametrize("colon", ["embedded first", "from random weights"])
-def test_a_kind_of_images_is_embedded_where_no_set_of_it_loses(colon):
-    bags = vectors(0)
-    good, poor = (lambda labels: labels * 1.0), (lambda labels: labels * 0.0)
-    ours, scratch = {}, {}
-    for name in ("breast", "colon", "adrenal", "mnist"):
-        loses = name == "colon" and colon != "embedded first"
-        ours |= trained(name + features.PLAIN, features.DEFAULT, poor if loses else good)
-        scratch |= trained(name, "dam-mb-att", good if loses else poor)
-    ours |= trained("mnist" + features.SCRATCH, features.DEFAULT, good)
-    results = (Results({name: bags for name, _ in rows}, rows) for rows in (ours, scratch))
-    text = "\n".join(features.default_section(*results))
-    assert f"- photographs and tiles: **{colon}**" in text
-    assert text.count("**embedded first**") == 2 + (colon == "embedded first")
-    assert "| breast | 1 | 1.000 | 0.500 (DAM (MB-att)) | +0.500" in text
-    assert "| mnist | 1 | 1.000 | 1.000 (the default) |" in text
