@@ -163,7 +163,7 @@ def test_a_damaged_shard_is_refused(tmp_path):
     path.write_bytes(whole)
     for text in ("", "[]", "{}", said[:-9], json.dumps({**json.loads(said), "format": "other"})):
         facts.write_text(text)
-        with pytest.raises(ConfigError, match=r"Expected the facts of a shard beside .*, got none"):
+        with pytest.raises(ConfigError, match=r"Expected the facts of a shard next to .*, got none"):
             ShardFacts.read(path)
     for text, what in (({"version": 9}, "this version"), ({"more": 1}, "got others")):
         facts.write_text(json.dumps({**json.loads(said), **text}))

@@ -111,11 +111,11 @@ def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -
 
     wrong = [patient for patient, of in files.items() if len(of) > 1 and (not several or mixed(of))]
     if wrong:
-        listed = "; ".join(f"{patient}: {listed(files[patient])}" for patient in wrong[:_SHOWN])
+        patients = "; ".join(f"{patient}: {listed(files[patient])}" for patient in wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} patients more" if len(wrong) > _SHOWN else ""
         what = "one kind of sample" if several else "one file"
         advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"
         raise BagDataError(
-            f"Expected {what} for each patient, got several for {len(wrong)}: {listed}{more} (in {where}); name the "
+            f"Expected {what} for each patient, got several for {len(wrong)}: {patients}{more} (in {where}); name the "
             f"files in the table, or in a table of slides with `slides`{advice}."
         )
