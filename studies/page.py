@@ -62,7 +62,7 @@ def write_page(
         f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {__version__}, torch {torch.__version__}, "
         f"Python {platform.python_version()}",
         f"- Machine: {machine()}; {options.jobs} process{'es' if options.jobs > 1 else ''} at a time, one thread each",
-        f"- Wall time of the computation: {duration(seconds)}",
+        f"- Wall time of the computation: {duration(seconds) if seconds else 'not noted, since it was stopped'}",
         f"- Seeds: {seeds}",
         *published,
         *made,

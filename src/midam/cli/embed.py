@@ -66,7 +66,7 @@ def embed_first(options: Namespace, console: Console) -> None:
         if line:
             console.print(escape(f"note: {line}"))
         return
-    if Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ:
+    if _started_together(options):
         raise ConfigError(
             f"Expected a process that starts its own others with --encoder {name}, which embeds the data first, got "
             "one of several that were started together; embed it by `midam embed`, and train on its store."
@@ -84,17 +84,21 @@ def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
         return "", ""
     from midam.embed.kinds import usual_network
 
-    others = Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
-    return ("", "") if others else usual_network(options.data, settings)
+    return ("", "") if _started_together(options) else usual_network(options.data, settings)
 
 
-def _embed_first(options: Namespace, settings: Settings, name: str, line: str, console: Console) -> None:
+def _started_together(options: Namespace) -> bool:
+    """Whether torchrun or SLURM started this process with others, which would all embed at once."""
+    return Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
+
+
+def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str, console: Console) -> None:
     from midam.embed.bags import cached_store, described, make_recipe
     from midam.embed.kinds import fitting_patch
     from midam.embed.others import known_network, load_network
     from midam.report.terminal import BagProgress
 
-    network = load_network(known_network(name))
+    network = load_network(known_network(encoder))
     reading = copy.copy(options)
     reading.split_file, reading.fold, reading.unlabeled = None, None, False
     # A store keeps the column of --balance as one of its covariates.
@@ -105,15 +109,9 @@ def _embed_first(options: Namespace, settings: Settings, name: str, line: str, c
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
-        store, is_new = cached_store(
-            bags,
-            network,
-            recipe,
-            folder,
-            name=Path(options.data).absolute().stem,
-            accelerator=options.accelerator,
-            on_bag=progress.update,
-        )
+        how = {"accelerator": options.accelerator, "on_bag": progress.update}
+        name = Path(options.data).absolute().stem
+        store, is_new = cached_store(bags, network, recipe, folder, name=name, **how)
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.data, options.encoder = str(store), AUTO
     defaults = Settings().flat()
