@@ -19,6 +19,7 @@ STUDIES = Registry(
         "table3-statistics": "studies.images.bag_statistics.run",
         "table3-features": "studies.images.features.run",
         "pretrained": "studies.images.features.run_default",
+        "fine-tuning": "studies.images.fine_tuning.run",
         "figure-generalization": "studies.tabular.figure_generalization.run",
         "figure-instances": "studies.tabular.figure_instances.run",
         "figure-convergence": "studies.images.figure_convergence.run",

@@ -270,12 +270,14 @@ DRAWS = Registry(
     },
     base="midam.data.draws.Draw",
 )
+FINE_TUNED = "fine-tuned"
 ENCODERS = Registry(
     "encoder",
     {
         "mlp": "midam.nn.encoders.mlp.MLP",
         "resnet20": "midam.nn.encoders.images.resnet20",
         "resnet20-3d": "midam.nn.encoders.images.resnet20_3d",
+        FINE_TUNED: "midam.embed.others.FineTuned",
     },
     base="torch.nn.Module",
     functions=True,

@@ -24,6 +24,7 @@ from studies.images import (
     figure_attention,
     figure_budget,
     figure_convergence,
+    fine_tuning,
     table3,
 )
 from studies.images.cost import Cost, forward_flop, job_cost
@@ -483,6 +484,18 @@ def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
     jobs = make_jobs("x", found["breast"], design.recipes["breast"])
     assert {job.bags.sizes.max() for job in jobs if job.method in STACKED} == {1}
     assert main(["table3-features", "--size", "small", "--out", str(tmp_path)]) == 2
+
+
+def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
+    rng = np.random.default_rng(0)
+    images = Bags.from_list([rng.integers(0, 255, (2, 3, 32, 32), dtype=np.uint8) for _ in range(40)], [0, 1] * 20)
+    one = vectors(0).bags
+    design = fine_tuning.smaller(fine_tuning.DESIGN)
+    kept = {name: recipe for name, recipe in design.recipes.items() if name.startswith("breast")}
+    fine_tuning.study(options(tmp_path), {"breast": (images, one)}, dataclasses.replace(design, recipes=kept))
+    text = page(tmp_path, "fine-tuning")
+    assert re.search(r"^\| breast, fine-tuned \| MIDAM \(att\) \| 1 \| \d", text, re.MULTILINE)
+    assert "breast, fine-tuned: MIDAM (att) minus frozen: MIDAM (att) | 1 |" in text
 
 
 def test_trainings_with_the_defaults_have_a_page(tmp_path):

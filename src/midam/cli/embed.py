@@ -15,7 +15,7 @@ from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.data.sets import catalog
 from midam.errors import ConfigError
 from midam.processes import LEADER, Processes
-from midam.registry import NETWORKS, is_network
+from midam.registry import FINE_TUNED, NETWORKS, is_network
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
@@ -55,6 +55,9 @@ def embed_first(options: Namespace, console: Console) -> None:
 
     if options.data is None or options.resume is not None:
         return
+    if options.encoder == FINE_TUNED:
+        _cut_for_training(options, console)
+        return
     method = DEFAULT if options.method is None else options.method
     if not (is_network(options.encoder) or method == DEFAULT or is_shorthand(method)):
         return  # a method that is fitted in one step sees images as they are, unless a network is named
@@ -76,6 +79,19 @@ def embed_first(options: Namespace, console: Console) -> None:
         RunFolder(Path(options.out)).require_free()
     console.quiet = console.quiet or LEADER in os.environ  # the process that leads has said it
     _embed_first(options, settings, name, line, console)
+
+
+def _cut_for_training(options: Namespace, console: Console) -> None:
+    """Set the patch size for a network that is trained on, where the user named none."""
+    from midam.embed.kinds import USUAL_NETWORK, fitting_patch
+    from midam.embed.others import load_network
+
+    name = (options.encoder_args or {}).get("network", USUAL_NETWORK)
+    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
+    options.patch_size = fitting_patch(options.data, cut, load_network(name), trained=True)
+    if options.patch_size != cut.patch_size:
+        side = f"{options.patch_size} x {options.patch_size}"
+        console.print(f"patches of {side} pixels, the least that {name} takes; --patch-size sets another")
 
 
 def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:

@@ -71,13 +71,16 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
     return USUAL_NETWORK, "--encoder resnet20 learns from random weights instead"
 
 
-def fitting_patch(data: str, cut: CutSettings, network: "Network") -> int:
+def fitting_patch(data: str, cut: CutSettings, network: "Network", *, trained: bool = False) -> int:
     """Patch size with which data is read for a network: that of the settings, unless it is the default.
 
-    Of images it is then a cell of the network, of slides what the network sees at once.
+    Of images it is then a cell of the network, or where it is `trained` the least that it takes; of slides what the
+    network sees at once.
     """
     chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
     kind = "" if chosen else data_kind(data)
+    if trained and kind != "slides":
+        return network.sides[0] if kind == "images" and network.sides else cut.patch_size
     if kind in ("images", "small images") and network.stride is not None:
         return network.stride
     return cut.patch_size if not kind else (network.sides or (_USUAL_SIDE,))[-1]

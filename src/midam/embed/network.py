@@ -35,6 +35,9 @@ class Network(nn.Module):
         Patches and slices are resized to squares with sides in this range; None: they stay as they are.
     layer : str
         Which layer the vectors are of.
+    repeatable : bool
+        Whether an image has the same vector alone as among others, in training too: no dropout, no statistics of a
+        batch.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Network(nn.Module):
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     sides: tuple[int, int] | None = None
     layer: str = "last"
+    repeatable: bool = False
 
     def maps(self, images: Tensor) -> Tensor:  # noqa: ARG002
         """Vectors [M, D, h, w] of the cells of images [M, 3, H, W], whose sides are multiples of the stride."""

@@ -1,4 +1,4 @@
-"""Frozen networks by name; those of others: of transformers and timm, ONNX files, modules by their class path."""
+"""Networks by name; those of others: of transformers and timm, ONNX files, modules by their class path."""
 
 import hashlib
 import inspect
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.embed.network import Network, weights_digest
+from midam.embed.network import Network, standardized, weights_digest
 from midam.errors import ConfigError, first_line, need_package, require
 from midam.nn.encoders.custom import make_module
 from midam.reading import parse_json, read_bytes
@@ -224,6 +224,47 @@ class OnnxNetwork(_Tried):
         parts = torch.split(images, 1) if self._single else [images]
         found = [torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts]
         return torch.cat(found)
+
+
+class FineTuned(nn.Module):
+    """Encoder that starts from the weights of a pretrained network, and trains on: the encoder "fine-tuned".
+
+    Each patch or slice passes through the network as it does when data is embedded.
+
+    Parameters
+    ----------
+    instance_shape : tuple of int
+        [C, H, W] with one channel or three.
+    network : str
+        Name of the network, see `load_network`; an ONNX file cannot be trained.
+
+    Raises
+    ------
+    ConfigError
+        For instances of another shape, and a network that cannot be trained.
+    """
+
+    takes_intensities = pretrained = True
+
+    def __init__(self, instance_shape: tuple[int, ...], *, network: str = "efficientnet-lite0") -> None:
+        super().__init__()
+        if len(instance_shape) != 3 or instance_shape[0] not in (1, 3):
+            raise ConfigError(
+                f"Expected patches or slices [1 or 3, height, width] for the encoder 'fine-tuned', got instances of "
+                f"shape {list(instance_shape)}; use 'mlp' for feature vectors."
+            )
+        self.network = load_network(network).requires_grad_()
+        if not any(True for _ in self.network.parameters()):
+            raise ConfigError(f"Expected a network that can be trained, got {network!r}; use another one.")
+        side = self.network.side(instance_shape)
+        size = None if side is None else [side, side]
+        self._recipe = {"size": size, "mean": self.network.mean, "std": self.network.std}
+        self.out_features = self.network.width
+        self.repeatable = type(self.network).repeatable
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encode instances x [M, C, H, W], with intensities from 0 to 1, as [M, D]."""
+        return self.network.vectors(standardized(x.clamp(0, 1), self._recipe))
 
 
 def _side(size: Any) -> int:

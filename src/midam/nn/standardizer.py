@@ -182,6 +182,34 @@ class Standardizer(nn.Module):
         return ((x.to(center.dtype) - center) / scale).clamp(-self.clip, self.clip)
 
 
+class Intensities(Standardizer):
+    """Intensities from 0 to 1, as networks take them that were trained on photographs: ``clip((x - low) / span)``.
+
+    Of 8-bit images 0 and 255 become 0 and 1, of other numbers the percentiles 0.5 and 99.5 of the training instances.
+    What lies above 1 becomes 1; what lies below 0 stays, down to -1.
+
+    Examples
+    --------
+    >>> fitted = Intensities((1, 1, 2)).fit(torch.tensor([[[[7, 9]]]], dtype=torch.uint8))
+    >>> fitted(torch.tensor([[[[0, 255]]]], dtype=torch.uint8)).flatten().tolist()
+    [0.0, 1.0]
+    """
+
+    def __init__(self, instance_shape: tuple[int, ...]) -> None:
+        super().__init__(instance_shape, clip=1.0, scaling="linear")
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, *, names: Sequence[str] | None = None, source: str = "memory") -> "Intensities":  # noqa: ARG002
+        """Set the intensities that become 0 and 1 from instances x [M, ...], M >= 1."""
+        low, high = 0.0, 255.0
+        if x.dtype != torch.uint8:
+            low, high = (float(of) for of in np.percentile(x.float().numpy(), [0.5, 99.5]))
+            low, high = (low, high) if high > low else (float(x.min()), float(x.max()))
+        self.center.fill_(low)
+        self.scale.fill_(high - low if high > low else 1.0)
+        return self
+
+
 def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
     """Whether two standardizers, such as those of the members of one run, are known to give the same."""
     if one is other:

@@ -30,13 +30,15 @@ class ModelSettings(SettingsGroup):
     ----------
     encoder
         "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; a folder of images is embedded
-        first, by "efficientnet-lite0".
+        first, by "efficientnet-lite0". "fine-tuned" trains that network on, end to end; ``encoder_args.network`` names
+        another.
     encoder_args
         Further arguments of the encoder.
     encoder_weights
         File with the encoder's weights at the start: a state dictionary of torch.save, or .safetensors.
     freeze
-        Parts of the encoder that are not trained, by the names of its submodules; "*" for all of it.
+        Parts of the encoder that are not trained, by the names of its submodules, in which "?" and "*" stand for
+        letters; "*" is all of it.
     hidden
         Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least and 512 at most. "[]"
         is one as wide as the input, whatever it is.
@@ -70,7 +72,7 @@ class ModelSettings(SettingsGroup):
         if isinstance(name, str) and is_network(name):
             raise ConfigError(
                 f"Expected an encoder that is trained, got the frozen network {name!r}; make vectors by `midam embed` "
-                "or `midam.embed_bags` first, and train on those."
+                "or `midam.embed_bags` first, and train on those; or train it on as the encoder 'fine-tuned'."
             )
         return name
 

@@ -12,7 +12,7 @@ from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling, check_columns
 from midam.nn.scorer import BagScorer, Coder, CovariateTerm
-from midam.nn.standardizer import Standardizer
+from midam.nn.standardizer import Intensities, Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
 from midam.train.estimators import Estimator
@@ -95,10 +95,23 @@ def build_model(
     squash = OBJECTIVES.find(config.method.objective).squash
     pooling: Pooling = build_part(POOLINGS, config, in_features=encoder.out_features, squash=squash, columns=columns)
     check_columns(pooling, columns)
-    clip, scaling = (config.model.clip, config.model.scaling) if config.model.standardize else (float("inf"), "linear")
-    standardizer = Standardizer(instance_shape, clip=clip, scaling=scaling)
+    standardizer = _build_standardizer(config, encoder, instance_shape)
     term = None if coder is None else CovariateTerm(coder, columns=columns)
     return BagScorer(encoder, pooling, standardizer=standardizer, covariates=term)
+
+
+def _build_standardizer(config: ResolvedSettings, encoder: nn.Module, instance_shape: tuple[int, ...]) -> Standardizer:
+    model = config.model
+    if getattr(getattr(encoder, "module", encoder), "takes_intensities", False):
+        if not model.standardize:
+            raise ConfigError(
+                f"Expected `standardize` with the encoder {model.encoder!r}, which takes intensities from 0 to 1, got "
+                "False; leave it out."
+            )
+        return Intensities(instance_shape)
+    if not model.standardize:
+        return Standardizer(instance_shape, clip=float("inf"), scaling="linear")
+    return Standardizer(instance_shape, clip=model.clip, scaling=model.scaling)
 
 
 def build_ensemble(
@@ -127,7 +140,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
     encoder = Encoder(module, instance_shape=instance_shape, name=name, freeze=freeze) if freeze or wrapped else module
     if pretrained and config.model.encoder_weights is not None:
         load_weights(module, config.model.encoder_weights)
-    elif pretrained and not wrapped and freeze:
+    elif pretrained and not wrapped and freeze and not getattr(module, "pretrained", False):
         advice = "name their file in encoder_weights"
         warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", UserWarning, stacklevel=2)
     return encoder

@@ -1,5 +1,6 @@
 """Encoders that are not ours: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
 
+import fnmatch
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ class Encoder(nn.Module):
     name : str
         What messages call it.
     freeze : sequence of str
-        Names of submodules or parameters of `module`, such as "stem" or "layer1.0"; "*" stands for all of it.
+        Names of submodules or parameters of `module`, such as "stem", "layer1.0" or "layers.[0-3]"; "*" is all of it.
 
     Raises
     ------
@@ -196,7 +197,7 @@ def _as_rows(e: Tensor) -> Tensor:
 
 
 def _within(name: str, part: str) -> bool:
-    return part in ("*", name) or name.startswith(f"{part}.")
+    return fnmatch.fnmatchcase(name, part) or fnmatch.fnmatchcase(name, f"{part}.*")
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
