@@ -222,6 +222,16 @@ def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
     assert sorted(calls) == list(range(1, 10))
 
 
+def test_some_of_the_bags_are_embedded_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    bags = midam.Bags.from_list([rng.integers(0, 255, (n, 3, 16, 16), dtype=np.uint8) for n in (2, 3, 1)], [0, 1, 0])
+    bags = bags.replace(coords=np.arange(6)[:, None])
+    whole = midam.embed_bags(bags, typed(TINY), tmp_path / "whole")
+    some = midam.embed_bags(bags.subset([2, 0]), typed(TINY), tmp_path / "some")
+    for one, of in zip(range(2), (2, 0)):
+        np.testing.assert_array_equal(some[one], whole[of])
+
+
 def test_slices_of_volumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scans").mkdir()

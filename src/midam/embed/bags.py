@@ -48,7 +48,7 @@ class EmbeddedRows(Rows):
     block_bags = 2  # so that little is computed again after a stop
 
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
-        self.shape, self.dtype = (bags.num_instances, network.width), np.dtype(recipe["dtype"])
+        self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
         self._raw, self._bags, self._network, self._device = bags.instances, bags, network.to(device), device
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
         # The images of a bag of several files pass one by one.
