@@ -463,12 +463,12 @@ def vectors(seed, **how):
     return features.with_means(bags.replace(instances=bags.instances.reshape(len(bags.instances), -1)[:, :12] / 255))
 
 
-def few_rows(design, methods):
-    """Rows of breast alone, each training of one epoch."""
+def few_rows(design, methods, *, name="breast"):
+    """Rows of one set alone, each training of one epoch."""
     recipes = {
-        name: dataclasses.replace(recipe, methods=methods if recipe.methods else (), baselines=recipe.baselines[1:])
-        for name, recipe in features.smaller(design).recipes.items()
-        if name.startswith("breast")
+        key: dataclasses.replace(recipe, methods=methods if recipe.methods else (), baselines=recipe.baselines[1:])
+        for key, recipe in features.smaller(design).recipes.items()
+        if key.startswith(name)
     }
     return dataclasses.replace(features.smaller(design), recipes=recipes)
 
@@ -484,6 +484,19 @@ def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
     jobs = make_jobs("x", found["breast"], design.recipes["breast"])
     assert {job.bags.sizes.max() for job in jobs if job.method in STACKED} == {1}
     assert main(["table3-features", "--size", "small", "--out", str(tmp_path)]) == 2
+
+
+def test_table3_on_features_takes_private_sets_where_they_are(tmp_path, monkeypatch):
+    rng, labels = np.random.default_rng(0), np.arange(24) % 2
+    np.savez(tmp_path / "oct.npz", volumes=rng.integers(1, 255, (24, 2, 16, 16), dtype=np.uint8), labels=labels)
+    monkeypatch.setenv("MIDAM_DATA", str(tmp_path))
+    monkeypatch.setenv("MIDAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(features, "_RECIPES", {})
+    monkeypatch.setattr(features, "FEATURES", few_rows(features.FEATURES, ("midam-att",), name="oct"))
+    features.run(options(tmp_path))
+    head = re.search(r"^\| method \|.*", page(tmp_path, "table3-features"), re.MULTILINE).group()
+    assert "oct, by group | oct, as the paper | oct, paper |" in head
+    assert "pdgm" not in head
 
 
 def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
