@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     available = {
         "data": (root is not None, data_reason),
         "gpu": (torch.cuda.is_available(), "no CUDA device"),
+        "timm": (find_spec("timm") is not None, "timm is not installed; run `make test-timm`"),
         "libauc": (libauc_folder() is not None, "LibAUC is not installed; run `make libauc`"),
     }
     for item in items:

@@ -388,7 +388,8 @@ def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
         BagDataError, match=r"vectors of weights 0{12}, on which R was trained, got [0-9a-f]{12} \(in D\)"
     ):
         check_recipe({**recipe, "weights": "0" * 64}, recipe, of="R", data="D")
-    check_recipe({**recipe, "network": "onnx:/here/n.onnx"}, {**recipe, "network": "onnx:/n.onnx"}, of="R", data="D")
+    for here, there in (("onnx:/here/n.onnx", "onnx:/n.onnx"), ("timm:local-dir:/here/n", "timm:local-dir:/n")):
+        check_recipe({**recipe, "network": here}, {**recipe, "network": there}, of="R", data="D")
 
 
 @pytest.mark.parametrize("change", [{"network": 5}, {"size": [1e9, 1]}, {"size": [10**9] * 2}, {"dtype": "object"}])
@@ -465,6 +466,101 @@ def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
     shutil.rmtree("eyes")
     with pytest.raises(ConfigError, match="Expected a model of transformers, got none for 'eyes'"):
         midam.load_network("hf:eyes")
+
+
+TIMM_CONFIG = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.1], "num_classes": 3}
+
+
+def timm_folder(place, name, *, side, args=None, weights="model.safetensors"):
+    """A small model of timm with random weights in a folder as timm's `local-dir:` takes it; the model without head."""
+    import timm
+
+    model = timm.create_model(name, num_classes=3, **(args or {})).eval()
+    pretrained = {**TIMM_CONFIG, "input_size": [3, side, side], "classifier": model.pretrained_cfg["classifier"]}
+    config = {"architecture": name, "num_classes": 3, "model_args": args or {}, "pretrained_cfg": pretrained}
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(config))
+    if weights.endswith(".bin"):
+        torch.save(model.state_dict(), place / weights)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(model.state_dict(), place / weights)
+    model.reset_classifier(0)
+    return model
+
+
+def timm_vectors(model, pixels):
+    """Standardized by hand."""
+    mean, std = (torch.tensor(TIMM_CONFIG[name])[:, None, None] for name in ("mean", "std"))
+    with torch.inference_mode():
+        return model((torch.from_numpy(np.asarray(pixels)).float() / 255 - mean) / std).numpy()
+
+
+@pytest.mark.timm
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_a_convolutional_network_of_timm_gives_its_cells(images, weights):
+    model = timm_folder(images / "eyes", "test_resnet", side=96, weights=weights)
+    network = midam.load_network("timm:local-dir:eyes")
+    assert (network.width, network.stride, network.sides) == (model.num_features, 32, (96, 96))
+    x = torch.rand(2, 3, 64, 96)
+    with torch.inference_mode():
+        torch.testing.assert_close(network.maps(x), model.forward_features(x))
+        torch.testing.assert_close(network.vectors(x), model(x))
+    made = midam.embed_bags(read(32), network, "c.store", dtype="float32")
+    assert [made.cut[name] for name in ("way", "mean", "std")] == ["cells", TIMM_CONFIG["mean"], TIMM_CONFIG["std"]]
+    pixels = read_pixels(images / "images/i00.png")[:, :64, :32]
+    features = timm_vectors(model.forward_features, pixels[None])[0]
+    np.testing.assert_allclose(made[0], features.reshape(len(features), -1).T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.timm
+def test_a_vision_transformer_of_timm_gives_its_pooled_vectors(images):
+    model = timm_folder(images / "eyes", "test_vit", side=32, args={"img_size": 32})
+    network = midam.load_network("timm:local-dir:eyes")
+    assert (network.width, network.stride, network.sides) == (model.num_features, None, (32, 32))
+    bags = read(32)
+    made = midam.embed_bags(bags, network, "v.store", dtype="float32")
+    assert (made.cut["way"], made.cut["size"]) == ("patches", [32, 32])
+    np.testing.assert_allclose(made[0], timm_vectors(model, bags[0]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.timm
+@pytest.mark.parametrize(("name", "args"), [("test_resnet", None), ("test_vit", {"img_size": 32})])
+def test_a_run_on_vectors_of_timm_scores_raw_images(images, name, args):
+    timm_folder(images / "eyes", name, side=32, args=args)
+    assert embed("t.store", encoder="timm:local-dir:eyes") == 0
+    assert fit("t.store", "seen") == 0
+    for data, out in (("t.store", "store.csv"), ("images", "raw.csv")):
+        assert main(["predict", "seen", data, "--out", out]) == 0
+    assert scores("raw.csv") == scores("store.csv")
+
+
+@pytest.mark.timm
+@pytest.mark.parametrize("name", ["resnet18", "no_such_model", "local-dir:nowhere", "hf-hub:timm/none", "elsewhere:x"])
+def test_a_model_of_timm_that_is_not_to_be_had(images, capsys, monkeypatch, name):
+    monkeypatch.setenv("HF_HOME", str(images / "hub"))
+    assert embed("t.store", encoder=f"timm:{name}") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert line.startswith("midam: error: Expected a model of timm, got none for ")
+
+
+class Made:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self):
+        return open, ("made", "w")
+
+
+@pytest.mark.timm
+def test_weights_of_timm_run_no_code_and_must_be_those_of_the_model(images):
+    timm_folder(images / "eyes", "test_resnet", side=64, weights="pytorch_model.bin")
+    weights = torch.load("eyes/pytorch_model.bin", weights_only=True)
+    for bad in ({"x": Made()}, {name: value for name, value in weights.items() if "layer4" not in name}, {}):
+        torch.save(bad, "eyes/pytorch_model.bin")
+        with pytest.raises(ConfigError, match=r"Expected a model of timm, got none for 'local-dir:.*eyes'"):
+            midam.load_network("timm:local-dir:eyes")
+    assert not (images / "made").exists()
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):

@@ -34,7 +34,7 @@ _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _KEPT = 4  # blocks
 _LARGEST_SIDE = 2048
-_PLACED = ("hf:", "onnx:")  # names that go on with a place, which may differ from machine to machine
+_PLACED = ("hf:", "timm:", "onnx:")  # names that go on with a place, which may differ from machine to machine
 _JOBS = 2  # one reads and decodes while the other computes
 
 

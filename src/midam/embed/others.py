@@ -162,16 +162,23 @@ class TransformersNetwork(_Tried):
 
 
 class TimmNetwork(_Tried):
-    """A model of timm by its name, ``hf-hub:...`` among them; with its own data configuration."""
+    """A model of timm by its name, ``hf-hub:...`` and ``local-dir:...`` among them; with its own data configuration.
+
+    Weights are read from safetensors or as tensors alone; their names must be those of the model.
+    """
 
     layer = "features"
 
     def __init__(self, source: str) -> None:
         super().__init__()
+        kind, colon, folder = source.partition(":")
+        source = f"{kind}:{Path(folder).resolve()}" if colon and kind == "local-dir" else source
         self.name = f"timm:{source}"
         timm = need_package("timm", f"for {self.name}", extra="timm")
         try:
-            self.model: nn.Module = timm.create_model(source, pretrained=True, num_classes=0)
+            # Not made without a classifier, for timm then leaves out what the weights lack, at random
+            self.model: Any = timm.create_model(source, pretrained=True)
+            self.model.reset_classifier(0)
         except Exception as error:  # of the hub, of timm, of what reads weights
             raise ConfigError(
                 f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
@@ -184,10 +191,10 @@ class TimmNetwork(_Tried):
 
     def output(self, images: Tensor) -> Tensor:
         """Feature map of a convolutional network, pooled vectors of a transformer."""
-        found: Tensor = self.model.forward_features(images)  # type: ignore[operator]
-        if found.ndim == 4 and found.shape[1] == getattr(self.model, "num_features", None):
+        found: Tensor = self.model.forward_features(images)
+        if found.ndim == 4 and found.shape[1] == self.model.num_features:
             return found
-        pooled: Tensor = self.model(images)
+        pooled: Tensor = self.model.forward_head(found)
         return pooled
 
 
