@@ -502,6 +502,7 @@ def timm_vectors(model, pixels):
 def test_a_convolutional_network_of_timm_gives_its_cells(images, weights):
     model = timm_folder(images / "eyes", "test_resnet", side=96, weights=weights)
     network = midam.load_network("timm:local-dir:eyes")
+    assert network.name == f"timm:local-dir:{(images / 'eyes').resolve()}"
     assert (network.width, network.stride, network.sides) == (model.num_features, 32, (96, 96))
     x = torch.rand(2, 3, 64, 96)
     with torch.inference_mode():

@@ -192,10 +192,9 @@ class TimmNetwork(_Tried):
     def output(self, images: Tensor) -> Tensor:
         """Feature map of a convolutional network, pooled vectors of a transformer."""
         found: Tensor = self.model.forward_features(images)
-        if found.ndim == 4 and found.shape[1] == self.model.num_features:
-            return found
-        pooled: Tensor = self.model.forward_head(found)
-        return pooled
+        if found.ndim != 4 or found.shape[1] != self.model.num_features:
+            found = self.model.forward_head(found)
+        return found
 
 
 class OnnxNetwork(_Tried):
@@ -220,8 +219,7 @@ class OnnxNetwork(_Tried):
             ) from None
         shape = self._session.get_inputs()[0].shape
         self._single = shape[0] == 1
-        if isinstance(shape[-1], int):
-            self.sides = (shape[-1], shape[-1])
+        self.sides = (shape[-1], shape[-1]) if isinstance(shape[-1], int) else None
         self.tried()
         self.stride = None if self.sides is not None else self.stride  # it takes images of this size alone
 
@@ -229,8 +227,7 @@ class OnnxNetwork(_Tried):
         """First output of the session."""
         name = self._session.get_inputs()[0].name
         parts = torch.split(images, 1) if self._single else [images]
-        found = [torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts]
-        return torch.cat(found)
+        return torch.cat([torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts])
 
 
 class FineTuned(nn.Module):
