@@ -16,7 +16,8 @@ def word_tables() -> dict[str, Any]:
     """Tables of words: `names` and `values` of ours, `columns` that mean the same, `options` of commands, `advice`."""
     import yaml
 
-    tables: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    tables: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # in C, ten times as fast
     return tables | {"advice": {one["words"]: one["text"] for one in tables["advice"]}}
 
 

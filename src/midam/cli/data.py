@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joblib import cpu_count
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
@@ -34,6 +33,8 @@ _ACTIONS = {
 
 def parser(action: str | None = None) -> ArgumentParser:
     """Options of the command, and of its actions; an unknown option is compared with those of `action`."""
+    from joblib import cpu_count
+
     to = Parser("data", "List, describe, fetch, import or verify data.")
     found = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     found["describe"].add_argument("name", type=str, help=DATA)

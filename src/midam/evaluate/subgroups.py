@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, OneClassError
@@ -138,6 +137,8 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     >>> make_levels(["f", "m", "f", ""]).tolist()
     ['f', 'm', 'f', '(missing)']
     """
+    import pandas as pd
+
     column = pd.Series(list(values), dtype=object).map(lambda value: None if str(value).strip() == "" else value)
     known = column.notna().to_numpy()
     numbers = pd.to_numeric(column[known].astype(str), errors="coerce").to_numpy(dtype=np.float64)
@@ -165,6 +166,7 @@ def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
 
 def sorted_levels(levels: list[str]) -> list[str]:
     """Levels by the number that they begin with, then by name; those that are none at the end."""
+    import pandas as pd
 
     def key(level: str) -> tuple[bool, float, str]:
         first = pd.to_numeric(level.split(" to ", maxsplit=1)[0], errors="coerce")

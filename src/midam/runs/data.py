@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -30,6 +29,8 @@ from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from midam.train.trainer import Trainer
 
 # Settings that have another name than the parameter of `read_bags`.
@@ -281,7 +282,7 @@ class SubgroupTable:
         return found
 
     def _named(
-        self, frame: pd.DataFrame, key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
+        self, frame: "pd.DataFrame", key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
     ) -> tuple[str, NDArray[np.str_]]:
         """Column of the names, and what it names of each bag: the bag, or its group."""
         kinds = [ids] if groups is None else [ids, groups]

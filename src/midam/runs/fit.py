@@ -22,8 +22,7 @@ from midam.targets import target_of
 
 if TYPE_CHECKING:
     from midam.process_group import Ranks
-    from midam.runs.loggers import Tracking
-    from midam.train.trainer import Trainer
+    from midam.train.trainer import Callback, Trainer
 
 
 _WAITED, _TRAINED_S = 0.2, 5.0
@@ -239,13 +238,16 @@ class _Training:
         parts, origin, notes = split_parts(data, settings, left_out=folder.left_out.name)
         # Slow to import: what is wrong with the data has been told by now.
         from midam.process_group import start
-        from midam.runs.loggers import make_loggers
         from midam.train.members import with_objective
         from midam.train.trainer import Trainer, make_fabric
 
         settings = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
-        loggers = None if processes.rank else make_loggers(settings, root=folder.root, title=folder.root.name)
+        loggers = None
+        if settings.run.logger != "none" and not processes.rank:
+            from midam.runs.loggers import make_loggers  # imports Lightning Fabric
+
+            loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
         fabric = make_fabric(settings, loggers=loggers, processes=processes)
         ranks = start(processes, fabric)
         try:
@@ -290,15 +292,17 @@ class _Training:
 
         `opened` is when the reading of the data began, `before` what earlier sessions have taken.
         """
+        if not self.trainer.fabric.loggers:
+            return self._run(opened, calls, before)
         from midam.runs.loggers import Tracking
 
         with Tracking(self.trainer.fabric) as tracking:
             tracking.start(self.trainer.config)
-            summary = self._run(opened, tracking, calls, before)
+            summary = self._run(opened, calls, before, lambda _, row: tracking.log(row, step=row["epoch"]))
             tracking.summarize(summary, step=self.trainer.epoch)
         return summary
 
-    def _run(self, opened: float, tracking: "Tracking", calls: Callbacks, before: Spent) -> dict[str, Any]:
+    def _run(self, opened: float, calls: Callbacks, before: Spent, *first: "Callback") -> dict[str, Any]:
         from midam.train.checkpoint import save_checkpoint
 
         trainer, folder, begun = self.trainer, self.folder, time.monotonic()
@@ -307,7 +311,6 @@ class _Training:
         def keep(trainer: "Trainer", row: dict[str, Any]) -> None:
             nonlocal spent, slow
             slow = slow or (self.leads and tell_waiting(trainer.waited_s, trainer.trained_s))
-            tracking.log(row, step=row["epoch"])
             # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
             if trainer.best_epoch == trainer.epoch and self.leads:
                 save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
@@ -320,7 +323,7 @@ class _Training:
         command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
         try:
             self.write_metrics()
-            trainer.fit(callbacks=[keep])
+            trainer.fit(callbacks=[*first, keep])
             took = {"reading": begun - opened, "training": spent.seconds}
             return self.finish(took, calls, waited=spent.waited)
         except KeyboardInterrupt:

@@ -21,15 +21,10 @@ from midam.reading import read_json
 from midam.registry import LOGGERS, build
 from midam.settings import Settings
 
-NONE = "none"
-
 
 def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
-    """The loggers that the settings name; a `MidamError` where one cannot be made. Nothing is written yet."""
-    name = settings.run.logger
-    if name == NONE:
-        return []
-    arguments, offered = settings.run.logger_args, {"root": root, "title": title}
+    """The logger that the settings name; a `MidamError` where one cannot be made. Nothing is written yet."""
+    name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
     what = f"the logger {name!r} in logger_args"
     found = build(LOGGERS.find(name), what=what, offered=offered, arguments=arguments)
     if not isinstance(found, Logger):

@@ -8,7 +8,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -84,7 +84,8 @@ def _saved(
                 return tensor.detach()  # which holds the storage: no other one takes its place
 
             try:
-                with saved_tensors_hooks(keep, lambda tensor: tensor), _precision(fabric):
+                precision = nullcontext() if fabric is None else fabric.autocast()
+                with saved_tensors_hooks(keep, lambda tensor: tensor), precision:
                     outputs = scorer.instances(torch.zeros(count, *instance_shape, device=device))
             except torch.cuda.OutOfMemoryError:
                 raise ConfigError(
@@ -104,10 +105,6 @@ def _unnoticed(device: torch.device) -> Iterator[None]:
     with noise, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _precision(fabric: Any) -> AbstractContextManager[Any]:
-    return nullcontext() if fabric is None else fabric.autocast()
 
 
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:

@@ -53,6 +53,11 @@ class _FusedSGD(torch.optim.SGD):
     The parameters of a group are of one dtype, on one device.
     """
 
+    # As torch wraps them, each would import torch._dynamo, which takes seconds.
+    add_param_group, state_dict, load_state_dict = (
+        getattr(torch.optim.SGD, name).__wrapped__ for name in ("add_param_group", "state_dict", "load_state_dict")
+    )
+
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         for group in self.param_groups:
@@ -126,10 +131,7 @@ def train_step(
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
-    if fabric is None:
-        torch.autograd.backward(total)
-    else:
-        fabric.backward(total)
+    (torch.autograd if fabric is None else fabric).backward(total)
     if ranks is not None:
         # What the objective learns follows from the scores of all bags, and has its whole gradient everywhere.
         ranks.sum_gradients(model.parameters())

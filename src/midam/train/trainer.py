@@ -5,8 +5,10 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -296,14 +298,12 @@ class Trainer:
         return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
     def _validate(self) -> float | None:
-        if self._val is None or self._val_reader is None:
-            return None
-        if self.epoch % self._val_every and self.epoch < self.config.training.epochs:
+        due = self.epoch % self._val_every == 0 or self.epoch >= self.config.training.epochs
+        if self._val is None or self._val_reader is None or not due:
             return None
         values = self.target.values(self._val)
-        if not self.target.has_metric(values):
-            return None
-        return self.target.metric_value(values, self.scores(self._val, self._val_reader))
+        known = self.target.has_metric(values)
+        return self.target.metric_value(values, self.scores(self._val, self._val_reader)) if known else None
 
     def _epochs_without_gain(self) -> int:
         # best_epoch moves on with ties; patience does not.
@@ -313,18 +313,23 @@ class Trainer:
 
 def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
     """One device, as the settings say, or one for each process; `ConfigError` if there is no such device here."""
-    from lightning_fabric import Fabric
-
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    on_cpu = config.run.accelerator == "cpu" or not torch.accelerator.is_available()
+    if on_cpu and config.run.precision == "32-true" and processes.count == 1 and not loggers:
+        # A CPU needs nothing else of a Fabric, which takes seconds to import.
+        plain = {"autocast": nullcontext, "backward": torch.autograd.backward}
+        return cast("Fabric", SimpleNamespace(device=torch.device("cpu"), loggers=[], **plain))
     # It tells of the precision at each training, of which a study has hundreds.
     for name in ("rank_zero", "distributed"):
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
     how: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
-    how["strategy"] = processes.strategy()
-    return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, **how)
+    from lightning_fabric import Fabric
+
+    strategy = processes.strategy()
+    return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **how)
 
 
 def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:

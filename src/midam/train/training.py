@@ -202,12 +202,9 @@ class Training:
 
     def _step(self, batch: SampledBatch | WholeBatch) -> tuple[Tensor, Tensor]:
         parts = self.trained, self.estimator, self.objective, self.optimizer
-        if self.fabric is None:
-            loss, output = train_step(*parts, batch, ranks=self.ranks)
-        else:
-            # One region a step: autocast keeps its copies of the weights until the region ends.
-            with self.fabric.autocast():
-                loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
+        # One region a step: autocast keeps its copies of the weights until the region ends.
+        with nullcontext() if self.fabric is None else self.fabric.autocast():
+            loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
         return loss, self.objective.seen(output)
 
     def _metric(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
