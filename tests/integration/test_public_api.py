@@ -93,7 +93,7 @@ def test_a_command_loads_what_it_needs():
 def test_what_is_wrong_with_a_table_is_told_before_torch_is_loaded(tmp_path):
     path = table(tmp_path / "bags.csv")
     code = f"from midam.cli import main\nassert main(['fit', {str(path)!r}, '--label-column', 'labl']) == 2"
-    assert not loaded_by(code) & {"torch", "sklearn", "lightning_fabric", "matplotlib", "pandas", "joblib"}
+    assert not loaded_by(code) & {"torch", "sklearn", "lightning_fabric", "matplotlib", "joblib"}
 
 
 def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
