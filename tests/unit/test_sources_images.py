@@ -14,7 +14,7 @@ from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows
-from midam.data.sources.formats.images import covered, grid, otsu, read_pixels, saturation, tissue_mask
+from midam.data.sources.formats.images import covered, grid, otsu, pixel_strips, read_pixels, saturation, tissue_mask
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
@@ -357,3 +357,66 @@ def test_probing_reports_each_file(folder):
     paths = sorted((folder / "images").iterdir())
     probe_files(paths, EIGHT, on_file=lambda done, of: seen.append((done, of)))
     assert seen == [(n, 6) for n in range(1, 7)]
+
+
+def images_of_all_kinds(folder):
+    """Images of 203 x 157 pixels, most of which can be read in strips."""
+    base = np.kron(np.random.default_rng(0).integers(0, 255, (26, 20, 4)), np.ones((8, 8, 1)))[:203, :157]
+    rgba = Image.fromarray(base.astype(np.uint8))
+    kinds = {mode: rgba.convert("RGB").convert(mode) for mode in ("RGB", "L", "LA", "P", "1", "CMYK")} | {"RGBA": rgba}
+    kinds["I;16"] = Image.fromarray(base[..., 0].astype(np.uint16) * 257)
+    for mode, image in kinds.items():
+        if mode != "CMYK":
+            image.save(folder / f"{mode}.png")
+        for code in (None, "tiff_lzw"):
+            image.save(folder / f"{mode}-{code}.tif", compression=code, **({"strip_size": 4000} if code else {}))
+    kinds["P"].save(folder / "clear.png", transparency=3)
+    kinds["RGB"].save(folder / "a.jpg")
+    kinds["CMYK"].save(folder / "b.jpg")
+    kinds["RGB"].save(folder / "c.tif", compression="jpeg", strip_size=4000)
+    pixels, strips = base[..., :3].astype(np.uint8), {"rowsperstrip": 16, "compression": "lzw", "predictor": True}
+    ways = {"tiles": {"tile": (32, 48), "compression": "jpeg"}, "strips": strips, "one": {}, "big": {"byteorder": ">"}}
+    ways["planes"] = {"planarconfig": "separate"}
+    for name, how in ways.items():
+        tifffile.imwrite(
+            folder / f"{name}.tif", pixels.transpose(2, 0, 1) if name == "planes" else pixels, photometric="rgb", **how
+        )
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("rows", [1, 17, 500])
+def test_an_image_in_strips_is_the_image(tmp_path, rows):
+    for path in images_of_all_kinds(tmp_path):
+        whole, parts = read_pixels(path), list(pixel_strips(path, rows))
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole, err_msg=path.name)
+        assert parts[0].dtype == whole.dtype
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jpg"])
+def test_an_image_is_never_decoded_as_a_whole_from_top_to_bottom(tmp_path, monkeypatch, name):
+    path = save(
+        tmp_path / name, noise(height=61), **({"compression": "tiff_lzw", "strip_size": 300} if "tif" in name else {})
+    )
+    how = ImageOptions(patch_size=8, stride=5)
+    expected, facts = open_file(path, how).features[:], probe(path, how)
+    monkeypatch.setattr("midam.data.sources.formats.images._SMALL", 0)
+    whole = []
+    monkeypatch.setattr(
+        "midam.data.sources.formats.images.read_pixels", lambda path: whole.append(path) or read_pixels(path)
+    )
+    opened = open_file(path, how, facts.places)
+    n = len(expected)
+    np.testing.assert_array_equal(np.concatenate([opened.features[at : at + 3] for at in range(0, n, 3)]), expected)
+    assert not whole
+    np.testing.assert_array_equal(opened.features[:], expected)
+    assert whole == [path]
+    monkeypatch.setattr("midam.data.sources.formats.images._LARGE", 0)
+    opened = open_file(path, how, facts.places)
+    for part in (slice(0, n), slice(2, 9)):
+        np.testing.assert_array_equal(opened.features[part], expected[part])
+    assert whole == [path]
+    for cut in (0.5, 0.9):
+        content = path.read_bytes()
+        (tmp_path / f"cut-{name}").write_bytes(content[: int(cut * len(content))])
+        with pytest.raises(BagDataError, match=f"cut-{name}"):
+            probe(tmp_path / f"cut-{name}", how)

@@ -7,7 +7,6 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,10 +31,9 @@ Dtype = Literal["float16", "float32"]
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
-_KEPT = 4  # blocks
 _LARGEST_SIDE = 2048
 _PLACED = ("hf:", "timm:", "onnx:")  # names that go on with a place, which may differ from machine to machine
-_JOBS = 2  # one reads and decodes while the other computes
+_LONG = 4096  # instances of a bag whose files would take much memory if two were read at once
 
 
 class EmbeddedRows(Rows):
@@ -46,6 +44,7 @@ class EmbeddedRows(Rows):
     """
 
     block_bags = 2  # so that little is computed again after a stop
+    chunk_bytes = 1 << 20  # as large as few blocks
 
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
         self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
@@ -58,8 +57,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._lock, self._turn = threading.Lock(), threading.Lock()
-        self._kept: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._turn, self._last = threading.Lock(), threading.local()  # the last block of each thread
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Compute the vectors at `positions` [m]."""
@@ -97,30 +95,24 @@ class EmbeddedRows(Rows):
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
-        with self._lock:
-            if low in self._kept:
-                return self._kept[low]
-        stored, span = np.asarray(self._raw[low:high]), self._span(low)
+        kept: tuple[int, NDArray[Any]] = getattr(self._last, "block", (-1, np.empty(0)))
+        if kept[0] == low:
+            return kept[1]
+        images, span = np.asarray(self._raw[low:high]), self._span(low)
+        images = assembled(images, columns) if columns else images
         network = self._network
         with self._turn, torch.inference_mode():
-            images = intensities(assembled(stored, columns) if columns else stored, span)
-            x = standardized(torch.from_numpy(images).to(self._device), self._recipe)
-            if self._cells:
-                y = network.maps(x).flatten(2)[0].T
-            else:
-                y = network.vectors(x)
+            x = standardized(torch.from_numpy(intensities(images, span)).to(self._device), self._recipe)
+            y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
+            del x
         found = y.float().cpu().numpy()
         if found.shape != (high - low, self.shape[1]):
             raise ConfigError(
                 f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(found.shape)} (of "
                 f"{network.name}); use another network."
             )
-        found = self._in_type(found)
-        with self._lock:
-            self._kept[low] = found
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return found
+        self._last.block = low, self._in_type(found)
+        return self._last.block[1]
 
     def _in_type(self, found: NDArray[Any]) -> NDArray[Any]:
         if self.dtype == np.float16 and np.abs(found).max() > np.finfo(np.float16).max:
@@ -240,7 +232,7 @@ def embed_bags(
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
     made = embedded(bags, network, make_recipe(bags, network, dtype=dtype, size=size), accelerator=accelerator)
-    return open_store(write_store(made, out, jobs=_JOBS, on_bag=on_bag))
+    return open_store(write_store(made, out, jobs=_jobs(made), on_bag=on_bag))
 
 
 def cached_store(
@@ -262,7 +254,12 @@ def cached_store(
     store = folder / f"{known}-{plan_digest(made)[:12]}" / name
     if is_store(store):
         return store, False
-    return write_store(made, store, jobs=_JOBS, on_bag=on_bag), True
+    return write_store(made, store, jobs=_jobs(made), on_bag=on_bag), True
+
+
+def _jobs(bags: Bags) -> int:
+    """Threads that embed bags: one reads and decodes while the other computes, unless bags are large."""
+    return 1 if bags.sizes.max() > _LONG else 2
 
 
 def embed_like(
@@ -285,7 +282,7 @@ def embed_like(
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
         made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
-        found = open_store(write_store(made, Path(folder) / "store", jobs=_JOBS, on_bag=on_bag))
+        found = open_store(write_store(made, Path(folder) / "store", jobs=_jobs(made), on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

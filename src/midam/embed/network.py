@@ -101,6 +101,5 @@ def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
         before = [more // 2, more - more // 2]
         x = pad(x, [*before, 0, 0] if rows > columns else [0, 0, *before]) if more else x
         x = interpolate(x, size=recipe["size"], mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
-    x = x.expand(-1, 3, -1, -1)
     mean, std = (torch.tensor(recipe[name], dtype=x.dtype, device=x.device)[:, None, None] for name in ("mean", "std"))
-    return (x - mean).div_(std)
+    return (x.sub_(mean) if x.shape[1] == 3 else x - mean).div_(std)

@@ -3,7 +3,9 @@
 Tissue in an image is saturated color, separated from the pale ground by Otsu's threshold.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
+from midam.data.sources.formats.strips import strips_of
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
 from midam.settings.data import PATCHES
@@ -25,6 +28,8 @@ _MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its
 # Of 255. Saturation is a ratio, so that the noise of a black border passes for color. CLAM takes patches for black
 # whose mean red, green and blue are all below 40.
 _BLACK = 40
+_SMALL, _LARGE = 1 << 22, 1 << 26  # bytes of an image that is decoded at once, and of one that is never kept
+_TURN = threading.Lock()  # one large image at a time is decoded as a whole
 
 
 class ImageReader(FileReader):
@@ -49,14 +54,21 @@ class ImageReader(FileReader):
             noted = image.format != "PNG" or "exif" in image.info
             if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
                 width, height = height, width
+            in_strips = strips_of(image, path, options.patch_size) is not None
             held = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
         size = options.patch_size
 
         def cut() -> tuple[Column, Column]:
-            pixels = read_pixels(path)
-            corners = _places(pixels, options, path) if places is None else places
-            shape = (len(pixels), size, size)
-            return Patches(corners, shape, pixels.dtype, lambda x, y: pixels[:, y : y + size, x : x + size]), corners
+            pixels = Pixels(path, height, size, held=held)
+            if places is not None:
+                corners, some = places, pixels.rows(0)
+            else:
+                require_patch(width, height, size, what="an image", path=path)
+                with nullcontext() if in_strips or held <= _LARGE else _TURN:
+                    corners = _places(pixels, width, options, path)
+                    some = pixels.rows(int(corners[-1, 1]))  # all of it, so that damage is found now
+            shape = (len(some), size, size)
+            return Patches(corners, shape, some.dtype, lambda x, y: pixels.rows(y)[..., x : x + size]), corners
 
         made = Lazy(cut)
         coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
@@ -92,31 +104,98 @@ class Patches:
         return patches
 
 
-def read_pixels(path: Path) -> NDArray[Any]:
-    """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
-    from PIL import Image, ImageOps
+class Pixels:
+    """Rows of an image [C, H, W], decoded strip by strip as long as it is read from top to bottom.
+
+    What is asked for again is decoded as a whole and kept, unless it is large: that begins at the top again.
+    """
+
+    def __init__(self, path: Path, height: int, size: int, *, held: int) -> None:
+        self._path, self.height, self._size = path, height, size
+        self._small, self._large = held <= _SMALL, held > _LARGE
+        self._lock = threading.Lock()
+        self._whole: NDArray[Any] | None = None
+        self._held: NDArray[Any] = np.empty((0, 0, 0))
+        self._begin()
+
+    def whole(self) -> NDArray[Any]:
+        """Decode the whole image, once."""
+        if self._whole is None:
+            self._whole = read_pixels(self._path)
+        return self._whole
+
+    def rows(self, top: int) -> NDArray[Any]:
+        """Rows of the patches whose first row is `top`: [C, size, W]."""
+        with self._lock:
+            if self._whole is None and top < self._top and self._large:
+                self._begin()
+            if self._whole is not None or self._small or top < self._top:
+                return self.whole()[:, top : top + self._size]
+            bottom = top + self._size
+            end = self.height if self.height - bottom < self._size else bottom  # no damage is passed over
+            with sound("a whole image", self._path):
+                while self._top + self._held.shape[1] < end:
+                    part = next(self._strips)
+                    unused = min(max(top - self._top, 0), self._held.shape[1])
+                    self._top += unused
+                    self._held = np.concatenate([self._held[:, unused:], part], axis=1) if self._held.size else part
+            return self._held[:, top - self._top : bottom - self._top]
+
+    def _begin(self) -> None:
+        self._top, self._held = 0, self._held[:0, :0]
+        self._strips = pixel_strips(self._path, self._size)
+
+
+def pixel_strips(path: Path, rows: int) -> Iterator[NDArray[Any]]:
+    """Decode an image [C, H, W] in strips of about so many rows, as `read_pixels` does."""
+    from PIL import ImageOps
 
     with _open(path) as opened, sound("a whole image", path):
-        if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
-            raise BagDataError(
-                f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
-                "file for each, or a volume as .npy."
-            )
-        if _is_cut(opened):
-            raise BagDataError(
-                f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
-                "bits, or to gray without transparency, of which 16 are kept."
-            )
-        image = ImageOps.exif_transpose(opened)
-        if image.mode in _DEEP:
-            return _deep(np.asarray(image), path)
-        if image.mode == "F":
-            return np.asarray(image, dtype=np.float32)[None]
-        gray = image.mode in _GRAY
-        if image.has_transparency_data:
-            layer = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
-        array = np.asarray(image.convert("L" if gray else "RGB"))
+        _require_image(opened, path)
+        strips = strips_of(opened, path, rows)
+        if strips is None:
+            ImageOps.exif_transpose(opened, in_place=True)
+            boxes = ((0, top, opened.width, min(top + rows, opened.height)) for top in range(0, opened.height, rows))
+            strips = (opened.crop(box) for box in boxes)
+        for strip in strips:
+            yield _pixels_of(strip, path)
+
+
+def read_pixels(path: Path) -> NDArray[Any]:
+    """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
+    from PIL import ImageOps
+
+    with _open(path) as opened, sound("a whole image", path):
+        _require_image(opened, path)
+        ImageOps.exif_transpose(opened, in_place=True)
+        return _pixels_of(opened, path)
+
+
+def _require_image(opened: Any, path: Path) -> None:
+    if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
+        raise BagDataError(
+            f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
+            "file for each, or a volume as .npy."
+        )
+    if _is_cut(opened):
+        raise BagDataError(
+            f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
+            "bits, or to gray without transparency, of which 16 are kept."
+        )
+
+
+def _pixels_of(image: Any, path: Path) -> NDArray[Any]:
+    from PIL import Image
+
+    if image.mode in _DEEP:
+        return _deep(np.asarray(image), path)
+    if image.mode == "F":
+        return np.asarray(image, dtype=np.float32)[None]
+    gray = image.mode in _GRAY
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    array = np.asarray(image.convert("L" if gray else "RGB"))
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
@@ -170,18 +249,17 @@ def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
     return array.astype(np.uint16)[None]
 
 
-def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
-    channels, height, width = pixels.shape
-    require_patch(width, height, options.patch_size, what="an image", path=path)
-    places = grid(width, height, size=options.patch_size, stride=options.step)
+def _places(pixels: Pixels, width: int, options: ImageOptions, path: Path) -> Places:
+    places = grid(width, pixels.height, size=options.patch_size, stride=options.step)
     if not options.tissue:
         return places
-    if channels != 3 or pixels.dtype != np.uint8:
+    whole = pixels.whole()
+    if len(whole) != 3 or whole.dtype != np.uint8:
         raise BagDataError(
-            f"Expected a color image where tissue is asked for, got {channels} channel of {pixels.dtype} (in {path}); "
+            f"Expected a color image where tissue is asked for, got {len(whole)} channel of {whole.dtype} (in {path}); "
             "leave out `tissue`."
         )
-    return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, what="image", path=path)
+    return on_tissue(places, whole, side=options.patch_size, share=options.tissue, what="image", path=path)
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

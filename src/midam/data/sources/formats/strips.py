@@ -1,0 +1,135 @@
+"""Images in strips of rows, from top to bottom: each is put into a small file of their format, which Pillow decodes.
+
+Strips of their own have TIFFs, and PNGs that are not interlaced. Of all others Pillow holds the whole image.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+_PIECE = 1 << 16  # bytes that are read and inflated at a time
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of the kinds of color of a PNG
+_WIDTH, _HEIGHT, _BITS, _CODE, _PLANES, _ORIENTATION = 256, 257, 258, 259, 284, 274  # tags of TIFF
+_STRIPS, _TILES = (273, 279, 278), (324, 325, 323)  # offsets, numbers of bytes, rows
+_KEPT = (_WIDTH, _BITS, _CODE, 262, 266, 277, _PLANES, 317, 320, 322, 338, 339, 347, 530)  # what decoders ask for
+
+
+def strips_of(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
+    """Strips of about so many rows of an image that was opened by Pillow; None where it is decoded as a whole."""
+    if getattr(image, "n_frames", 1) > 1 or (image.format == "TIFF" and image.tag_v2.get(_ORIENTATION, 1) != 1):
+        return None
+    if image.format == "TIFF":
+        return _tiff_strips(image, path, rows)
+    if image.format != "PNG" or {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"} & image.info.keys():
+        return None  # which may turn it
+    with path.open("rb") as file:
+        head = file.read(33)
+    depth, color, interlaced = head[24], head[25], head[28]
+    plain = depth == 8 or (depth == 16 and color == 0)
+    return _png_strips(head, path, rows) if plain and color in _CHANNELS and not interlaced else None
+
+
+def _png_strips(head: bytes, path: Path, rows: int) -> Iterator[Any]:
+    """Strips of a PNG: as its rows are differences, each strip follows the row before it, which is cut off again."""
+    width, left = struct.unpack(">II", head[16:24])
+    line = 1 + width * _CHANNELS[head[25]] * head[24] // 8
+    colors, held, before = b"", bytearray(), b""
+    inflate = zlib.decompressobj()
+    with path.open("rb") as file:
+        file.seek(len(head))
+        for tag, piece in _chunks(file):
+            if tag in (b"PLTE", b"tRNS"):
+                colors += _chunk(tag, piece)
+            packed = piece if tag == b"IDAT" else b""
+            while packed and left:
+                held += inflate.decompress(packed, _PIECE)
+                packed = inflate.unconsumed_tail
+                while left and len(held) >= line * (count := min(rows, left)):
+                    size = struct.pack(">II", width, count + bool(before))
+                    content = zlib.compress(before + held[: line * count], 0)
+                    parts = _chunk(b"IHDR", size + head[24:29]) + colors + _chunk(b"IDAT", content)
+                    strip = _decoded(_SIGNATURE + parts + _chunk(b"IEND", b""))
+                    last = np.asarray(strip)[-1]
+                    yield strip.crop((0, 1, width, count + 1)) if before else strip
+                    before = b"\0" + (last.astype(">u2") if last.dtype.itemsize > 1 else last).tobytes()
+                    left -= count
+                    del held[: line * count]
+    if left:
+        raise OSError(f"image file is truncated ({left} rows are missing)")
+
+
+def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """Chunks of a PNG; those of the image in pieces."""
+    while len(head := file.read(8)) == 8:
+        size, tag = struct.unpack(">I4s", head)
+        most = _PIECE if tag == b"IDAT" else size
+        for begin in range(0, size, max(most, 1)):
+            yield tag, file.read(min(most, size - begin))
+        file.seek(4, 1)
+
+
+def _chunk(tag: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + tag + content + struct.pack(">I", zlib.crc32(tag + content))
+
+
+def _tiff_strips(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
+    """Strips of a TIFF, or rows of its tiles; None where it has but one that is packed, or one for each color."""
+    tags = image.tag_v2
+    names = _TILES if _TILES[0] in tags else _STRIPS
+    width, height, code = tags[_WIDTH], tags[_HEIGHT], tags.get(_CODE, 1)
+    offsets, sizes, unit = list(tags[names[0]]), list(tags[names[1]]), min(tags.get(names[2], height), height)
+    line = -(-width * sum(tags.get(_BITS, (1,))) // 8)
+    if code == 1 and names is _STRIPS and line * unit == sizes[0]:
+        offsets = [offsets[row // unit] + row % unit * line for row in range(height)]
+        sizes, unit = [line] * height, 1
+    if tags.get(_PLANES, 1) != 1 or code == 6 or unit >= height:
+        return None
+    across = -(-width // tags[322]) if names is _TILES else 1
+
+    def strips() -> Iterator[Any]:
+        step = max(rows // unit, 1)
+        with path.open("rb") as file:
+            for low in range(0, -(-height // unit), step):
+                span = slice(low * across, (low + step) * across)
+                parts = []
+                for offset, size in zip(offsets[span], sizes[span], strict=True):
+                    file.seek(offset)
+                    parts.append(file.read(size))
+                more = {_HEIGHT: min(step * unit, height - low * unit), names[2]: unit}
+                yield _decoded(_tiff_of(tags, names, parts, more))
+
+    return strips()
+
+
+def _tiff_of(tags: Any, names: tuple[int, ...], parts: list[bytes], more: dict[int, Any]) -> bytes:
+    """A TIFF of such strips or tiles."""
+    order, head = (">", b"MM\0*") if tags.prefix == b"MM" else ("<", b"II*\0")
+    sizes = [len(part) for part in parts]
+    offsets = (8 + np.cumsum([0, *sizes[:-1]])).tolist()
+    known = {tag: tags[tag] for tag in _KEPT if tag in tags} | more | {names[0]: offsets, names[1]: sizes}
+    body = b"".join(parts) + b"\0" * (sum(sizes) % 2)
+    entries, beyond, at = b"", b"", 8 + len(body) + 6 + 12 * len(known)
+    for tag, value in sorted(known.items()):
+        values = value if isinstance(value, bytes) else tuple(np.atleast_1d(value).tolist())
+        kind, form = (7, "B") if isinstance(value, bytes) else (4, "L") if max(values) >= 1 << 16 else (3, "H")
+        content = struct.pack(f"{order}{len(values)}{form}", *values)
+        content += b"\0" * (len(content) % 2)
+        place = content.ljust(4, b"\0") if len(content) <= 4 else struct.pack(f"{order}L", at + len(beyond))
+        beyond += content if len(content) > 4 else b""
+        entries += struct.pack(f"{order}HHL", tag, kind, len(values)) + place
+    start = struct.pack(f"{order}L", 8 + len(body))
+    return head + start + body + struct.pack(f"{order}H", len(known)) + entries + b"\0" * 4 + beyond
+
+
+def _decoded(content: bytes) -> Any:
+    from PIL import Image
+
+    image = Image.open(BytesIO(content))
+    image.load()
+    return image
