@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from tests.fuzz.outputs import contents, unlike
 from tests.integration.commands import finish, session, table
 
@@ -45,6 +46,15 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
+class Cells(torch.nn.Conv2d):
+    """A network for `midam embed`: two numbers for each 16 x 16 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2, 16, 16)
+        torch.nn.init.constant_(self.weight, 1 / 768)
+        torch.nn.init.zeros_(self.bias)
+
+
 @dataclass(frozen=True)
 class Job:
     """A command, and the command that continues it where something of it is left."""
@@ -58,6 +68,7 @@ class Job:
 
 
 _LABELS = ("--labels", "labels.csv")
+_UNLABELED = ("--unlabeled", "--encoder", "tests.fuzz.torture.Cells")
 JOBS = (
     Job(
         "fit",
@@ -67,6 +78,8 @@ JOBS = (
     ),
     Job("import", ("data", "import", "many.npz", "--out", "store", "--jobs", "2"), "store"),
     Job("import files", ("data", "import", "slides", *_LABELS, "--out", "store", "--jobs", "2"), "store"),
+    Job("embed images", ("embed", "images", *_UNLABELED, "--out", "store"), "store"),
+    Job("embed volumes", ("embed", "volumes", *_UNLABELED, "--out", "store"), "store"),
     Job("predict files", ("predict", "run", "slides", "--out", "p.csv"), "p.csv", needs_run=True),
     Job("report", ("report", "run"), "run/report.html", needs_run=True),
     Job("predict", ("predict", "run", "bags.csv", "--out", "p.csv"), "p.csv", needs_run=True),
@@ -93,6 +106,7 @@ JOBS = (
     ),
 )
 _WEIGHTS = {"fit": 4, "import": 4, "import files": 4, "predict": 3, "predict files": 4, "predict instances": 3}
+_WEIGHTS |= {"embed images": 4, "embed volumes": 4}
 _WEIGHTS |= {"explain": 4, "report": 4, "compare": 1}
 
 
@@ -144,6 +158,12 @@ def write_base(folder: Path) -> Path:
         np.save(folder / "slides" / f"{name}.npy", np.random.default_rng(len(name)).normal(size=(40, 4)))
     lines = [f"{name},{number % 2}" for number, name in enumerate(names)]
     (folder / "labels.csv").write_text("\n".join(["bag,label", *lines]) + "\n")
+    rng = np.random.default_rng(0)
+    for name in ("images", "volumes"):
+        (folder / name).mkdir()
+    for number in range(80):
+        Image.fromarray(rng.integers(0, 255, (64 + number, 96, 3), np.uint8)).save(folder / f"images/i{number:02d}.png")
+        np.save(folder / f"volumes/v{number:02d}.npy", rng.normal(size=(4 + number % 3, 48, 40)).astype(np.float32))
     words = ["fit", "bags.csv", "--epochs", "1", "--members", "1", "--chunk-size", "3", "--out", "run"]
     if finish(_start(words, folder), patience=_PATIENCE) != 0:
         raise RuntimeError((folder / "LOG").read_text())
@@ -257,7 +277,13 @@ class Torture:
 
 def environment(place: Path) -> dict[str, str]:
     path = os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(place),
+        "XDG_CONFIG_HOME": f"{place}-config",
+    }
 
 
 class _Fresh:

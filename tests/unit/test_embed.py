@@ -17,6 +17,7 @@ from midam.data.sources.formats.images import read_pixels
 from midam.data.sources.request import ImageOptions
 from midam.embed.bags import check_recipe, make_recipe
 from midam.embed.kinds import fitting_patch, usual_network
+from midam.embed.lite0 import lite0_layers
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
 from midam.registry import typed
 
@@ -122,6 +123,17 @@ def test_lite0_is_the_network_of_the_package_that_its_weights_are_for():
     with torch.inference_mode():
         torch.testing.assert_close(ours.maps(x), theirs.extract_features(x), rtol=1e-4, atol=1e-4)
         assert ours.vectors(x).shape == (2, 1280)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 96, 320), (1, 3, 224, 64), (2, 3, 96, 96), (1, 3, 70, 90)])
+def test_lite0_in_strips_is_lite0(shape, monkeypatch):
+    layers = lite0_layers().eval()
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        monkeypatch.setattr("midam.embed.lite0._NUMBERS", 1 << 40)
+        whole = layers(x)
+        monkeypatch.setattr("midam.embed.lite0._NUMBERS", 1 << 12)
+        torch.testing.assert_close(layers(x), whole, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_of_lite0_are_checked(tmp_path, monkeypatch):
@@ -312,6 +324,45 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["fit", "images", *words]) == 2
     assert "got one of several that were started together" in capsys.readouterr().err
+
+
+_REFUSED = {
+    "pixels": (["--method", "rgb-trees"], "got rgb-trees, which looks at the pixels; leave out --encoder"),
+    "method": (["--method", "rgb-tree"], "Expected a known method, got 'rgb-tree'"),
+    "budget": (["--budget", "5m"], "Expected --budget with --method auto"),
+    "label column": (["--label-column", "nope"], "nope"),
+    "one class": (["--positive", "nope"], "nope"),
+    "fold": (["--fold", "1"], "Expected --split-file with --fold"),
+    "fold of none": (["--split-file", "folds.csv", "--fold", "7"], "Expected --fold as one of 0, got 7"),
+    "folds of none": (["--split-file", "split.csv", "--fold", "all"], "Expected a table of several folds"),
+    "no test bags": (["--split-file", "folds.csv", "--fold", "all"], "Expected test bags in each fold"),
+    "split without a class": (
+        ["--split-file", "split.csv"],
+        "Expected enough groups for 2 splits that each hold both classes",
+    ),
+    "split twice": (["--split-file", "split.csv", "--split", "site"], "got both"),
+    "target": (["--objective", "cox"], "cox"),
+}
+
+
+@pytest.mark.parametrize("case", _REFUSED)
+def test_what_training_refuses_is_refused_before_anything_is_embedded(case, images, capsys, monkeypatch):
+    (words, text), calls = _REFUSED[case], []
+    names = [f"i{number:02d}" for number in range(12)]
+    for file, column in (("folds.csv", "fold_0"), ("split.csv", "split")):
+        (images / file).write_text("\n".join([f"bag,{column}", *(f"{name},train" for name in names)]) + "\n")
+    if case == "split without a class":
+        rows = [f"{name},{'test' if number % 2 else 'train'}" for number, name in enumerate(names)]
+        (images / "split.csv").write_text("\n".join(["bag,split", *rows]) + "\n")
+    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.embed.bags.cached_store", lambda *_, **__: calls.append(1))
+    usual = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
+    assert main(["fit", "images", *usual, *words, "--out", "runs/x"]) == 2
+    error = capsys.readouterr().err
+    assert text in error.partition("midam: error:")[2]
+    assert not calls
+    assert not (images / "runs/vectors").exists()
 
 
 _TRAINED = ["--encoder", "resnet20"], ["--augment", "flip"], ["--patch-size", "24"]

@@ -2,8 +2,9 @@
 
 import copy
 import os
+import warnings
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -20,6 +21,10 @@ from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
 from midam.train.method_names import DEFAULT, is_shorthand
+
+if TYPE_CHECKING:
+    from midam.data.bags import Bags
+    from midam.runs.data import SplitBags
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
@@ -74,6 +79,11 @@ def embed_first(options: Namespace, console: Console) -> None:
             f"Expected a process that starts its own others with --encoder {name}, which embeds the data first, got "
             "one of several that were started together; embed it by `midam embed`, and train on its store."
         )
+    if options.every_fold:
+        from midam.cli.fit_folds import folds_of
+
+        folds_of(options)
+    _require_vectors_do(options.method, settings, name)
     keep_folder(options, "out")
     if options.out is not None and not options.every_fold and LEADER not in os.environ:
         RunFolder(Path(options.out)).require_free()
@@ -116,12 +126,15 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
 
     network = load_network(known_network(encoder))
     reading = copy.copy(options)
-    reading.split_file, reading.fold, reading.unlabeled = None, None, False
+    reading.unlabeled = False
+    if options.split_file is not None and options.split is None:
+        reading.split_file = reading.fold = None  # so that all folds share the vectors
     # A store keeps the column of --balance as one of its covariates.
     reading.covariates = list(dict.fromkeys([*options.covariates, *filter(None, [options.balance])]))
     reading.patch_size = fitting_patch(options.data, settings.cut, network)
     bags = read_bags_of(options.data, reading)
     recipe = make_recipe(bags, network)
+    _require_trainable(bags, options, settings, network.width)
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
@@ -133,6 +146,45 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     defaults = Settings().flat()
     for setting in set(_READING) - _READ_AGAIN:
         options[setting] = defaults[setting]
+
+
+def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
+    """Refuse a method before anything is embedded for it: one that is unknown, or that looks at pixels."""
+    from midam.registry import BASELINES
+    from midam.runs.method import choose_method
+
+    _, baseline = choose_method(method, settings)
+    if baseline is not None and BASELINES.find(baseline).pixels:
+        raise ConfigError(
+            f"Expected a method for vectors with --encoder {encoder}, got {baseline}, which looks at the pixels; leave "
+            "out --encoder, or name another method."
+        )
+
+
+def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, width: int) -> None:
+    """Refuse labels, splits and settings that training would refuse, before minutes of embedding."""
+    from midam.cli.fit_folds import check_folds, folds_of
+    from midam.data.sources import split_bags
+    from midam.data.sources.request import Request
+    from midam.runs.data import split_data
+    from midam.runs.method import choose_method
+    from midam.targets import target_of
+    from midam.train.members import with_objective
+
+    data = settings.data
+    given: dict[str, Any] = {"split_file": data.split_file, "group_column": data.groups, "missing": data.missing}
+
+    def split(fold: int | None) -> "SplitBags":
+        return split_data(split_bags(bags, Request(options.data, fold=fold, **given)), settings)
+
+    if options.every_fold:
+        check_folds(*folds_of(options), split)
+    else:
+        with warnings.catch_warnings(action="ignore"):  # training repeats them
+            split(data.fold)
+    chosen, baseline = choose_method(options.method, settings)
+    if baseline is None:
+        with_objective(chosen, target_of(bags)).resolve((width,))
 
 
 def run(options: Namespace, console: Console) -> int:

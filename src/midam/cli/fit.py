@@ -109,6 +109,8 @@ def run(options: Namespace, console: Console) -> int:
     from midam.cli.embed import embed_first
     from midam.processes import Processes
 
+    if options.resume is None:
+        _seconds(options.budget, method=options.method)
     embed_first(options, console)
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds

@@ -21,7 +21,7 @@ from midam.files import write_text
 from midam.names import on_disk
 from midam.report.terminal import stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
-from midam.runs.data import read_data, split_data
+from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, free_folder, read_run_config
 from midam.runs.forms import read_summary
 from midam.settings import Settings, read_yaml, yaml_text
@@ -29,18 +29,9 @@ from midam.settings import Settings, read_yaml, yaml_text
 
 def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], int]) -> int:
     """Train a run for each fold into OUT/fold-K by `fit`; folds that are done stay, one that was stopped goes on."""
-    if options.split_file is None:
-        raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
-    if options.devices is not None or options.num_nodes is not None:
-        raise ConfigError("Expected one process with --fold all, got several; train each fold by its number.")
-    path = on_disk(options.split_file)
-    folds = fold_numbers(path)
-    if not folds:
-        raise ConfigError(
-            f"Expected a table of several folds, columns fold_0, fold_1, ... or a folder of splits_0.csv, ..., got one "
-            f"split (in {path}); leave out --fold."
-        )
-    _check(options, path, folds)
+    path, folds = folds_of(options)
+    settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+    check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
     keep_folder(options, "out")
     root = _root(options, folds)
     folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
@@ -66,13 +57,28 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
     return 0
 
 
-def _check(options: Namespace, path: Path, folds: list[int]) -> None:
+def folds_of(options: Namespace) -> tuple[Path, list[int]]:
+    """The table of splits, and the numbers of its folds; refused where there are none."""
+    if options.split_file is None:
+        raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
+    if options.devices is not None or options.num_nodes is not None:
+        raise ConfigError("Expected one process with --fold all, got several; train each fold by its number.")
+    path = on_disk(options.split_file)
+    folds = fold_numbers(path)
+    if not folds:
+        raise ConfigError(
+            f"Expected a table of several folds, columns fold_0, fold_1, ... or a folder of splits_0.csv, ..., got one "
+            f"split (in {path}); leave out --fold."
+        )
+    return path, folds
+
+
+def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags]) -> None:
     """Refuse what the run of a fold would be refused for, before one is trained."""
-    settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     for fold in folds:
         try:
             with warnings.catch_warnings(action="ignore"):  # the run of the fold repeats them
-                parts = split_data(read_data(options.data, settings.replace(fold=fold)), settings)
+                parts = split(fold)
             if "test" not in parts.splits:
                 raise BagDataError("Expected test bags in each fold, got none; name some as test.")
         except BagDataError as error:

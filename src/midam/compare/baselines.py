@@ -75,6 +75,8 @@ class Baseline(ABC):
     serves: ClassVar[frozenset[str]] = frozenset({"binary"})
     """The kinds of pairs that it ranks by, `pairs` of a `midam.targets.Target`: those of two classes, unless it says
     more."""
+    pixels: ClassVar[bool] = False
+    """Whether it looks at the pixels of images, so that vectors are nothing to it."""
     uses_torch = False
     """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
@@ -217,28 +219,28 @@ class ColorLogistic(BagStatisticsLogistic):
     """`rgb-logistic`."""
 
     statistics = staticmethod(color_statistics)
-    summary = ChannelSummary
+    summary, pixels = ChannelSummary, True
 
 
 class ColorTrees(BagStatisticsTrees):
     """`rgb-trees`."""
 
     statistics = staticmethod(color_statistics)
-    summary = ChannelSummary
+    summary, pixels = ChannelSummary, True
 
 
 class PatchStatisticsTrees(BagStatisticsTrees):
     """`patch-statistics-extratrees`."""
 
     statistics = staticmethod(partial(summary_rows, PatchSummary))
-    summary = PatchSummary
+    summary, pixels = PatchSummary, True
 
 
 class VoxelLogistic(BagStatisticsLogistic):
     """`voxel-logistic`."""
 
     statistics = staticmethod(voxel_counts)
-    summary = VoxelSummary
+    summary, pixels = VoxelSummary, True
 
 
 class SetKernelSVM(Baseline):

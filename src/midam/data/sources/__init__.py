@@ -4,7 +4,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -143,7 +142,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)
     warn_of_alike_names(bags)
-    bags = bags if request.split_file is None else _split(bags, request.split_file, request)
+    bags = split_bags(bags, request)
     return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out
 
 
@@ -181,8 +180,11 @@ def _check_applies(reader: BagReader, request: Request) -> None:
         raise ConfigError("Expected `split_column` or `split_file`, got both; leave one out.")
 
 
-def _split(bags: Bags, split_file: str | Path, request: Request) -> Bags:
-    """Bags with the splits of a table, without those that it does not name."""
+def split_bags(bags: Bags, request: Request) -> Bags:
+    """Bags with the splits of the table of a request, if any, without those that it does not name."""
+    split_file = request.split_file
+    if split_file is None:
+        return bags
     splits = read_splits(
         split_file,
         bags.ids.tolist(),
