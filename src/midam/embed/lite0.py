@@ -1,6 +1,7 @@
 """EfficientNet-Lite0 (Tan and Le, ICML 2019, without squeeze-and-excitation, with ReLU6), trained on ImageNet."""
 
 import hashlib
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -52,54 +53,56 @@ class _Conv(nn.Module):
             self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
 
 
-class _Strips(nn.Sequential):
-    """Layers that pass images strip by strip: what lies between them is wide, and never there as a whole.
+def _in_strips(layers: Callable[[Tensor], Tensor], x: Tensor, *, step: int, wide: int, halo: int) -> Tensor:
+    """Pass images [M, C, H, W] through layers strip by strip: what lies between them is wide, and never there whole.
 
     A strip has `halo` pixels more at each end, so that each output is what it is of the whole image. `wide` are the
     numbers of the widest layer for each pixel, `step` the pixels from one output to the next.
     """
-
-    def __init__(self, *layers: nn.Module, step: int, wide: int, halo: int) -> None:
-        super().__init__(*layers)
-        self._step, self._wide, self._halo = step, wide, halo
-
-    def forward(self, x: Tensor) -> Tensor:
-        count, _, rows, columns = x.shape
-        axis, whole = (2, rows) if rows >= columns else (3, columns)
-        fits = x.is_cuda or rows % 2 or columns % 2  # an odd side is padded otherwise than a strip of it
-        length = whole if fits else max(whole * _NUMBERS // (self._wide * rows * columns) // 8, 1) * 8
-        images = count if fits else max(_NUMBERS // (self._wide * rows * columns), 1)
-        if images >= count and length >= whole:
-            return self._through(x)
-        y = torch.empty(0)
-        for first, low in product(range(0, count, images), range(0, whole, length)):
-            begin, end = max(low - self._halo, 0), min(low + length + self._halo, whole)
-            part = self._through(x[first : first + images].narrow(axis, begin, end - begin))
-            if not len(y):
-                size = (count, part.shape[1], -(-rows // self._step), -(-columns // self._step))
-                y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-            at, long = low // self._step, -(-min(length, whole - low) // self._step)
-            y[first : first + images].narrow(axis, at, long).copy_(part.narrow(axis, at - begin // self._step, long))
-        return y
-
-    def _through(self, x: Tensor) -> Tensor:
-        found: Tensor = super().forward(x.contiguous(memory_format=torch.channels_last))  # type: ignore[no-untyped-call]
-        return found
+    count, _, rows, columns = x.shape
+    axis, whole = (2, rows) if rows >= columns else (3, columns)
+    fits = x.is_cuda or rows % 2 or columns % 2  # an odd side is padded otherwise than a strip of it
+    length = whole if fits else max(whole * _NUMBERS // (wide * rows * columns) // 8, 1) * 8
+    images = count if fits else max(_NUMBERS // (wide * rows * columns), 1)
+    if images >= count and length >= whole:
+        return layers(x.contiguous(memory_format=torch.channels_last))
+    y = torch.empty(0)
+    for first, low in product(range(0, count, images), range(0, whole, length)):
+        begin, end = max(low - halo, 0), min(low + length + halo, whole)
+        part = x[first : first + images].narrow(axis, begin, end - begin)
+        part = layers(part.contiguous(memory_format=torch.channels_last))
+        if not len(y):
+            size = (count, part.shape[1], -(-rows // step), -(-columns // step))
+            y = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        at, long = low // step, -(-min(length, whole - low) // step)
+        y[first : first + images].narrow(axis, at, long).copy_(part.narrow(axis, at - begin // step, long))
+    return y
 
 
-class _Block(_Strips):
+class _Block(nn.Sequential):
     """Inverted bottleneck: expanded, filtered channel by channel, projected; added to its input where that fits."""
 
     def __init__(self, channels: int, out: int, kernel: int, *, stride: int, expansion: int) -> None:
         wide = channels * expansion
         parts = [] if expansion == 1 else [_Conv(channels, wide, 1)]
         parts += [_Conv(wide, wide, kernel, stride=stride, groups=wide), _Conv(wide, out, 1, linear=True)]
-        super().__init__(*parts, step=stride, wide=wide, halo=4)
-        self._adds = stride == 1 and channels == out
+        super().__init__(*parts)
+        self._stride, self._wide, self._adds = stride, wide, stride == 1 and channels == out
 
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x)
+        y = _in_strips(super().forward, x, step=self._stride, wide=self._wide, halo=4)
         return y.add_(x) if self._adds else y
+
+
+class _Layers(nn.Sequential):
+    """The layers, one after the other; the first three, whose outputs are the largest of all, in strips."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        stem, first, second, *others = self
+        y = _in_strips(lambda part: second(first(stem(part))), x, step=4, wide=24, halo=8)
+        for layer in others:
+            y = layer(y)
+        return y
 
 
 def lite0_layers() -> nn.Sequential:
@@ -110,8 +113,7 @@ def lite0_layers() -> nn.Sequential:
         for number in range(repeats):
             layers.append(_Block(channels, out, kernel, stride=1 if number else stride, expansion=expansion))
             channels = out
-    first = _Strips(*layers[:3], step=4, wide=24, halo=8)  # their outputs are the largest of all
-    return nn.Sequential(first, *layers[3:], _Conv(channels, _HEAD, 1))
+    return _Layers(*layers, _Conv(channels, _HEAD, 1))
 
 
 class EfficientNetLite0(Network):
