@@ -61,7 +61,8 @@ def _in_strips(layers: Callable[[Tensor], Tensor], x: Tensor, *, step: int, wide
     """
     count, _, rows, columns = x.shape
     axis, whole = (2, rows) if rows >= columns else (3, columns)
-    fits = x.is_cuda or rows % 2 or columns % 2  # an odd side is padded otherwise than a strip of it
+    # A training keeps what lies between in any case; an odd side is padded otherwise than a strip of it.
+    fits = x.is_cuda or torch.is_grad_enabled() or rows % 2 or columns % 2
     length = whole if fits else max(whole * _NUMBERS // (wide * rows * columns) // 8, 1) * 8
     images = count if fits else max(_NUMBERS // (wide * rows * columns), 1)
     if images >= count and length >= whole:
