@@ -34,6 +34,7 @@ STUDIES = Registry(
         "defaults": "studies.tabular.defaults.run",
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
+        "needle-vectors": "studies.regime.needle.run_vectors",
         "real-draws": "studies.regime.real.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",

@@ -1,22 +1,29 @@
 """Bags of real handwritten digits in any size: the material of the study of regimes.
 
-An instance is one of the 1797 8x8 digits that scikit-learn carries (Alpaydin and Kaynak, UCI 1998); nines are the
-witnesses. A bag draws its instances with replacement from the images of its split, so that it may be larger than the
-collection; bags of different splits share no image.
+An instance is one of the 1797 8x8 digits that scikit-learn carries (Alpaydin and Kaynak, UCI 1998), or the vector of a
+digit of MNIST that a pretrained network made; nines are the witnesses. A bag draws its instances with replacement from
+the images of its split, so that it may be larger than the collection; bags of different splits share no image.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.data.store import is_store, open_store
+from midam.embed.bags import embed_bags
+from midam.errors import ConfigError, DataNotFoundError
 
 _NINE = 9
+_PER_BAG = 500  # images that are embedded as one bag
+_CLIP = 3.0  # deviations, as the library clips vectors by default
 PIXELS = 64
 _SHARES = (0.6, 0.15, 0.25)  # of the images: train, validation, test
 
@@ -59,13 +66,17 @@ def witnesses(size: int, rate: float) -> int:
     return max(1, round(size * rate))
 
 
-def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | None = None) -> Bags:
+def nine_bags(
+    size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | None = None, vectors: Path | None = None
+) -> Bags:
     """Draw several sets of bags of one size, one set after the other, in the order of `Counts.positions`.
 
     A positive bag of the set ``(positive, repeat)`` holds `positive` nines, a negative one none. A set is a pure
     function of its two numbers and `size`; which images belong to which split depends on the repeat alone. Pixels are
     centered and scaled by the mean and the standard deviation of all pixels of the training images of the repeat, in
-    float16: a digit has 17 shades, and bags of thousands fill the memory.
+    float16: a digit has 17 shades, and bags of thousands fill the memory. Instances are the `vectors` of MNIST in the
+    store that `embed_digits` made, where it is given: as many principal components of those of the training images as a
+    digit has pixels, each standardized and cut off at 3 deviations.
 
     Examples
     --------
@@ -74,14 +85,16 @@ def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | No
     (488, 9760, 48)
     """
     counts = counts or Counts()
-    instances = np.empty((len(sets), counts.total, size, PIXELS), dtype=np.float16)
+    width = scaled_images(sets[0][1], vectors).shape[1]
+    instances = np.empty((len(sets), counts.total, size, width), dtype=np.float16)
     for own, (positive, repeat) in zip(instances, sets):
         if not 1 <= positive <= size:
             raise ConfigError(f"Expected 1 to {size} witnesses in a bag of {size}, got {positive}; choose another.")
-        scaled_images(repeat).take(draw_rows(size, positive=positive, repeat=repeat, counts=counts), axis=0, out=own)
+        rows = draw_rows(size, positive=positive, repeat=repeat, counts=counts, vectors=vectors)
+        scaled_images(repeat, vectors).take(rows, axis=0, out=own)
     total = len(sets) * counts.total
     return Bags(
-        instances.reshape(-1, PIXELS),
+        instances.reshape(-1, width),
         starts=np.arange(total) * size,
         sizes=np.full(total, size),
         labels=np.arange(total) % 2,
@@ -89,27 +102,29 @@ def nine_bags(size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | No
     )
 
 
-def draw_rows(size: int, *, positive: int, repeat: int, counts: Counts) -> NDArray[np.int64]:
+def draw_rows(
+    size: int, *, positive: int, repeat: int, counts: Counts, vectors: Path | None = None
+) -> NDArray[np.int64]:
     """Return the image [bags, n] of each instance of a repeat; every second bag is positive."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([repeat, size, positive])))
     drawn = []
-    for split, (nines, others) in split_images(repeat).items():
+    for split, (nines, others) in split_images(repeat, vectors).items():
         rows = rng.choice(others, (len(counts.positions(split)), size))
         rows[1::2, :positive] = rng.choice(nines, (len(rows) // 2, positive))
         drawn.append(rng.permuted(rows, axis=1))
     return np.concatenate(drawn)
 
 
-def is_nine(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_nine(rows: NDArray[np.int64], vectors: Path | None = None) -> NDArray[np.bool_]:
     """Which images are witnesses."""
-    found: NDArray[np.bool_] = _digits()[1][rows] == _NINE
+    found: NDArray[np.bool_] = _digits(vectors)[1][rows] == _NINE
     return found
 
 
 @lru_cache(maxsize=8)
-def split_images(repeat: int) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def split_images(repeat: int, vectors: Path | None = None) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the images of each split, the nines and the others, disjoint between the splits."""
-    target = _digits()[1]
+    target = _digits(vectors)[1]
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([repeat])))
     parts = []
     for rows in (np.flatnonzero(target == _NINE), np.flatnonzero(target != _NINE)):
@@ -119,15 +134,41 @@ def split_images(repeat: int) -> dict[str, tuple[NDArray[np.int64], NDArray[np.i
 
 
 @lru_cache(maxsize=8)
-def scaled_images(repeat: int) -> NDArray[np.float16]:
-    """Return all images, centered and scaled by the pixels of the training images of a repeat."""
-    images = _digits()[0]
-    own = images[np.concatenate(split_images(repeat)["train"])]
-    scaled: NDArray[np.float16] = ((images - own.mean()) / own.std()).astype(np.float16)
-    return scaled
+def scaled_images(repeat: int, vectors: Path | None = None) -> NDArray[np.float16]:
+    """Return all images, centered and scaled by the training images of a repeat; vectors by principal components."""
+    images = _digits(vectors)[0]
+    own = images[np.concatenate(split_images(repeat, vectors)["train"])]
+    if vectors is None:
+        return ((images - own.mean()) / own.std()).astype(np.float16)
+    _, parts = eigh(np.cov(own.T), subset_by_index=(own.shape[1] - min(PIXELS, own.shape[1]), own.shape[1] - 1))
+    found, center = images @ parts, own.mean(axis=0) @ parts
+    return np.clip((found - center) / (own @ parts).std(axis=0), -_CLIP, _CLIP).astype(np.float16)
 
 
-@lru_cache(maxsize=1)
-def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    found = load_digits()
-    return found.data, found.target
+def embed_digits(network: str, count: int, *, cache: Path) -> Path:
+    """Pass the first digits of MNIST once through a network; returns the store of their vectors, and makes it once."""
+    place = cache / "sets" / f"digits-{count}-{network}"
+    if not is_store(place):
+        parts = np.split(mnist()[0][:count, None], range(_PER_BAG, count, _PER_BAG))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        embed_bags(Bags.from_list(parts, [number % 2 for number in range(len(parts))]), network, place)
+    return place
+
+
+@lru_cache(maxsize=2)
+def _digits(vectors: Path | None = None) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    if vectors is None:
+        found = load_digits()
+        return found.data, found.target
+    rows = np.asarray(open_store(vectors).instances[:]).astype(np.float64)
+    return rows, mnist()[1][: len(rows)]
+
+
+def mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images [20000, 28, 28] of MNIST in the folder of the real data, and their digits."""
+    path = Path(os.environ.get("MIDAM_DATA", ".")) / "digits" / "mnist_20k.npz"
+    if not path.is_file():
+        raise DataNotFoundError(f"Expected MNIST, got no file (at {path}); set MIDAM_DATA to the folder that holds it.")
+    with np.load(path) as file:
+        images, digits = (np.concatenate([file[f"{name}_{part}"] for part in ("train", "test")]) for name in "xy")
+    return images, digits.astype(np.int64)

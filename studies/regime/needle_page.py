@@ -52,17 +52,72 @@ def body(found: Sequence[tuple[str, Outcomes]], figure: str, *, reference: str, 
     )
 
 
-def interval(differences: NDArray[np.float64]) -> str:
-    """Mean and 95% t interval of paired differences.
+def vector_body(found: Mapping[int, Outcomes], figure: str, *, reference: str, bound: str) -> Iterator[str]:
+    """Lines of the page on vectors: by bag size, what each rule finds; differences are to the rule `reference`."""
+    for size, rows in found.items():
+        names = [name for name in rows if name != bound]
+        best = max(names, key=lambda name: rows[name][:, 0].mean())
+        parts = []
+        for word in _VERDICTS:
+            alike = [f"`{name}`" for name in names if verdict(rows[name][:, 0]) == word]
+            parts += [f"{word}: {', '.join(alike)}"] if alike else []
+        yield f"**1 of {size}.** Best: `{best}`, mean test AUROC {rows[best][:, 0].mean():.3f}. {'; '.join(parts)}."
+        yield ""
+    yield f"![Test AUROC of each training]({figure})"
+    yield ""
+    yield "| rule | " + " | ".join(f"1 of {size}" for size in found) + " |"
+    yield "|---|" + "---:|" * len(found)
+    for name in next(iter(found.values())):
+        cells = [interval(rows[name][:, 0], sign="") if name in rows else "-" for rows in found.values()]
+        yield f"| {name} | " + " | ".join(cells) + " |"
+    yield ""
+    for size, rows in found.items():
+        yield f"## 1 of {size}"
+        yield ""
+        yield f"| rule | test AUROC | worst | minus {reference} [95%] | validation | cost | verdict |"
+        yield "|---|---:|---:|---:|---:|---:|---|"
+        for name, own in rows.items():
+            test, costs = own[:, 0], own[:, 2]
+            paid = "-" if np.isnan(costs).any() else f"{costs.mean():.2f}"
+            gain = "" if name == reference else interval(test - rows[reference][:, 0])
+            yield (
+                f"| {name} | {test.mean():.3f} | {test.min():.3f} | {gain} | {own[:, 1].mean():.3f} | {paid} | "
+                f"{verdict(test)} |"
+            )
+        yield ""
+
+
+_VERDICTS = ("found", "weak", "at chance")
+
+
+def verdict(test: NDArray[np.float64]) -> str:
+    """Say whether the test AUROC of the repeats shows that the needle was found.
+
+    Examples
+    --------
+    >>> [verdict(np.array(test)) for test in ([0.90, 0.92], [0.79, 0.80, 0.62], [0.51, 0.49])]
+    ['found', 'weak', 'at chance']
+    """
+    low, _ = _bounds(test)
+    return "found" if low > 0.7 else "weak" if low > 0.5 else "at chance"
+
+
+def interval(differences: NDArray[np.float64], *, sign: str = "+") -> str:
+    """Mean and 95% t interval of paired differences, or of values with `sign=""`.
 
     Examples
     --------
     >>> interval(np.array([0.1, 0.3]))
     '+0.200 [-1.071, +1.471]'
     """
-    mean, count = differences.mean(), len(differences)
-    half = student.ppf(0.975, count - 1) * differences.std(ddof=1) / np.sqrt(count)
-    return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
+    low, high = _bounds(differences)
+    return f"{differences.mean():{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def _bounds(values: NDArray[np.float64]) -> tuple[float, float]:
+    mean, count = values.mean(), len(values)
+    half = student.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count)
+    return float(mean - half), float(mean + half)
 
 
 def plot_trials(found: Sequence[tuple[str, Outcomes]], path: Path) -> None:
