@@ -41,6 +41,7 @@ STATISTICS = ("bag-statistics-extratrees", "bag-statistics-logistic")
 # How the names of a set end whose trials are split as in the paper, or choose nothing.
 PAPER, PLAIN = "-paper", "-plain"
 _MNIST = "mnist"
+_NEIGHBORS = "adrenal-neighbors" + PLAIN  # slices with the one below and the one above as colors
 _NINE, _MNIST_BAGS, _MEAN_SIZE, _SIZE_SD = 9, 200, 10, 2
 _POSITIVE = 1 / 3  # of positive MNIST bags
 
@@ -83,7 +84,10 @@ FEATURES = Design(
 )
 DEFAULTS = Design(
     "features",
-    {name + PLAIN: replace(_PLAIN, folds=_PLAIN_FOLDS[name]) for name in (*_RECIPES, _MNIST)},
+    {
+        **{name + PLAIN: replace(_PLAIN, folds=_PLAIN_FOLDS[name]) for name in (*_RECIPES, _MNIST)},
+        _NEIGHBORS: replace(_PLAIN, baselines=STATISTICS, folds=2),
+    },
 )
 _SEEDS = "repeats of the splits are seeded 0, 1, ...; trial (repeat r, fold f) has the seed 5 r + f"
 RULE = (
@@ -112,7 +116,7 @@ def run(options: StudyOptions) -> None:
 def run_default(options: StudyOptions) -> None:
     """Run the trainings with the defaults, and write their page."""
     design = smaller(DEFAULTS) if options.smaller or options.quick else DEFAULTS
-    found = {name: load_features(name, design, cache=options.cache) for name in (*_RECIPES, _MNIST)}
+    found = {name: load_features(name, design, cache=options.cache) for name in (*_RECIPES, _MNIST, _NEIGHBORS)}
     default_study(options, found, design)
 
 
@@ -155,7 +159,8 @@ def default_study(options: StudyOptions, sets: Mapping[str, ImageSet], design: D
             title="Images: pretrained by default?",
             shows="Test AUROC of trainings with all defaults on vectors of images, slices and digits, each of which "
             f"first passed once through a frozen network ({NETWORK}, ImageNet), beside networks that are trained from "
-            "random weights. It decides which data `midam fit` embeds first.",
+            "random weights. It decides which data `midam fit` embeds first. adrenal-neighbors: each slice with the "
+            "one before and the one behind it as the three colors, by methods that are fitted in one step.",
             seeds=_SEEDS,
             seconds=store.wall_time(PRETRAINED),
             store=store,
@@ -183,10 +188,11 @@ def load_features(name: str, design: Design, *, cache: Path) -> ImageSet:
     place = cache / "sets" / f"{name}-{design.name}"
     if not is_store(place):
         network = load_network(NETWORK)
-        patch = fitting_patch(name, CutSettings(), network) if catalog.is_name(name) else CutSettings().patch_size
-        raw = mnist_bags() if name == _MNIST else catalog.load(name, images=CutSettings(patch_size=patch))
+        base = name.partition("-")[0]
+        patch = fitting_patch(base, CutSettings(), network) if catalog.is_name(base) else CutSettings().patch_size
+        raw = mnist_bags() if name == _MNIST else catalog.load(base, images=CutSettings(patch_size=patch))
         place.parent.mkdir(parents=True, exist_ok=True)
-        embed_bags(limited(raw, design), network, place)
+        embed_bags(limited(with_neighbors(raw) if name == _NEIGHBORS else raw, design), network, place)
     return with_means(open_store(place).replace(source=name))
 
 
@@ -202,6 +208,21 @@ def with_means(bags: Bags) -> ImageSet:
     one = np.ones(len(bags), dtype=np.int64)
     alone = {"starts": np.arange(len(bags)), "sizes": one, "coords": None, "digests": None, "attributes": None}
     return ImageSet(bags, bags.replace(instances=means, **alone))
+
+
+def with_neighbors(bags: Bags) -> Bags:
+    """Slices [1, H, W] as images of three colors: the slice before, itself, and the one behind; at the ends itself.
+
+    Examples
+    --------
+    >>> with_neighbors(Bags.from_list([[[[[1]]], [[[2]]]], [[[[3]]]]])).instances.flatten().tolist()
+    [1, 1, 2, 1, 2, 2, 3, 3, 3]
+    """
+    at = np.arange(len(bags.instances))
+    before, behind = at - 1, at + 1
+    before[bags.starts], behind[bags.starts + bags.sizes - 1] = bags.starts, bags.starts + bags.sizes - 1
+    stored = np.asarray(bags.instances)
+    return bags.replace(instances=np.concatenate([stored[before], stored, stored[behind]], axis=1), digests=None)
 
 
 def mnist_bags() -> Bags:
