@@ -62,7 +62,7 @@ _OF_PAPER = tuple(method for method in METHODS if method not in EXACT)
 _RECIPES = {
     "breast": replace(_TRAINED, instances=16, less=tuple((method, 10) for method in EXACT)),
     "colon": replace(_TRAINED, epochs=12, score_every=4, less=tuple((method, 4) for method in EXACT)),
-    "adrenal": replace(_TRAINED, epochs=10, score_every=5, less=tuple((method, 4) for method in EXACT)),
+    "adrenal": replace(_TRAINED, methods=_OF_PAPER, epochs=10, score_every=5),
 }
 # Sets of the paper that are not for everyone: whoever has put them where the catalog looks gets their rows too.
 _PRIVATE = dict.fromkeys(("pdgm", "oct"), _RECIPES["adrenal"])
@@ -262,7 +262,7 @@ def _rows(design: Design, results: Results) -> list[str]:
         "random tenth is the test, the rest five folds, twice on breast; groups then stand on both sides. 'Paper': "
         "the paper's, from random weights; ours by group are in [Table 3](table3.md). CE (3D) and DAM "
         "(3D) see one vector a bag, the mean of its vectors. CE (smx), DAM (smx), CE (att) and DAM (att) are not in "
-        "the paper: whole bags, exactly, by group alone.",
+        "the paper: whole bags, exactly, on breast and colon by group.",
         table(["method", *head], lines),
     )
 
