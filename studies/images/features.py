@@ -28,7 +28,7 @@ from studies.engine import Store
 from studies.images.design import EXACT, METHODS, Design, Recipe, limited
 from studies.images.results import Key, Results
 from studies.images.sets import ImageSet
-from studies.images.table3_page import intervals, mean_sd
+from studies.images.table3_page import differences, intervals, mean_sd
 from studies.images.trials import Job, make_jobs, run_jobs
 from studies.options import StudyOptions
 from studies.page import duration, section, table, write_page
@@ -145,7 +145,13 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design) -
             seeds=_SEEDS,
             seconds=store.wall_time(NAME),
             store=store,
-            body=[*_rows(design, results), *intervals(design, results), *_settings(design), *_cost(results)],
+            body=[
+                *_rows(design, results),
+                *differences(design, results),
+                *intervals(design, results),
+                *_settings(design),
+                *_cost(results),
+            ],
         )
 
 

@@ -56,7 +56,7 @@ def body(
     return [
         *_means(design, results),
         *intervals(design, results),
-        *_differences(design, results),
+        *differences(design, results),
         *_verdict(design, results),
         *_settings(design),
         *_cost(jobs, finished, expected=expected),
@@ -165,7 +165,8 @@ def _chosen(rows: Sequence[tuple[Job, Row]]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in sorted(counts.items())) or "-"
 
 
-def _differences(design: Design, results: Results) -> list[str]:
+def differences(design: Design, results: Results) -> list[str]:
+    """Return the section of the paired differences of MIDAM to what it is measured by."""
     lines = []
     for name, recipe in design.recipes.items():
         for first, second in pairs(recipe):
