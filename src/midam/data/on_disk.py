@@ -34,7 +34,7 @@ class Rows(ABC):
     paths: tuple[Path, ...] = ()  # files that the instances are read from, where that is known
     plan: str = ""  # the options with which the rows are made of the files
     block_bags: int = 0  # neighboring bags that are read as one piece of work, at most; 0: as many as are small
-    chunk_bytes: int = 1 << 24  # that are read at a time where a bag is larger
+    chunk_bytes: int = 0  # that are read at a time; 0: as of others
     origin: tuple[str, ...] = ()  # digests of what the rows are computed from, where that is in no file
 
     @abstractmethod

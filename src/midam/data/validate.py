@@ -408,7 +408,7 @@ def row_chunks(
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows, 16 MiB at most unless they say otherwise, that cover the bags in their order."""
     bytes_per_row = max(int(instances.itemsize * np.prod(instances.shape[1:], dtype=np.int64)), 1)
-    step = max(getattr(instances, "chunk_bytes", _CHUNK_BYTES) // bytes_per_row, 1)
+    step = max((getattr(instances, "chunk_bytes", 0) or _CHUNK_BYTES) // bytes_per_row, 1)
     ends = starts + sizes
     # Neighboring bags are read in one go: a bag opens a run where it does not follow its predecessor.
     opens = np.flatnonzero(np.append(True, starts[1:] != ends[:-1]))

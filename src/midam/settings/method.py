@@ -29,11 +29,9 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; a folder of images is embedded
-        first, by "efficientnet-lite0". "fine-tuned" trains that network on, end to end; ``encoder_args.network`` names
-        another.
+        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; images in a folder are embedded.
     encoder_args
-        Further arguments of the encoder.
+        Further arguments of the encoder, as the `network` that "fine-tuned" trains on, "efficientnet-lite0" by default.
     encoder_weights
         File with the encoder's weights at the start: a state dictionary of torch.save, or .safetensors.
     freeze
