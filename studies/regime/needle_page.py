@@ -95,7 +95,7 @@ def verdict(test: NDArray[np.float64]) -> str:
 
     Examples
     --------
-    >>> [verdict(np.array(test)) for test in ([0.90, 0.92], [0.79, 0.80, 0.62], [0.51, 0.49])]
+    >>> [verdict(np.array(test)) for test in ([0.90, 0.92], [0.74, 0.75, 0.66], [0.51, 0.49])]
     ['found', 'weak', 'at chance']
     """
     low, _ = _bounds(test)
