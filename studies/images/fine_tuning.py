@@ -43,16 +43,11 @@ _TUNED = Recipe(
     optimizer="adam",
     others=(("encoder", "fine-tuned"), ("freeze", _KEPT), ("precision", "32-true")),
 )
-_ON_VECTORS = Recipe(
-    (*SAMPLED, WHOLE),
-    (),
+_ON_VECTORS = replace(
+    _TUNED,
+    methods=(*SAMPLED, WHOLE),
     epochs=50,
-    instances=4,
     lrs=(0.01, 0.001, 0.0001),
-    margins=(1.0,),
-    search=0.3,
-    score_every=10,
-    optimizer="adam",
     standardized=True,
     others=(("encoder", "mlp"), ("hidden", [128]), ("precision", "32-true")),
 )

@@ -94,7 +94,7 @@ def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.f
 
 
 def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
-    """Images [M, C, H, W] from 0 to 1 with three channels, of the size and with the mean of a recipe."""
+    """Images [M, C, H, W] from 0 to 1 as a recipe wants them: size, three channels, mean; x may be overwritten."""
     if recipe["size"] is not None and list(x.shape[2:]) != recipe["size"]:
         rows, columns = x.shape[2:]
         more = abs(rows - columns)
