@@ -1,10 +1,9 @@
 """Patches on their image: the top patches framed and numbered, the weights and the scores, side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,6 +28,10 @@ _CONTOUR = 0.5  # of the scale of contributions
 _SMALLEST, _LARGEST = 5.5, 9.0  # points of a number; a smaller one cannot be read
 _COVERED = 0.4  # of a patch that its number may hide
 _TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
+# Directions from the center of a patch, and how far numbers stand from it, in their heights.
+_CORNERS = np.array([(-1, -1), (1, -1), (-1, 1), (1, 1)])
+_AROUND = np.array([(0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)])
+_AWAY = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False)
         points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
         # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
         ranks, places = drawn.patches.ranked(drawn.found.order, top=top)
-        draw_marks(axes, drawn.sides[places] - 0.5, shape=drawn.shape, points=points, ranks=ranks.tolist())
+        draw_numbers(axes, drawn.sides[places] - 0.5, ranks.tolist(), shape=drawn.shape, points=points)
         of = f" of {min(top, len(drawn.found))}" if len(ranks) < min(top, len(drawn.found)) else ""
         axes.set_title(f"Image; the {len(ranks)}{of} top patches, by rank", fontsize=10, loc="left")
         below.set_axis_off()
@@ -133,97 +136,57 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     shown.set_label(f"{meaning}{layer.here}{outlined}", fontsize=8.5, color=GRAY)
 
 
-class Mark(NamedTuple):
-    """Where the number of a patch stands."""
-
-    box: NDArray[np.float64]  # [4], left, top, right and lower side
-    inside: bool  # in the patch
-
-
-def draw_marks(
-    axes: Axes,
-    patches: NDArray[np.float64],
-    *,
-    shape: tuple[int, int],
-    points: float,
-    ranks: Sequence[int] | None = None,
-) -> list[Mark | None]:
+def draw_numbers(
+    axes: Axes, patches: NDArray[np.float64], ranks: Sequence[int], *, shape: tuple[int, int], points: float
+) -> None:
     """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them.
 
-    `ranks` are their numbers, by default from 1. The map has `shape` rows and columns, its first pixel from -0.5 to
-    0.5, as imshow draws it, and `points` points on paper for a pixel.
+    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5, as imshow draws it, and `points` points on
+    paper for a pixel.
     """
-    if not len(patches):
-        return []
-    size, ranks = _font_size(patches, points), range(1, len(patches) + 1) if ranks is None else ranks
-    marks = place_marks(patches, shape=shape, points=points, ranks=ranks)
+    size = _font_size(patches, points)
+    boxes = number_boxes(patches, ranks, shape=shape, points=points)
     # The top rank last, so that no other frame covers its own.
-    for rank, patch, mark in reversed(list(zip(ranks, patches, marks, strict=True))):
+    for rank, patch, box in reversed(list(zip(ranks, patches, boxes, strict=True))):
         _frame(axes, patch, points)
-        if mark is not None:
-            _number(axes, patch, mark, rank, size)
-    return marks
+        if box is not None:
+            _number(axes, patch, box, rank, size)
 
 
-def place_marks(
-    patches: NDArray[np.float64], *, shape: tuple[int, int], points: float, ranks: Sequence[int] | None = None
-) -> list[Mark | None]:
-    """Find a place for the number of each patch, by rank, as `draw_marks` needs it; None where there is none.
+def number_boxes(
+    patches: NDArray[np.float64], ranks: Sequence[int], *, shape: tuple[int, int], points: float
+) -> list[NDArray[np.float64] | None]:
+    """Left, top, right and lower side of the number of each patch; None where all places are taken.
 
-    It is a corner of the patch, the top left one unless another number or frame is there. Of a patch that its number
-    would hide it is the nearest place outside that holds no frame and no number, where there is one.
+    A number stands in a corner of its patch, the top left one first, or near a patch that it would hide. It covers no
+    other number, and the fewest frames that it can.
     """
     size = _font_size(patches, points) / points
-    taken, found = np.empty((0, 4)), list[Mark | None]()
-    for at, (rank, patch) in enumerate(zip(ranks or range(1, len(patches) + 1), patches, strict=True)):
+    first, last = -0.5 - _TOUCH, np.array(shape)[::-1] - 0.5 + _TOUCH
+    boxes = list[NDArray[np.float64] | None]()
+    for place, (rank, patch) in enumerate(zip(ranks, patches, strict=True)):
         extent = np.array([0.72 * size * len(str(rank)) + 0.3 * size, 1.1 * size])
-        others = np.delete(patches, at, axis=0)
-        mark = _inside(patch, extent, others, taken)
-        if extent.prod() > _COVERED * (patch[2:] - patch[:2]).prod():
-            mark = _outside(patch, extent, np.concatenate([patches, taken]), shape) or mark
-        found.append(mark)
-        if mark is not None:
-            taken = np.concatenate([taken, mark.box[None]])
-    return found
+        side, center = patch[2:] - patch[:2], (patch[:2] + patch[2:]) / 2
+        if (extent <= side).all() and extent.prod() <= _COVERED * side.prod():
+            centers, frames = center + _CORNERS * (side - extent) / 2, np.delete(patches, place, axis=0)
+        else:
+            rings = [_AROUND * (side / 2 + extent / 2 + away * extent[1]) for away in _AWAY]
+            centers, frames = center + np.concatenate(rings), patches
+        places = np.concatenate([centers - extent / 2, centers + extent / 2], axis=1)
+        taken = [box for box in boxes if box is not None]
+        free = [box for box in places if (box[:2] >= first).all() and (box[2:] <= last).all()]
+        free = [box for box in free if not _overlaps(box, taken)]
+        boxes.append(min(free, key=lambda box: _overlaps(box, frames), default=None))
+    return boxes
 
 
-def _inside(
-    patch: NDArray[np.float64], extent: NDArray[np.float64], others: NDArray[np.float64], taken: NDArray[np.float64]
-) -> Mark | None:
-    if (extent > patch[2:] - patch[:2]).any():
-        return None
-    corners = product((patch[1], patch[3] - extent[1]), (patch[0], patch[2] - extent[0]))
-    boxes = [np.array([left, top, left + extent[0], top + extent[1]]) for top, left in corners]
-    free = [box for box in boxes if not _overlaps(box, taken).any()]
-    return Mark(min(free, key=lambda box: int(_overlaps(box, others).sum())), inside=True) if free else None
-
-
-def _outside(
-    patch: NDArray[np.float64], extent: NDArray[np.float64], used: NDArray[np.float64], shape: tuple[int, int]
-) -> Mark | None:
-    for corner in _around(patch, extent):
-        box = np.concatenate([corner, corner + extent])
-        within = (box[:2] >= -0.5).all() and (box[2:] <= np.array(shape)[::-1] - 0.5).all()
-        if within and not _overlaps(box, used).any():
-            return Mark(box, inside=False)
-    return None
-
-
-def _around(patch: NDArray[np.float64], extent: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Corners of boxes around a patch, nearest first."""
-    center, half = (patch[:2] + patch[2:]) / 2, (patch[2:] - patch[:2]) / 2
-    for away in (0.5, 1.0, 2.0, 3.0, 5.0, 8.0):
-        for direction in ((0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)):
-            yield center + np.array(direction) * (half + extent / 2 + away * extent[1]) - extent / 2
-
-
-def _overlaps(box: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
-    apart = (others[:, 2:] <= box[:2] + _TOUCH) | (others[:, :2] >= box[2:] - _TOUCH)
-    return np.asarray(~apart.any(axis=1))
+def _overlaps(box: NDArray[np.float64], others: Iterable[NDArray[np.float64]]) -> int:
+    """How many other boxes a box overlaps."""
+    return sum(bool((box[:2] < other[2:] - _TOUCH).all() and (other[:2] < box[2:] - _TOUCH).all()) for other in others)
 
 
 def _font_size(patches: NDArray[np.float64], points: float) -> float:
-    return float(np.clip(0.4 * _side(patches[0], points), _SMALLEST, _LARGEST))
+    return float(np.clip(0.4 * _side(patches[0], points), _SMALLEST, _LARGEST)) if len(patches) else _SMALLEST
 
 
 def _side(patch: NDArray[np.float64], points: float) -> float:
@@ -240,17 +203,15 @@ def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
         axes.add_patch(Rectangle(tuple(patch[:2] + inset), *size, fill=False, edgecolor=color, linewidth=part * width))
 
 
-def _number(axes: Axes, patch: NDArray[np.float64], mark: Mark, rank: int, size: float) -> None:
-    box = mark.box
+def _number(axes: Axes, patch: NDArray[np.float64], box: NDArray[np.float64], rank: int, size: float) -> None:
+    """Draw a number in its box, with a line from the patch to one that stands outside."""
     center = (box[:2] + box[2:]) / 2
-    if not mark.inside:
-        start = np.clip(center, patch[:2], patch[2:])
-        line = np.stack([start, center], axis=1)
+    start = np.clip(center, patch[:2], patch[2:])
+    outside = bool((start != center).any())
+    if outside:
         for color, width in (("white", 2.2), ("black", 0.9)):
-            axes.plot(*line, color=color, linewidth=width, scalex=False, scaley=False)
-    edge = {"linewidth": 0} if mark.inside else {"linewidth": 0.6, "edgecolor": "black"}
+            axes.plot(*np.stack([start, center], axis=1), color=color, linewidth=width, scalex=False, scaley=False)
+    edge = {"linewidth": 0.6, "edgecolor": "black"} if outside else {"linewidth": 0}
     axes.add_patch(Rectangle(tuple(box[:2]), *(box[2:] - box[:2]), facecolor="white", zorder=3, **edge))
     text = axes.text(center[0], center[1], str(rank), ha="center", va="center_baseline", fontsize=size, zorder=4)
     text.set_fontweight("bold")
-    if mark.inside:
-        text.set_clip_path(Rectangle(tuple(patch[:2]), *(patch[2:] - patch[:2]), transform=axes.transData))
