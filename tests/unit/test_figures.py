@@ -84,22 +84,6 @@ def test_curves_leave_out_what_was_not_measured(tmp_path):
     assert pixels(path, BLUE) == 0
 
 
-def test_curves_show_draws_by_score_where_there_are(tmp_path):
-    path = tmp_path / "curves.png"
-    plot_curves(path, history(5))
-    width = matplotlib.image.imread(path).shape[1]
-    rows = [row | {"drawn_weight": 0.1 * row["epoch"], "memory_drift": None} for row in history(5)]
-    plot_curves(path, rows)
-    assert matplotlib.image.imread(path).shape[1] == width, "below the others"
-    assert pixels(path, np.array([0x00, 0x9E, 0x73])) > 0
-    known = [row | {"drawn_witnesses": 0.5, "found_witnesses": 0.7, "memory_drift": 0.1} for row in rows]
-    plot_curves(path, known)
-    assert all(pixels(path, np.array(color)) > 0 for color in ([0xE6, 0x9F, 0x00], [0x56, 0xB4, 0xE9]))
-    gray = pixels(path, GRAY)
-    plot_curves(path, [row | {"memory_age": 0} for row in known])
-    assert pixels(path, GRAY) > gray + 100, "marks where the memory was filled"
-
-
 def test_figures_are_replaced_in_one_step(tmp_path, sample):
     labels, scores = sample
     path = tmp_path / "roc.png"

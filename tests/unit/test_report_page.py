@@ -132,20 +132,6 @@ def test_the_page_stands_alone(made):
     assert len(content) < 400_000
 
 
-def test_draws_by_score_have_curves_of_their_own(made, tmp_path):
-    run, _, _ = made
-    moved, names = tmp_path / "moved", ("Draws", "Memory")
-    shutil.copytree(run, moved)
-    curves = [f"{name} along the epochs." for name in names]
-    plain = {image["aria-label"] for image in Reader(run / "report.html").images}
-    assert not plain & set(curves)
-    rows = pd.read_csv(moved / "metrics.csv")
-    rows = rows.assign(drawn_weight=0.5, memory_age=np.nan, memory_drift=0.1, drawn_witnesses=0.2, found_witnesses=0.4)
-    rows.to_csv(moved / "metrics.csv", index=False)
-    shown = {image["aria-label"] for image in Reader(write_run_report(moved)).images}
-    assert shown - plain == set(curves)
-
-
 def test_the_same_run_has_the_same_page_wherever_it_lies(made, tmp_path):
     run, _, _ = made
     moved = tmp_path / "moved"

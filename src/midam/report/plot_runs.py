@@ -17,11 +17,7 @@ from midam.report.figures import (
     BLUE,
     COLORS,
     GRAY,
-    GREEN,
     ORANGE,
-    PURPLE,
-    SKY,
-    YELLOW,
     add_legend,
     add_tips,
     finish,
@@ -33,9 +29,6 @@ from midam.report.figures import (
 from midam.report.words import METRIC_NAMES, metric_of_history, shortened
 
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
-_LINES |= {"Weight drawn": (GREEN, "o", (0, ())), "Drift of the memory": (PURPLE, "s", (0, (1, 1)))}
-_LINES |= {"Draws with a witness": (YELLOW, "s", (0, (4, 1))), "Witnesses found so far": (SKY, "^", (0, (6, 1, 1, 1)))}
-_MEMORY = "Memory, in standard deviations"
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
 _DECADES = 1000
@@ -56,21 +49,12 @@ class Row(NamedTuple):
 
 
 def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
-    """Return the panels of the learning curves: a title, and the name of the line of each column.
-
-    Where instances are drawn by remembered scores there are two more: what share of a bag's weight the draws hold and,
-    where witnesses are known, whether they hold one; and how far the scores had moved since they were remembered.
-    """
+    """Return the panels of the learning curves: a title, and the name of the line of each column."""
     metric = metric_of_history(history)
-    panels = [
+    return [
         ("Loss", {"loss": "Training", "val_loss": "Validation"}),
         (METRIC_NAMES[metric], {f"train_{metric}": "Training", f"val_{metric}": "Validation"}),
     ]
-    drawn = {"drawn_weight": "Weight drawn", "drawn_witnesses": "Draws with a witness"}
-    if any(np.isfinite(_column(history, key)).any() for key in drawn):
-        panels.append(("Draws, as shares", drawn | {"found_witnesses": "Witnesses found so far"}))
-        panels.append((_MEMORY, {"memory_drift": "Drift of the memory"}))
-    return panels
 
 
 def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = None) -> Figure:
@@ -81,15 +65,13 @@ def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = 
     path : str or Path
         PNG file to write; replaced in one step.
     history : sequence of mapping
-        A row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc`, `val_loss`, `drawn_weight`,
-        `drawn_witnesses`, `found_witnesses`, `memory_drift`, `memory_age` (None or absent where not measured).
+        A row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc` and `val_loss`
+        (None or absent where not measured).
     best_epoch : int, optional
         Epoch with the best validation bags, marked in all panels.
     """
-    panels = learning_panels(history)
-    rows = len(panels) // 2
-    figure = new_figure((8.4, 3.3 * rows + 0.5))
-    for axes, panel in zip(figure.subplots(rows, 2).flat, panels):
+    figure = new_figure((8.4, 3.8))
+    for axes, panel in zip(figure.subplots(1, 2), learning_panels(history), strict=True):
         _learning(axes, history, panel, best_epoch)
         axes.set_title(panel[0], loc="left", fontweight="bold")
     add_legend(figure, columns=4)
@@ -106,12 +88,9 @@ def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_e
 
 
 def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], best_epoch: int | None) -> None:
-    title, lines = panel
     epochs = _column(history, "epoch")
-    for key, line in lines.items():
+    for key, line in panel[1].items():
         _curve(axes, epochs, _column(history, key), line)
-    if title == _MEMORY:
-        _passes(axes, epochs, _column(history, "memory_age"))
     axes.set_xlabel("Epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if not axes.lines:
@@ -335,11 +314,3 @@ def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64],
         return
     (line,) = axes.plot(epochs[known], values[known], linestyle=dashes, color=color, label=name, zorder=3)
     line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
-
-
-def _passes(axes: Axes, epochs: NDArray[np.float64], ages: NDArray[np.float64]) -> None:
-    """Mark the epochs that began with a pass, which fills the memory, at the lower edge."""
-    found = epochs[ages == 0]
-    if len(found):
-        mark: dict[str, Any] = {"color": GRAY, "marker": "^", "markersize": 6, "linestyle": "None", "clip_on": False}
-        axes.plot(found, np.zeros(len(found)), transform=axes.get_xaxis_transform(), label="Memory filled", **mark)

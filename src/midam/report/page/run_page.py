@@ -285,11 +285,10 @@ def _training(study: Study) -> Section:
     """Learning curves."""
     history, content, curves = study.history, None, list[Drawing]()
     if history:
-        for panel in learning_panels(history):
-            if any(row.get(key) is not None for key in panel[1] for row in history):
-                figure = plot_learning(history, panel, best_epoch=study.best_epoch)
-                name = f"{panel[0].partition(',')[0]} along the epochs."
-                curves.append(drawing(figure, name, name))
+        for title, lines in learning_panels(history):
+            if any(row.get(key) is not None for key in lines for row in history):
+                figure = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
+                curves.append(drawing(figure, f"{title} along the epochs.", f"{title} along the epochs."))
         metric = METRIC_NAMES[metric_of_history(history)]
         content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
         content["selected"] = {"epoch": None, "weights": None, **study.selected}
