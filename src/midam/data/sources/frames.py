@@ -1,12 +1,11 @@
 """Arrays of bags in a data frame: one row an instance, one column the bag, one the label, the rest features."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Covariates
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
 from midam.data.sources.request import COLUMNS, Request
@@ -27,8 +26,7 @@ from midam.data.sources.table_columns import (
 )
 from midam.data.sources.table_files import worded_columns
 from midam.data.sources.unlike_features import is_label_like, warn_of_features
-from midam.data.target_labels import TargetLabels
-from midam.data.validate import ClassName, feature_order, name_array, usable
+from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, columns_are, given, with_article
 from midam.names import name_of
@@ -39,29 +37,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class BagArrays(TypedDict):
-    """Arguments of `midam.data.bags.Bags.from_arrays`."""
+def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[dict[str, Any], NDArray[np.str_] | None]:
+    """Return the arguments of `Bags.from_arrays`, and the sites of the bags, for a frame that messages call `source`.
 
-    X: NDArray[Any]
-    bag: NDArray[np.int64]
-    y: NDArray[Any] | None
-    ids: NDArray[np.str_]
-    classes: Sequence[ClassName] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | None
-    groups: NDArray[Any] | None
-    splits: NDArray[np.str_] | None
-    coords: NDArray[Any] | None
-    feature_names: list[str]
-    source: str
-    missing: bool
-
-
-def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[BagArrays, NDArray[np.str_] | None]:
-    """Return the arrays of bags, and their sites, of a frame that messages call `source`; `columns` as of `read_bags`.
-
-    They have labels where a column of them is named, or there is one called label. The bags stand in the column
-    `bag_column`, or in the first of two levels of the index where there is no such column.
+    `columns` are parameters of `read_bags`. The bags have labels where a column of them is named, or there is one
+    called label. They stand in the column `bag_column`, or in the first of two levels of the index where there is no
+    such column.
     """
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns["label_column"])
@@ -95,8 +76,11 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[Ba
     return arrays, sites
 
 
-def table_arrays(table: "Table", request: Request) -> BagArrays:
-    """Return the arrays of the bags of a table; without `require_labels` every column but the bag's may be absent."""
+def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
+    """Return the arguments of `Bags.from_arrays` for a table.
+
+    Without `require_labels` every column but the bag's may be absent.
+    """
     table.frame = without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = with_groups(table.frame, request, table.where)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
@@ -113,7 +97,8 @@ def table_arrays(table: "Table", request: Request) -> BagArrays:
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
-    labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
+    coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
+    labels = coded or Coded()
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
@@ -129,10 +114,10 @@ def table_arrays(table: "Table", request: Request) -> BagArrays:
     return {
         "X": instances,
         "bag": table.codes,
-        "y": None if labels is None else labels.labels,
         "ids": table.ids,
-        "classes": None if labels is None else labels.classes,
-        "outcome": None if labels is None else labels.outcome,
+        "y": labels.labels,
+        "classes": labels.classes,
+        "outcome": labels.outcome,
         "covariates": covariates,
         "groups": groups,
         "splits": splits,

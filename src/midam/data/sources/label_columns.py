@@ -84,7 +84,7 @@ def code_columns(
     if request.target == "auto" and target != "multiclass":
         text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
         warnings.warn(f"labels of the {text} (in {where}): the target is {target}", Note, stacklevel=5)
-    return Coded(None, None, outcome)
+    return Coded(outcome=outcome)
 
 
 def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> TargetLabels | None:

@@ -43,8 +43,8 @@ _OTHERS = " Or say what they are with `target`: multiclass, ordinal or continuou
 class Coded(NamedTuple):
     """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1; or another outcome."""
 
-    labels: NDArray[np.int64] | None
-    classes: tuple[ClassName, ClassName] | None
+    labels: NDArray[np.int64] | None = None
+    classes: tuple[ClassName, ClassName] | None = None
     outcome: TargetLabels | None = None
 
 

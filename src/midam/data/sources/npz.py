@@ -86,16 +86,16 @@ def _read(request: Request) -> Bags:
                 f"(in {path}); save the array under the key {key}."
             )
     _check_lengths(arrays, path)
-    labels = None
-    if set(labeled) <= arrays.keys():
-        labels = labels_or_none(request, lambda: _labels(arrays, request, labeled))
+    present = set(labeled) <= arrays.keys()
+    coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
+    coded = coded or Coded()
     covariates = read_covariates(arrays, request, where=str(path))
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
-        None if labels is None else labels.labels,
-        classes=None if labels is None else labels.classes,
-        outcome=None if labels is None else labels.outcome,
+        coded.labels,
+        classes=coded.classes,
+        outcome=coded.outcome,
         covariates=covariates,
         ids=arrays.get("ids"),
         groups=arrays.get("group"),

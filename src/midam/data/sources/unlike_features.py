@@ -26,7 +26,7 @@ def is_label_like(name: str) -> bool:
 
 
 def warn_of_features(
-    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], labels: Coded | None, *, where: str
+    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], labels: Coded, *, where: str
 ) -> None:
     """Warn of columns that are read as features, and are likely none.
 
@@ -44,7 +44,7 @@ def warn_of_features(
         Its columns that are features, numeric and without gaps.
     codes : int64 array [M]
         Number of the bag of each row, from 0.
-    labels : Coded, optional
+    labels : Coded
         What the bags are ranked by.
     where : str
         Where the table is from, for messages.
@@ -53,7 +53,7 @@ def warn_of_features(
     many = len(firsts) > _FEW
     several, named = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []
-    known = [] if labels is None else _label_columns(labels)
+    known = _label_columns(labels)
     for column in features:
         if (is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}) or (
             several and is_id_like(column) and _names_rows(frame[column].to_numpy())
