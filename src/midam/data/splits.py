@@ -41,23 +41,7 @@ def split_bags(
     """
     if groups is not None:
         warn_of_alike({"groups": name_array(groups).ravel().tolist()}, source="memory")
-    return split_labels(labels, groups=groups, fractions=fractions, seed=seed)
-
-
-def split_labels(
-    labels: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
-) -> NDArray[np.str_]:
-    """As `split_bags`, of groups whose names were looked at when they were read.
-
-    Examples
-    --------
-    >>> int((split_labels([0, 1] * 10, seed=1) == "train").sum())
-    12
-    """
-    shares = _shares(fractions)
-    used = np.flatnonzero(shares)
-    parts = _assign(labels, groups, shares[used], seed=seed, what="split")
-    return np.array(SPLITS)[used[parts]]
+    return split_strata(labels, groups=groups, fractions=fractions, seed=seed, binary=True)
 
 
 def stratified_folds(
@@ -78,14 +62,12 @@ def stratified_folds(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    require(folds, int, "folds", "give a whole number of at least 2")
+    shares = _fold_shares(folds)
     require_counts(0, seed=seed)
-    if folds < 2:
-        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
     labels = _labels_of(labels)
     if groups is not None:
-        return _assign(labels, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
-    _require(labels, np.arange(len(labels)), folds, what="fold", unit="bags")
+        return _assign(labels, groups, shares, seed=seed, what="fold", binary=True)
+    _require_both(class_counts(labels, np.arange(len(labels))), folds, what="fold", unit="bags")
     numbers = np.empty(len(labels), dtype=np.int64)
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
     for fold, (_, tested) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
@@ -94,9 +76,16 @@ def stratified_folds(
 
 
 def split_strata(
-    strata: ArrayLike, *, groups: ArrayLike | None = None, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0
+    strata: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    binary: bool = False,
 ) -> NDArray[np.str_]:
-    """Split bags by strata (int [N]) of any number as `split_bags` does by label; a small one may miss a split.
+    """Split bags by strata (int [N]) of any number as `split_bags` does by label.
+
+    A small stratum may miss a split; of labels, which are `binary`, each split holds both.
 
     Examples
     --------
@@ -106,7 +95,7 @@ def split_strata(
     """
     shares = _shares(fractions)
     used = np.flatnonzero(shares)
-    return np.array(SPLITS)[used[_assign_strata(strata, groups, shares[used], seed=seed, what="split")]]
+    return np.array(SPLITS)[used[_assign(strata, groups, shares[used], seed=seed, what="split", binary=binary)]]
 
 
 def strata_folds(
@@ -119,10 +108,7 @@ def strata_folds(
     >>> np.bincount(strata_folds([0] * 4 + [1] * 4 + [2] * 4, folds=4))
     array([3, 3, 3, 3])
     """
-    require(folds, int, "folds", "give a whole number of at least 2")
-    if folds < 2:
-        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
-    return _assign_strata(strata, groups, np.full(folds, 1 / folds), seed=seed, what="fold")
+    return _assign(strata, groups, _fold_shares(folds), seed=seed, what="fold", binary=False)
 
 
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
@@ -171,27 +157,11 @@ def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
     return shares
 
 
-def _assign_strata(
-    strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
-) -> NDArray[np.int64]:
-    """Give each bag the number of a part; groups stay together, strata are spread, and no part is empty."""
-    numbers = np.unique(np.asarray(strata), return_inverse=True)[1]
-    codes = _codes(numbers, groups)
-    counts = class_counts(numbers, codes, classes=int(numbers.max(initial=0)) + 1)
-    if len(counts) < len(shares):
-        unit = "bags" if groups is None else "groups"
-        raise BagDataError(
-            f"Expected at least {len(shares)} {unit} for as many {what}s, got {len(counts)}; ask for fewer {what}s or "
-            "add bags."
-        )
-    order = np.random.default_rng(seed).permutation(len(counts))
-    order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
-    parts = _fill(counts, order, shares, {})
-    if len(np.unique(parts)) < len(shares):
-        parts = _fill(
-            counts, order, shares, dict(zip(order[::-1].tolist(), np.argsort(shares, kind="stable").tolist()))
-        )
-    return parts[codes]
+def _fold_shares(folds: int) -> NDArray[np.float64]:
+    require(folds, int, "folds", "give a whole number of at least 2")
+    if folds < 2:
+        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
+    return np.full(folds, 1 / folds)
 
 
 def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.int64]:
@@ -207,18 +177,30 @@ def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.in
 
 
 def _assign(
-    labels: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str
+    strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str, binary: bool
 ) -> NDArray[np.int64]:
-    """Give each bag the number of a part; groups stay together and each part gets both classes."""
+    """Give each bag the number of a part: groups stay together, strata are spread, and no part is empty.
+
+    Of labels, which are `binary`, each part gets both.
+    """
     require_counts(0, seed=seed)
-    labels = _labels_of(labels)
-    codes = _codes(labels, groups)
-    counts = _require(labels, codes, len(shares), what=what, unit="bags" if groups is None else "groups")
+    numbers = _labels_of(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
+    codes, unit = _codes(numbers, groups), "bags" if groups is None else "groups"
+    counts = class_counts(numbers, codes, classes=2 if binary else int(numbers.max(initial=0)) + 1)
+    if binary:
+        _require_both(counts, len(shares), what=what, unit=unit)
+    elif len(counts) < len(shares):
+        raise BagDataError(
+            f"Expected at least {len(shares)} {unit} for as many {what}s, got {len(counts)}; ask for fewer {what}s or "
+            "add bags."
+        )
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
     parts = _fill(counts, order, shares, {})
-    if not np.all([np.bincount(parts, weights=of_class, minlength=len(shares)) for of_class in counts.T]):
-        parts = _fill(counts, order, shares, _seeds(counts, order, shares))
+    needed = counts.T if binary else counts.sum(axis=1)[None]
+    if not np.all([np.bincount(parts, weights=of_stratum, minlength=len(shares)) for of_stratum in needed]):
+        smallest = zip(order[::-1].tolist(), np.argsort(shares, kind="stable").tolist())
+        parts = _fill(counts, order, shares, _seeds(counts, order, shares) if binary else dict(smallest))
     return parts[codes]
 
 
@@ -237,18 +219,14 @@ def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _require(
-    labels: NDArray[np.int64], codes: NDArray[np.int64], parts: int, *, what: str, unit: str
-) -> NDArray[np.int64]:
-    """Class counts of each group; refuse too few groups for ``parts`` parts."""
-    counts = class_counts(labels, codes)
+def _require_both(counts: NDArray[np.int64], parts: int, *, what: str, unit: str) -> None:
+    """Refuse groups of these class counts where they are too few for so many parts."""
     if most_parts(counts) < parts:
         negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(
             f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {positive} {unit} "
             f"with positive and {negative} with negative bags; ask for fewer {what}s or add bags."
         )
-    return counts
 
 
 def _fill(

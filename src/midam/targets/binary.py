@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from midam.data.bags import Bags, both_classes
-from midam.data.splits import class_counts, most_parts, split_labels, stratified_folds
+from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
@@ -143,7 +143,7 @@ class Binary(Target):
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:
         """As of other targets, but both classes are in each split, or a `BagDataError` says why not."""
-        return split_labels(values, groups=groups, fractions=fractions, seed=seed)
+        return split_strata(values, groups=groups, fractions=fractions, seed=seed, binary=True)
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
         """As of other targets, but both classes are in each fold, or a `BagDataError` says why not."""
