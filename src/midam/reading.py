@@ -8,8 +8,9 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,17 @@ _MOST_BYTES = 1 << 30
 _LONGEST_FIELD = 1 << 20  # characters of a field of a table
 _ADVICE = "restore a copy of it, or make it again"
 
-Column = NDArray[Any]
-ColumnForm = Callable[[list[str]], Column]
+
+class ColumnForm(NamedTuple):
+    """Form of the fields of a column: in words, and a function that reads a text or raises a `ValueError`.
+
+    Fields that are `distinct` all differ, and none is empty.
+    """
+
+    wanted: str
+    read: Callable[[str], Any] = str
+    kind: type[np.generic] = np.str_
+    distinct: bool = False
 
 
 class Form(BaseModel):
@@ -155,7 +165,7 @@ def read_columns(
     others: ColumnForm | None = None,
     optional: Iterable[str] = (),
     error: type[MidamError] = CheckpointError,
-) -> dict[str, Column]:
+) -> dict[str, NDArray[Any]]:
     """Columns of a CSV file, each by its form (`texts`, `numbers`, ...); further columns by `others`, or left out.
 
     Columns that are `optional` may be missing.
@@ -165,16 +175,24 @@ def read_columns(
     if missing:
         names = f"column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
         raise error(f"Expected the {names}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
-    found, faults = dict[str, Column](), list[str]()
-    for name, texts_of in zip(header, zip(*rows) if rows else [()] * len(header)):
-        kind = form.get(name, others)
-        if kind is None:
+    found, faults = dict[str, NDArray[Any]](), list[str]()
+    for name, fields in zip(header, zip(*rows) if rows else [()] * len(header)):
+        column = form.get(name, others)
+        if column is None:
             continue
-        try:
-            found[name] = kind(list(texts_of))
-        except _FieldError as reason:
-            place = f"(in {path}, line {reason.row + 2}, column {name!r})"
-            faults.append(f"Expected {reason.wanted}, got {reason.text[:40]!r} {place}; {_ADVICE}.")
+        values, seen = list[Any](), {""}
+        for line, text in enumerate(fields, start=2):
+            try:
+                values.append(column.read(text))
+                sound = not column.distinct or text not in seen
+            except (ValueError, LookupError):
+                sound = False
+            if not sound:
+                place = f"(in {path}, line {line}, column {name!r})"
+                faults.append(f"Expected {column.wanted}, got {text[:40]!r} {place}; {_ADVICE}.")
+                break
+            seen.add(text)
+        found[name] = np.array(values, dtype=column.kind)
     if faults:
         raise error(fault_list(f"Expected sound columns, got {len(faults)} that are not (in {path}):", faults))
     return found
@@ -214,106 +232,47 @@ def check_archive(path: Path) -> None:
         raise ValueError(f"the checksum of {broken} is wrong")
 
 
-class _FieldError(Exception):
-    """A field of a column that has not its form."""
-
-    def __init__(self, wanted: str, row: int, text: str) -> None:
-        super().__init__(wanted)
-        self.wanted, self.row, self.text = wanted, row, text
-
-
-def texts(column: list[str]) -> Column:
-    """Texts as they stand."""
-    return np.array(column, dtype=np.str_)
-
-
-def ids(column: list[str]) -> Column:
-    """Texts that all differ, none of them empty."""
-    seen = set[str]()
-    for row, text in enumerate(column):
-        if not text or text in seen:
-            raise _FieldError("an id of its own in each row", row, text)
-        seen.add(text)
-    return texts(column)
-
-
 def one_of(*names: str) -> ColumnForm:
     """Texts among some."""
-
-    def form(column: list[str]) -> Column:
-        for row, text in enumerate(column):
-            if text not in names:
-                raise _FieldError(f"one of {', '.join(names[:8])}", row, text)
-        return texts(column)
-
-    return form
+    return ColumnForm(f"one of {', '.join(names[:8])}", dict(zip(names, names)).__getitem__)
 
 
 def as_written(form: ColumnForm) -> ColumnForm:
     """The texts of a column that has a form."""
 
-    def kept(column: list[str]) -> Column:
-        form(column)
-        return texts(column)
+    def read(text: str) -> str:
+        form.read(text)
+        return text
 
-    return kept
-
-
-def numbers(column: list[str]) -> Column:
-    """Finite numbers."""
-    return _numbers(column, empty=False)
+    return ColumnForm(form.wanted, read)
 
 
-def known_numbers(column: list[str]) -> Column:
-    """Finite numbers, NaN where a field is empty."""
-    return _numbers(column, empty=True)
+def _number(text: str, *, low: float = -1e300, high: float = 1e300) -> float:
+    number = math.nan if "_" in text else float(text)
+    if not low <= number <= high:
+        raise ValueError
+    return number
 
 
-def shares(column: list[str]) -> Column:
-    """Numbers in [0, 1], NaN where a field is empty."""
-    found = known_numbers(column)
-    for row in np.flatnonzero((found < -_ROUNDING) | (found > 1 + _ROUNDING)):
-        raise _FieldError("a number in [0, 1]", int(row), column[row])
-    return found
+def _known(text: str, *, low: float = -1e300, high: float = 1e300) -> float:
+    return _number(text, low=low, high=high) if text else math.nan
 
 
-def positive_numbers(column: list[str]) -> Column:
-    """Finite numbers above 0."""
-    found = numbers(column)
-    for row in np.flatnonzero(found <= 0):
-        raise _FieldError("a number above 0", int(row), column[row])
-    return found
+def _count(text: str, *, least: int = 0) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+        raise ValueError
+    return int(text)
 
 
-def positive_counts(column: list[str]) -> Column:
-    """Whole numbers from 1 on."""
-    found = counts(column)
-    for row in np.flatnonzero(found == 0):
-        raise _FieldError("a whole number from 1 on", int(row), column[row])
-    return found
-
-
-def counts(column: list[str]) -> Column:
-    """Whole numbers from 0 on."""
-    for row, text in enumerate(column):
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise _FieldError("a whole number from 0 on", row, text)
-    return np.array([int(text) for text in column], dtype=np.int64)
-
-
-def _numbers(column: list[str], *, empty: bool) -> Column:
-    found = np.full(len(column), np.nan)
-    for row, text in enumerate(column):
-        if empty and not text:
-            continue
-        try:
-            number = float(text) if "_" not in text else math.nan
-        except ValueError:
-            number = math.nan
-        if not abs(number) <= 1e300:
-            raise _FieldError("a finite number", row, text)
-        found[row] = number
-    return found
+texts = ColumnForm("a text")
+ids = ColumnForm("an id of its own in each row", distinct=True)
+numbers = ColumnForm("a finite number", _number, np.float64)
+positive_numbers = ColumnForm("a finite number above 0", partial(_number, low=5e-324), np.float64)
+# NaN where a field is empty.
+known_numbers = ColumnForm("a finite number", _known, np.float64)
+shares = ColumnForm("a number in [0, 1]", partial(_known, low=-_ROUNDING, high=1 + _ROUNDING), np.float64)
+counts = ColumnForm("a whole number from 0 on", _count, np.int64)
+positive_counts = ColumnForm("a whole number from 1 on", partial(_count, least=1), np.int64)
 
 
 def _not_finite(word: str) -> Any:
