@@ -12,8 +12,7 @@ from sklearn.metrics import average_precision_score, precision_score, recall_sco
 
 from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.calibrate import calibration_interval, reliability_bins
-from midam.evaluate.conformal import ConformalSets, coverage_range
+from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels

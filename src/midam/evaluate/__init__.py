@@ -9,9 +9,11 @@ if TYPE_CHECKING:
     from midam.evaluate.bands import curve_bands as curve_bands
     from midam.evaluate.bands import net_benefit as net_benefit
     from midam.evaluate.bands import net_benefit_of_all as net_benefit_of_all
+    from midam.evaluate.calibrate import ConformalSets as ConformalSets
     from midam.evaluate.calibrate import PlattCalibrator as PlattCalibrator
     from midam.evaluate.calibrate import calibration_interval as calibration_interval
     from midam.evaluate.calibrate import calibration_line as calibration_line
+    from midam.evaluate.calibrate import coverage_range as coverage_range
     from midam.evaluate.calibrate import reliability_bins as reliability_bins
     from midam.evaluate.classes import class_aurocs as class_aurocs
     from midam.evaluate.classes import class_intervals as class_intervals
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.concordance import paired_concordance as paired_concordance
     from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
-    from midam.evaluate.conformal import ConformalSets as ConformalSets
-    from midam.evaluate.conformal import coverage_range as coverage_range
     from midam.evaluate.decisions import Decision as Decision
     from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
     from midam.evaluate.decisions import NumberScale as NumberScale

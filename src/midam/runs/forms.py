@@ -13,7 +13,7 @@ from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder
 from midam.settings import Settings
 from midam.targets import Target, target_named
-from midam.targets.forms import NotNull, PartForm
+from midam.targets.base import NotNull, PartForm
 
 
 class _Selected(Form):

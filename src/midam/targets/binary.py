@@ -21,13 +21,15 @@ from midam.targets.base import (
     Decided,
     Difference,
     Groups,
+    NotNull,
+    PartForm,
     Scores,
     Target,
+    all_or_none,
     clustered,
     logistic_shares,
     read_numbers,
 )
-from midam.targets.forms import NotNull, PartForm, all_or_none
 
 
 class _Threshold(Form):

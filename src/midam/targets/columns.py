@@ -1,4 +1,4 @@
-"""Base of classes and labels: a score column of each, ranked against the rest, and the mean of their AUROCs."""
+"""Classes, of which a bag has one, and labels, of which it has any: a score column of each, measured by the AUROC."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import model_validator
 
+from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.classes import (
     accuracy,
@@ -16,13 +17,28 @@ from midam.evaluate.classes import (
     confusion_matrix,
     macro_auroc,
     macro_auroc_interval,
+    one_against_rest,
 )
 from midam.evaluate.concordance import paired_macro_auroc
+from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.metrics import FEW_BAGS, auprc
 from midam.evaluate.proportions import Estimate, proportion
-from midam.reading import ColumnForm, Count, Form, Interval, Share, shares
-from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method, read_numbers
-from midam.targets.forms import PartForm, all_or_none
+from midam.reading import ColumnForm, Count, Form, Interval, Share, one_of, shares
+from midam.targets.base import (
+    CallsForm,
+    CardWords,
+    Confusion,
+    Decided,
+    Difference,
+    Groups,
+    PartForm,
+    Scores,
+    Target,
+    all_or_none,
+    difference_method,
+    logistic_shares,
+    read_numbers,
+)
 
 LEAST_BAGS = 2  # bags of a class in training: of one alone nothing general can be learned, and nothing tested
 
@@ -171,3 +187,147 @@ def check_width(table: Scores, width: int) -> Scores:
     if table.shape[1] != width:
         raise BagDataError(f"Expected labels of shape [N, {width}], got {table.shape}; pass the columns of the target.")
     return table
+
+
+class MulticlassForm(ColumnsForm, CallsForm):
+    """Entries of several classes."""
+
+    accuracy: Share
+    balanced_accuracy: Share
+    confusion: Confusion
+
+
+class Multiclass(ColumnTarget):
+    """Classes, each ranked against the rest."""
+
+    name = "multiclass"
+    pairs = "classes"
+    objectives = ("minmax-auc", "pairwise", "bce", "cross-entropy")
+    form = MulticlassForm
+    name_limits = (2, None)
+    card = CardWords(
+        "classification",
+        "gives a score in [0, 1] for each of {count} classes ({names}), which ranks bags of it above the others",
+        "a probability of each class, and the most probable one",
+        (("accuracy", "accuracy"), ("balanced accuracy", "balanced_accuracy")),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Names of the classes."""
+        return {"label": one_of(*self.names)}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The classes."""
+        return values[:, 0].astype(np.int64)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse a class with fewer than two bags."""
+        counts = np.bincount(self.strata(self.values(bags)), minlength=len(self.names))
+        rare = [f"{name} ({count})" for name, count in zip(self.names, counts.tolist()) if count < LEAST_BAGS]
+        if rare:
+            raise BagDataError(
+                f"Expected at least {LEAST_BAGS} training bags of each class, got fewer of {', '.join(rare)} (in "
+                f"{bags.source}); add bags, join classes, or leave such bags out."
+            )
+
+    def has_metric(self, values: NDArray[Any]) -> bool:
+        """Whether there are bags of two classes."""
+        return len(np.unique(values)) > 1
+
+    def table(self, values: NDArray[Any]) -> Scores:
+        """1 in the column of the bag's class, else 0."""
+        return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Probabilities of the classes by logistic regression."""
+        return logistic_shares(x, values[:, 0].astype(np.int64), scored)
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> TemperatureCalibrator:
+        """Probabilities of the classes."""
+        return TemperatureCalibrator().fit(scores, values[:, 0])
+
+    def load_decision(self, content: Mapping[str, Any]) -> TemperatureCalibrator:
+        """Probabilities of the classes, from a model file."""
+        return TemperatureCalibrator.from_dict(content)
+
+    def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
+        """Probability of each class, and the most probable class."""
+        codes = self.main_column(scores, decision).tolist()
+        called = [None] * len(scores) if decision is None else [self.names[code] for code in codes]
+        return super().predictions(scores, decision) | {"class": called}
+
+    def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """Figures of each class, and how well bags are called the class of the largest probability, or score."""
+        result = super().describe(values, scores, decision, groups=groups)
+        warnings = result.pop("warnings")
+        called = self.main_column(scores, decision)
+        calls = describe_calls(values[:, 0].astype(np.float64), called, len(self.names), groups)
+        return {**result, **calls, "warnings": warnings}
+
+
+class Multilabel(ColumnTarget):
+    """Labels, each of which ranks the bags that have it above those that have not."""
+
+    name = "multilabel"
+    pairs = "labels"
+    objectives = ("minmax-auc", "pairwise", "bce")
+    name_limits = (1, None)
+    card = CardWords(
+        "classification",
+        "gives a score in [0, 1] for each of {count} labels ({names}), which ranks bags with it above those without",
+        "a probability of each label",
+        (("weighted AUROC", "auroc_weighted"),),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """A column of each label: 1, 0, or nothing where it is not known."""
+        return {f"label_{name}": one_of("0", "1", "") for name in self.names}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The rarest label that a bag has, from 1; 0 of bags without."""
+        has = values == 1
+        order = np.argsort(has.sum(axis=0), kind="stable")
+        return np.where(has.any(axis=1), order[has[:, order].argmax(axis=1)] + 1, 0).astype(np.int64)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse a label without two bags that have it and two that have not."""
+        values = self.values(bags)
+        counts = [((values == 1).sum(axis=0)), ((values == 0).sum(axis=0))]
+        rare = [
+            f"{name} ({with_it} with, {without} without)"
+            for name, with_it, without in zip(self.names, *counts)
+            if min(with_it, without) < LEAST_BAGS
+        ]
+        if rare:
+            raise BagDataError(
+                f"Expected at least {LEAST_BAGS} training bags with each label and as many without, got fewer of "
+                f"{', '.join(rare)} (in {bags.source}); add bags, or leave the column out of `label_column`."
+            )
+
+    def has_metric(self, values: NDArray[Any]) -> bool:
+        """Whether some label is there and not there."""
+        return bool(((values == 1).any(axis=0) & (values == 0).any(axis=0)).any())
+
+    def table(self, values: NDArray[Any]) -> Scores:
+        """The labels as they are."""
+        return check_width(values, len(self.names))
+
+    @property
+    def stratum_names(self) -> tuple[Any, ...]:
+        """No label, and the labels."""
+        return ("no label", *self.names)
+
+    def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
+        """Probability of each label by logistic regression on the bags whose entry is known."""
+        known = [~np.isnan(column) for column in values.T]
+        columns = zip(known, values.T)
+        shares = [logistic_shares(x[own], column[own].astype(np.int64), scored)[:, 1] for own, column in columns]
+        return np.stack(shares, axis=1)
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:
+        """Probability of each label."""
+        return LabelCalibrator().fit(scores, values, names=self.names)
+
+    def load_decision(self, content: Mapping[str, Any]) -> LabelCalibrator:
+        """Probability of each label, from a model file."""
+        return LabelCalibrator.from_dict(content)

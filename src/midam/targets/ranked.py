@@ -1,22 +1,40 @@
-"""Base of grades, numbers and times: one score that follows an order of bags, measured by the C-index."""
+"""Grades and numbers, and the base of times: one score that follows an order of bags, measured by the C-index."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from midam.errors import OneClassError
+from midam.data.bags import Bags
+from midam.errors import BagDataError, OneClassError
 from midam.evaluate.concordance import concordance_interval, paired_concordance
+from midam.evaluate.decisions import NumberScale
+from midam.evaluate.grades import GradeCuts, quadratic_kappa
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs
-from midam.reading import Interval, Share
-from midam.targets.base import Decided, Difference, Groups, Scores, Target, difference_method
-from midam.targets.columns import check_width
-from midam.targets.forms import PartForm, all_or_none
+from midam.reading import ColumnForm, Interval, Number, Share, known_numbers, one_of
+from midam.targets.base import (
+    CallsForm,
+    CardWords,
+    Decided,
+    Difference,
+    Groups,
+    NotNull,
+    PartForm,
+    Scores,
+    Target,
+    all_or_none,
+    difference_method,
+    read_codes,
+    read_numbers,
+)
+from midam.targets.columns import check_width, describe_calls
+
+_BINS = 5  # of numbers, for splits with like shares of low and high ones
 
 
 class RankedForm(PartForm):
@@ -116,3 +134,160 @@ def kendall_tau(values: Scores, scores: Scores) -> float | None:
 def named(names: Sequence[str], scores: Scores, decision: Decided) -> list[Any]:
     """Names of the grades or groups that a decision gives; None without one."""
     return [None] * len(scores) if decision is None else [names[code] for code in decision.predict(scores).tolist()]
+
+
+class ContinuousForm(RankedForm):
+    """Entries of numbers."""
+
+    kendall_tau: Number | None
+    spearman: Number | None
+    mae: Annotated[Number | None, NotNull] = None
+    mae_constant: Annotated[Number | None, NotNull] = None
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        all_or_none(self, "mae", "mae_constant")
+        return self
+
+
+class Continuous(RankedTarget):
+    """Numbers: of two bags that with the larger number has the higher score."""
+
+    name = "continuous"
+    pairs = "order"
+    objectives = ("pairwise",)
+    form = ContinuousForm
+    name_limits = (1, 1)
+    decided_figure = "mae"
+    card = CardWords(
+        "regression",
+        "gives one score in [0, 1] that follows a number ({names}): the larger, the higher",
+        "the number",
+        (("Spearman's rho", "spearman"), ("mean absolute error", "mae"), ("that of the median", "mae_constant")),
+    )
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The number."""
+        return {"number": known_numbers}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Numbers [N]."""
+        found = read_numbers(table["number"])
+        return None if np.isnan(found).all() else found
+
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+        """The number that the score stands for."""
+        return {"number": [None] * len(scores) if decision is None else decision.predict(scores).tolist()}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Fifths of the numbers."""
+        numbers = values[:, 0]
+        return np.searchsorted(np.quantile(numbers, np.arange(1, _BINS) / _BINS), numbers, side="right")
+
+    def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """All alike."""
+        return np.zeros(len(values), dtype=np.int64)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse bags of one number."""
+        if not self.has_metric(self.values(bags)):
+            raise BagDataError(
+                f"Expected training bags of different numbers, got one alone (in {bags.source}); nothing can be ranked."
+            )
+
+    def has_metric(self, values: NDArray[Any]) -> bool:
+        """Whether there are two numbers."""
+        return len(np.unique(values)) > 1
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
+        """Numbers in the unit of the label."""
+        return NumberScale().fit(scores, values[:, 0])
+
+    def load_decision(self, content: Mapping[str, Any]) -> NumberScale:
+        """Numbers in the unit of the label, from a model file."""
+        return NumberScale.from_dict(content)
+
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
+        """Rank correlations and, with a decision, the mean absolute error next to that of the median of these bags."""
+        numbers = values[:, 0]
+        result = {
+            "kendall_tau": kendall_tau(numbers, scores),
+            "spearman": correlation(scipy.stats.spearmanr, numbers, scores),
+        }
+        if decision is not None:
+            result["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
+            result["mae_constant"] = float(np.abs(np.median(numbers) - numbers).mean())
+        return result
+
+
+class OrdinalForm(RankedForm, CallsForm):
+    """Entries of grades."""
+
+    kendall_tau: Number | None
+    quadratic_kappa: Number | None = None
+
+
+class Ordinal(RankedTarget):
+    """Grades: of two bags that with the higher grade has the higher score."""
+
+    name = "ordinal"
+    pairs = "order"
+    objectives = ("pairwise",)
+    form = OrdinalForm
+    name_limits = (2, None)
+    decided_figure = "quadratic_kappa"
+    card = CardWords(
+        "classification",
+        "gives one score in [0, 1] that follows {count} grades, from low to high: {names}",
+        "a grade",
+        (("kappa", "quadratic_kappa"), ("accuracy", "accuracy"), ("Kendall's tau-b", "kendall_tau")),
+    )
+
+    def label_forms(self) -> dict[str, ColumnForm]:
+        """Names of the grades."""
+        return {"label": one_of(*self.names)}
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The grade."""
+        return {"grade": one_of(*self.names, "")}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Positions [N] of the grades."""
+        return read_codes(table["grade"], self.names)
+
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+        """The grade."""
+        return {"grade": named(self.names, scores, decision)}
+
+    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The grades."""
+        return values[:, 0].astype(np.int64)
+
+    def check(self, bags: Bags) -> None:
+        """Refuse bags of one grade."""
+        if not self.has_metric(self.values(bags)):
+            raise BagDataError(
+                f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
+            )
+
+    def has_metric(self, values: NDArray[Any]) -> bool:
+        """Whether there are two grades."""
+        return len(np.unique(values)) > 1
+
+    def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
+        """Cuts of the score between grades."""
+        return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
+
+    def load_decision(self, content: Mapping[str, Any]) -> GradeCuts:
+        """Cuts of the score, from a model file."""
+        return GradeCuts.from_dict(content)
+
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+        """Kendall's tau and, with a decision, the quadratic kappa and how well grades are called."""
+        grades = values[:, 0]
+        result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
+        if decision is not None:
+            called, count = decision.predict(scores), len(self.names)
+            result["quadratic_kappa"] = quadratic_kappa(grades, called, count)
+            result |= describe_calls(grades, called, count, groups)
+        return result

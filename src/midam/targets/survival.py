@@ -25,10 +25,9 @@ from midam.reading import (
     one_of,
     positive_numbers,
 )
-from midam.targets.base import CardWords, Decided, Groups, Scores, read_codes
+from midam.targets.base import CardWords, Decided, Groups, NotNull, Scores, all_or_none, read_codes
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
-from midam.targets.forms import NotNull, all_or_none
 from midam.targets.ranked import RankedForm, RankedTarget, describe_concordance, named
 
 _LEAST_EVENTS = 2

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.calibrate import calibration_interval, reliability_bins
-from midam.evaluate.conformal import ConformalSets, coverage_range
+from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion, threshold_for
 from midam.evaluate.ranking import auroc
