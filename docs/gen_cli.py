@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from midam.settings.yaml import Description, describe_settings, groups
+from midam.settings.settings import Description, describe_settings, groups
 
 PAGE = Path(__file__).with_name("cli.md")
 BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"

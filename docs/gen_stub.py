@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from midam.settings.yaml import groups
+from midam.settings.settings import groups
 from midam.sklearn.base import setting_defaults
 
 FOLDER = Path(__file__).parents[1] / "src/midam/sklearn"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import griffe
 from mkdocs.structure.pages import Page
 
-from midam.settings.yaml import describe_settings, groups
+from midam.settings.settings import describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
 # Words of code that have the color of text anyway.

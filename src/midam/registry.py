@@ -265,8 +265,8 @@ DRAWS = Registry(
     "draw",
     {
         "uniform": "midam.data.draws.Uniform",
-        "scored": "midam.data.weighted_draws.Scored",
-        "top": "midam.data.weighted_draws.Top",
+        "scored": "midam.data.draws.Scored",
+        "top": "midam.data.draws.Top",
     },
     base="midam.data.draws.Draw",
 )

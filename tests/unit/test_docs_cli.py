@@ -8,7 +8,7 @@ from docs import gen_cli
 from midam.cli import parse
 from midam.cli.parser import USUAL
 from midam.settings import Settings
-from midam.settings.yaml import describe_settings
+from midam.settings.settings import describe_settings
 
 PAGE = gen_cli.PAGE.read_text(encoding="utf-8")
 

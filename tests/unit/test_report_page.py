@@ -17,7 +17,7 @@ from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.bands import net_benefit
 from midam.report.page.run_page import report_page
-from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.plot_scores import plot_histogram
 from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.data import SubgroupTable

@@ -17,7 +17,7 @@ from midam.export.card import card_text
 from midam.export.run import describe, export_run
 from midam.report import plot_survival
 from midam.report.page.run_page import report_page
-from midam.report.page.study import ScoredBags, Study
+from midam.report.page.target_page import ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.data import SubgroupTable
 from midam.runs.fit import fit_run

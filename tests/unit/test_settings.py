@@ -21,7 +21,7 @@ from midam.settings import (
     usual_chunk,
     yaml_text,
 )
-from midam.settings.yaml import describe_settings, groups
+from midam.settings.settings import describe_settings, groups
 
 
 def test_settings_survive_yaml(tmp_path):

@@ -14,7 +14,7 @@ from tests import judging
 from midam import evaluate
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
-from midam.evaluate.grades import GradeCuts, quadratic_kappa
+from midam.evaluate.decisions import GradeCuts, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import Pairs, auroc
 

@@ -22,7 +22,7 @@ from midam.runs import load_run
 from midam.runs.fit import resume_run
 from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.trust import NAMED, check_code, code_digest, remember
-from midam.settings.yaml import describe_settings
+from midam.settings.settings import describe_settings
 
 NET = """
 from pathlib import Path

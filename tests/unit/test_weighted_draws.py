@@ -13,9 +13,9 @@ from tests.reference.cases import tuples
 from torch.testing import assert_close
 
 from midam.data.bags import Bags
+from midam.data.draws import Scored, Top
 from midam.data.score_memory import ScoreMemory
 from midam.data.store import open_store, write_store
-from midam.data.weighted_draws import Scored, Top
 from midam.errors import CheckpointError, ConfigError
 from midam.functional.logmean import importance_logits, reduce
 from midam.settings import Settings

@@ -12,7 +12,7 @@ from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Parser
 from midam.data.sets import catalog
-from midam.settings.yaml import describe_settings
+from midam.settings.settings import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
 such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh:

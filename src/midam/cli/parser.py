@@ -18,7 +18,7 @@ from jsonargparse import ArgumentParser
 
 from midam.errors import ConfigError, nearest
 from midam.settings import Settings, refuse_unknown
-from midam.settings.yaml import describe_settings, groups
+from midam.settings.settings import describe_settings, groups
 
 DATA = (
     "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import paired_concordance as paired_concordance
     from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.decisions import Decision as Decision
+    from midam.evaluate.decisions import GradeCuts as GradeCuts
     from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
     from midam.evaluate.decisions import NumberScale as NumberScale
     from midam.evaluate.decisions import RiskGroups as RiskGroups
     from midam.evaluate.decisions import TemperatureCalibrator as TemperatureCalibrator
-    from midam.evaluate.grades import GradeCuts as GradeCuts
-    from midam.evaluate.grades import quadratic_kappa as quadratic_kappa
+    from midam.evaluate.decisions import quadratic_kappa as quadratic_kappa
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong

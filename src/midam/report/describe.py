@@ -20,6 +20,7 @@ from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import auroc
 from midam.report.label_facts import (
+    feature_warnings,
     label_codes,
     label_counts,
     label_facts,
@@ -28,7 +29,6 @@ from midam.report.label_facts import (
     size_warnings,
     split_words,
 )
-from midam.report.leaks import feature_warnings
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100

@@ -1,12 +1,22 @@
-"""Facts about the labels of bags that are not two classes, and warnings of what can spoil a result."""
+"""Facts about labels, warnings of what can spoil a result, and cheap looks for what gives the label away.
 
+That may be one feature or covariate, the size of a bag, or the same bag twice.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import missing_of
+from midam.data.missing import impute, missing_shares
+from midam.data.on_disk import on_disk
 from midam.data.target_labels import CODED, TargetLabels
+from midam.errors import given, listed
 from midam.evaluate import class_aurocs, class_intervals, concordance_interval, median_follow_up
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
@@ -16,6 +26,16 @@ _SHOWN = 30  # classes that are listed
 _TOLD = 5  # classes that a warning names
 _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
 _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
+MOST = 0.98  # AUROC or C-index of a single feature, from which it is named
+_NUMBERS = 4_000_000  # bags times features that are compared at most
+_BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # bags that are looked at, and instances of each
+_BYTES = 1 << 26  # that are read of a file
+_PAIRS, _AT_A_TIME = 4000, 512
+_CHANCE = 0.01  # of one such feature among all, where none tells anything
+_LEAKS_SHOWN = 5
+GAPS, _MISSING = "gaps", "whether it is missing"
+
+Numbers = NDArray[np.float64]
 
 
 def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
@@ -186,3 +206,191 @@ def _spread(values: NDArray[np.float64]) -> str:
 def _listed(parts: Sequence[str], most: int = _SHOWN) -> str:
     more = f", and {len(parts) - most} more" if len(parts) > most else ""
     return ", ".join(parts[:most]) + more
+
+
+class Single(NamedTuple):
+    """A feature or covariate that alone ranks bags: its name, AUROC or C-index, and the statistic that does."""
+
+    name: str
+    area: float
+    statistic: str
+
+    @property
+    def of(self) -> str:
+        """The part of the feature that ranks the bags."""
+        return _MISSING if self.statistic == GAPS else f"its {self.statistic}"
+
+
+class _Label(NamedTuple):
+    """A label that orders bags: of two classes [N], NaN where it is not known, or comparable pairs."""
+
+    values: Numbers
+    pairs: Pairs | None
+
+
+def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Iterator[str]:
+    """Name single features, by a statistic of the bag, and covariates that alone rank bags above 0.98.
+
+    The statistics are mean, max, min, range, distance from the median of all, and the share of missing values: `gaps`
+    [N, D] of features whose missing values were filled.
+    """
+    labels = _labels(bags)
+    if not labels:
+        return
+    measure = "C-index" if labels[0].pairs is not None else "AUROC"
+    found = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
+    if found:
+        named = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in found], most=_LEAKS_SHOWN)
+        way_out = "write the features again without it"
+        if bags.feature_names is not None:
+            way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
+        yield (
+            f"single features rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
+            f"another form, {way_out}"
+        )
+    found = list(_single_covariates(bags, labels))
+    if found:
+        by = {GAPS: f" by {_MISSING}"}
+        named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_LEAKS_SHOWN)
+        yield (
+            f"single covariates rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
+            "another form, leave it out of `covariates`"
+        )
+
+
+def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
+    """Single features that rank the bags, or a sample of them."""
+    if gaps is None and (gaps := missing_shares(bags)) is not None:
+        bags = impute(bags, np.zeros(bags.instance_shape))
+    width = bags.instance_shape[0]
+    row_bytes = max(1, bags.instances.itemsize * width)
+    most = max(_FEWEST, min(_BAGS, _NUMBERS // width))
+    if on_disk(bags.instances):
+        most = max(_FEWEST // 2, min(most, _BYTES // (row_bytes * int(np.minimum(bags.sizes, _ROWS).mean() + 1))))
+    rng = np.random.default_rng(0)
+    chosen = np.arange(len(bags)) if len(bags) <= most else np.sort(rng.choice(len(bags), most, replace=False))
+    part = bags.subset(chosen)
+    labels = _labels(part)
+    names = [f"feature {n}" for n in range(width)] if bags.feature_names is None else list(bags.feature_names)
+    mean, high, low = np.empty((3, len(part), width), dtype=np.float64)
+    for place, (start, size) in enumerate(zip(part.starts.tolist(), part.sizes.tolist())):
+        rows = np.asarray(part.instances[start : start + min(size, _ROWS)], dtype=np.float64)
+        mean[place], high[place], low[place] = rows.mean(0), rows.max(0), rows.min(0)
+    middle = np.median(mean, axis=0)
+    distance = {"distance from the median": np.maximum(high - middle, middle - low)}
+    table = {"mean": mean, "max": high, "min": low, "range": high - low, **distance}
+    if int(part.sizes.max()) == 1:
+        table = {"value": mean, **distance}
+    elif _ranked_by_size(part, labels):  # then the max and the min of any feature tell the label, by the size alone
+        table = {"mean": mean}
+    if gaps is not None:
+        table = {GAPS: gaps[chosen], **table}
+    best: dict[str, Single] = {}
+    for statistic, columns in table.items():
+        for first in range(0, width, _AT_A_TIME):
+            block = columns[:, first : first + _AT_A_TIME]
+            ranks = scipy.stats.rankdata(block, axis=0)
+            for label in labels:
+                areas = _areas(label, block, ranks, tests=len(table) * width * len(labels))
+                for at in np.flatnonzero(areas > MOST).tolist():
+                    one = Single(names[first + at], float(areas[at]), statistic)
+                    if one.area > best.get(one.name, one._replace(area=0.0)).area:
+                        best[one.name] = one
+    return sorted(best.values(), key=lambda one: -one.area)
+
+
+def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
+    """Whether the sizes of the bags alone rank them as well as a feature that is named."""
+    sizes = bags.sizes.astype(np.float64)[:, None]
+    ranks = scipy.stats.rankdata(sizes, axis=0)
+    return any(float(_areas(label, sizes, ranks, tests=len(labels))[0]) > MOST - 0.1 for label in labels)
+
+
+def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
+    """Covariates that rank the bags that have them, or by whether they have them.
+
+    A category stands for the mean label of its bags.
+    """
+    if bags.covariates is None:
+        return
+    for name, column in zip(bags.covariates.names, bags.covariates.columns):
+        area, known = 0.0, ~missing_of(column)
+        has = known.astype(np.float64)[:, None]
+        gaps = max(
+            float(_areas(label, has, scipy.stats.rankdata(has, axis=0), tests=len(labels))[0]) for label in labels
+        )
+        if gaps > MOST:
+            yield Single(name, gaps, GAPS)
+            continue
+        for label in _labels(bags.subset(known)) if known.any() else ():
+            own = column[known]
+            values = (own if own.dtype.kind == "f" else _encoded(own, label.values))[:, None]
+            area = max(area, float(_areas(label, values, scipy.stats.rankdata(values, axis=0), tests=len(labels))[0]))
+        if area > MOST:
+            yield Single(name, area, "value")
+
+
+def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
+    """Mean label of the bags of each category; of a category of fewer than three bags, that of all."""
+    _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
+    held = np.nan_to_num(label, nan=float(np.nanmean(label)))
+    means = np.where(counts >= 3, np.bincount(codes, weights=held) / counts, held.mean())
+    return means[codes]
+
+
+def _labels(bags: Bags) -> list[_Label]:
+    """Labels that order the bags: two classes, each class or label, or the pairs that numbers or times order."""
+    if bags.outcome is None:
+        return [] if bags.labels is None else [_Label(bags.labels.astype(np.float64), None)]
+    values, target = bags.outcome.values, bags.outcome.target
+    if target == "multilabel":
+        return [_Label(column, None) for column in values.T]
+    if target == "multiclass":
+        return [_Label(column, None) for column in one_against_rest(values[:, 0], len(bags.outcome.names)).T]
+    if target == "survival":
+        return [_Label(values[:, 0], Pairs.of_times(*values.T)), _Label(values[:, 1], None)]
+    return [_Label(values[:, 0], Pairs.of_numbers(values[:, 0]))]
+
+
+def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Numbers:
+    """AUROC or C-index of each column [N, K], whichever way it ranks; 0 where it may be as high by chance.
+
+    `ranks` [N, K] are those of the columns.
+    """
+    if label.pairs is not None:
+        return _concordances(label, columns, tests=tests)
+    known = ~np.isnan(label.values)
+    y = label.values[known] == 1
+    if not known.all():
+        ranks = scipy.stats.rankdata(columns[known], axis=0)
+    positives, negatives = int(y.sum()), int((~y).sum())
+    if not positives or not negatives:
+        return np.zeros(columns.shape[1])
+    wins = y.astype(np.float64) @ ranks - positives * (positives + 1) / 2
+    spread = math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+    return _beyond_chance(wins / (positives * negatives), spread, tests)
+
+
+def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
+    """C-indices: exact of those that are high among some pairs of bags that differ in the label."""
+    count, pairs = len(columns), label.pairs
+    if pairs is None or not pairs.total > 0:
+        return np.zeros(columns.shape[1])
+    few = np.arange(0, count, max(1, count // 200))
+    sample = columns[few]
+    order = np.argsort(label.values[few], kind="stable")
+    first, second = np.triu_indices(len(few), k=max(1, len(few) // 3))  # far apart in the order of the label
+    chosen = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
+    low, high = sample[order[first[chosen]]], sample[order[second[chosen]]]
+    shares = ((high > low) + 0.5 * (high == low)).mean(axis=0)
+    found = np.full(columns.shape[1], 0.5)
+    for at in np.flatnonzero(np.maximum(shares, 1 - shares) > MOST - 0.1).tolist():
+        found[at] = pairs.concordance(columns[:, at])
+    return _beyond_chance(found, math.sqrt((2 * count + 5) / (18 * count * (count - 1))), tests)
+
+
+def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:
+    """Areas above one half, whichever way they rank; 0 where so many tests would reach them by chance."""
+    turned = np.maximum(areas, 1 - areas)
+    by_chance = 2 * scipy.stats.norm.sf((turned - 0.5) / spread) * tests
+    return np.where(by_chance < _CHANCE, turned, 0.0)

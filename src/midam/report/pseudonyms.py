@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.evaluate.subgroups import MISSING
 from midam.names import safe_cell
 from midam.plain_files import replacing
-from midam.report.page.study import BY_GROUP, BY_SIZE, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
 _RANGE = re.compile(r"\S+ to \S+")  # of numbers, as `midam.evaluate.subgroups.make_levels` writes it

@@ -32,7 +32,7 @@ from midam.reading import (
     texts,
 )
 from midam.report.page.run_page import report_page
-from midam.report.page.study import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import advice, caution
 from midam.runs.apply import Evaluation
@@ -232,7 +232,7 @@ class _Run:
         return Baseline(found, model=about[own], scores=scores, caution=hidden, advice=better)
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
-        """Fields of `midam.report.page.study.Study`; `key` hides its files."""
+        """Fields of `midam.report.page.target_page.Study`; `key` hides its files."""
         settings, method, summary, data = self.settings, self.method, self.summary, self.data
         flat = settings.flat() if method is None else taken_settings(settings)
         usual = _defaults(settings, summary, self.target)

@@ -6,9 +6,16 @@ line, in YAML and in checkpoints the names are flat.
 
 from midam.settings.data import CutSettings, DataSettings
 from midam.settings.method import MethodSettings, ModelSettings
-from midam.settings.settings import ResolvedSettings, Settings, refuse_unknown, unknown_setting, without_removed
+from midam.settings.settings import (
+    ResolvedSettings,
+    Settings,
+    read_yaml,
+    refuse_unknown,
+    unknown_setting,
+    without_removed,
+    yaml_text,
+)
 from midam.settings.training import RunSettings, TrainingSettings, member_seed, usual_chunk
-from midam.settings.yaml import read_yaml, yaml_text
 
 __all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]
 __all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "refuse_unknown", "without_removed"]

@@ -11,8 +11,7 @@ from pydantic import model_validator
 from midam.data.bags import Bags
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.concordance import concordance_interval, paired_concordance
-from midam.evaluate.decisions import NumberScale
-from midam.evaluate.grades import GradeCuts, quadratic_kappa
+from midam.evaluate.decisions import GradeCuts, NumberScale, quadratic_kappa
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs

@@ -14,8 +14,7 @@ from midam.evaluate.proportions import Estimate, proportion, threshold_for
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
-from midam.report.page.study import ScoredBags, Study
-from midam.report.page.target_page import FEW, ScoredPart, TargetPage
+from midam.report.page.target_page import FEW, ScoredBags, ScoredPart, Study, TargetPage
 from midam.report.plot_scores import (
     plot_decision_curve,
     plot_histogram,

@@ -13,8 +13,16 @@ from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.report.figures import ORANGE
 from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing, plural
-from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, MOST_NAMES, UNDECIDED, ScoredPart, TargetPage, joined, named_counts
+from midam.report.page.target_page import (
+    FEW,
+    MOST_NAMES,
+    UNDECIDED,
+    ScoredBags,
+    ScoredPart,
+    TargetPage,
+    joined,
+    named_counts,
+)
 from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
 from midam.report.words import PART_NAMES

@@ -47,7 +47,7 @@ class Method:
 
 @dataclass(frozen=True)
 class MethodsStudy:
-    """All that the page shows of a comparison; settings and facts as of `midam.report.page.study.Study`.
+    """All that the page shows of a comparison; settings and facts as of `midam.report.page.target_page.Study`.
 
     `basis` is what the intervals rest on, `metric` a key of `midam.report.words.METRIC_NAMES`; `kinds` are the bags
     that folds hold in like shares, none where labels are no such kinds. `by_class` has a row a class or label: its

@@ -13,8 +13,7 @@ from midam.evaluate.ranking import Pairs, auroc
 from midam.report.figures import evenly
 from midam.report.page.classes import confusion, each_class
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
-from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, joined, named_counts
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
 from midam.report.plot_order import (
     plot_grade_scores,
     plot_number_reliability,

@@ -15,9 +15,8 @@ from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage
 from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, listed, render
-from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.page.survival import SurvivalPage
-from midam.report.page.target_page import MOST_NAMES, TargetPage
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.report.words import (

@@ -12,8 +12,7 @@ from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
-from midam.report.page.study import ScoredBags
-from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, joined
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed
 from midam.targets import Target
