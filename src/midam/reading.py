@@ -62,8 +62,8 @@ def read_bytes(path: Path, *, error: type[MidamError] = CheckpointError, most: i
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
+            facts = os.fstat(handle)
+            if not stat.S_ISREG(facts.st_mode):
                 raise error(f"Expected a file, got a folder, pipe or device (in {path}); {_ADVICE}.")
             content = file.read(most + 1)
     except FileNotFoundError:
@@ -87,27 +87,27 @@ def read_text(path: Path, *, error: type[MidamError] = CheckpointError, most: in
 def parse_json(text: str | bytes) -> Any:
     """Value of a JSON text; a `ValueError` for a number that is infinite or too long, a key twice, deep nesting."""
     try:
-        found = json.loads(text, parse_constant=_not_finite, object_pairs_hook=_once)
+        content = json.loads(text, parse_constant=_not_finite, object_pairs_hook=_once)
     except (RecursionError, MemoryError):
         raise ValueError(f"parts inside each other, more than {DEEPEST} deep") from None
-    fault = plain_fault(found)
+    fault = plain_fault(content)
     if fault is not None:
         raise ValueError(fault)
-    return found
+    return content
 
 
 def read_json(path: Path, form: type[Form] = Form, *, error: type[MidamError] = CheckpointError) -> dict[str, Any]:
     """Content of a JSON file that must have a form."""
     try:
-        found = parse_json(read_bytes(path, error=error))
+        content = parse_json(read_bytes(path, error=error))
     except ValueError as reason:
         if isinstance(reason, MidamError):
             raise
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise error(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
-    check_form(found, form, path, error=error)
-    return found
+    check_form(content, form, path, error=error)
+    return content
 
 
 def check_form(
@@ -175,7 +175,7 @@ def read_columns(
     if missing:
         names = f"column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
         raise error(f"Expected the {names}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
-    found, faults = dict[str, NDArray[Any]](), list[str]()
+    columns, faults = dict[str, NDArray[Any]](), list[str]()
     for name, fields in zip(header, zip(*rows) if rows else [()] * len(header)):
         column = form.get(name, others)
         if column is None:
@@ -192,10 +192,10 @@ def read_columns(
                 faults.append(f"Expected {column.wanted}, got {text[:40]!r} {place}; {_ADVICE}.")
                 break
             seen.add(text)
-        found[name] = np.array(values, dtype=column.kind)
+        columns[name] = np.array(values, dtype=column.kind)
     if faults:
         raise error(fault_list(f"Expected sound columns, got {len(faults)} that are not (in {path}):", faults))
-    return found
+    return columns
 
 
 def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[str]]]:
@@ -280,7 +280,7 @@ def _not_finite(word: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("a key twice")
-    return found
+    return entries

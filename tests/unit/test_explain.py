@@ -20,12 +20,11 @@ from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.charts import draw_bars, draw_curves, layers_of
-from midam.explain.overlay import PatchMap, draw_map, number_boxes
+from midam.explain.overlay import PatchMap, draw_map, geojson_text, number_boxes
 from midam.explain.panels import pictures_of, shown
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import SLICES, Scans, draw_explanation, draw_strip, maps_of, scans_of, strip_instances
 from midam.explain.run import find_bags
-from midam.explain.slide_files import geojson_text
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure

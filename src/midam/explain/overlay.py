@@ -1,9 +1,18 @@
-"""Patches on their image: the top patches framed and numbered, the weights and the scores, side by side."""
+"""Patches on their image: drawn, with the top ones framed and numbered, and as files for viewers of slides.
 
-from collections.abc import Iterable, Sequence
+The files are polygons, and maps of contribution, weight and score, of each slide of a bag.
+"""
+
+import json
+import math
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,12 +22,16 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from midam.data.bag_files import files_of
+from midam.data.bags import Bags
 from midam.explain.backdrop import MAX_SIDE, Backdrop
 from midam.explain.charts import Layer, layers_of
 from midam.explain.explanation import Explanation
 from midam.explain.patches import Patches, rasterize
+from midam.files import write_bytes, write_text
 from midam.report.figures import GRAY, ORANGE
 from midam.report.words import shortened, signed
+from midam.runs.instance_files import file_name, file_names, with_digest
 
 _PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
 _HIGHEST = 5.5  # inches of a panel
@@ -32,13 +45,19 @@ _TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
 _CORNERS = np.array([(-1, -1), (1, -1), (-1, 1), (1, 1)])
 _AROUND = np.array([(0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)])
 _AWAY = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
+_OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
+_POLYGONS = {"polygons": ".geojson"}
+# Of each slide the image below its maps, and the maps, clear where there is little to see, to lie on it.
+_LAYERS = {"image": ".image.jpg", "added": ".added.png", "weight": ".weight.png", "score": ".score.png"}
+_JPEG = 88
+TOP, MOST = 1000, 100_000
 
 
 @dataclass(frozen=True)
 class PatchMap:
     """Content of a map: an explanation, the patches of one slide of its bag, and its image if there is one."""
 
-    found: Explanation
+    explanation: Explanation
     patches: Patches
     backdrop: Backdrop | None
 
@@ -60,7 +79,7 @@ class PatchMap:
     @cached_property
     def layers(self) -> list[Layer]:
         """Values that are mapped."""
-        return layers_of(self.found)
+        return layers_of(self.explanation)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -101,9 +120,9 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False)
         axes.imshow(drawn.backdrop.pixels)
         points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
         # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
-        ranks, places = drawn.patches.ranked(drawn.found.order, top=top)
+        ranks, places = drawn.patches.ranked(drawn.explanation.order, top=top)
         draw_numbers(axes, drawn.sides[places] - 0.5, ranks.tolist(), shape=drawn.shape, points=points)
-        of = f" of {min(top, len(drawn.found))}" if len(ranks) < min(top, len(drawn.found)) else ""
+        of = f" of {min(top, len(drawn.explanation))}" if len(ranks) < min(top, len(drawn.explanation)) else ""
         axes.set_title(f"Image; the {len(ranks)}{of} top patches, by rank", fontsize=10, loc="left")
         below.set_axis_off()
         axes.set_axis_off()
@@ -215,3 +234,129 @@ def _number(axes: Axes, patch: NDArray[np.float64], box: NDArray[np.float64], ra
     axes.add_patch(Rectangle(tuple(box[:2]), *(box[2:] - box[:2]), facecolor="white", zorder=3, **edge))
     text = axes.text(center[0], center[1], str(rank), ha="center", va="center_baseline", fontsize=size, zorder=4)
     text.set_fontweight("bold")
+
+
+class BagNames(NamedTuple):
+    """Names without suffix of the files of a bag, and of those of its slides, one for each."""
+
+    bag: str
+    slides: tuple[str, ...]
+
+    def of_bag(self) -> dict[str, str]:
+        """Files of the bag, by kind."""
+        return {kind: self.bag + suffix for kind, suffix in _OF_BAG.items()}
+
+    def every(self) -> Iterator[str]:
+        """All files that can be written."""
+        yield from self.of_bag().values()
+        yield from (stem + suffix for stem in self.slides for suffix in (_POLYGONS | _LAYERS).values())
+
+
+def bag_names(bags: Bags, index: Sequence[int]) -> list[BagNames]:
+    """Names of the files of some bags, no two alike in any case: of slides those of the bag and its file.
+
+    Bags whose files would have names of others, as those of `a` and `a.score`, get a digest.
+    """
+    every, names = file_names(bags), list[BagNames]()
+    for i in index:
+        files = files_of(bags, i)
+        stems = [file_name(f"{bags.ids[i]}.{file.stem}") for file in files] if len(files) > 1 else [every[i]]
+        twice = Counter(stem.lower() for stem in stems)
+        slides = (with_digest(stem, str(at)) if twice[stem.lower()] > 1 else stem for at, stem in enumerate(stems))
+        names.append(BagNames(every[i], tuple(slides)))
+    counts = Counter(name.lower() for own in names for name in own.every())
+    for at, (i, own) in enumerate(zip(index, names)):
+        if any(counts[name.lower()] > 1 for name in own.every()):
+            bag = str(bags.ids[i])
+            names[at] = BagNames(with_digest(own.bag, bag), tuple(with_digest(one, bag) for one in own.slides))
+    return names
+
+
+def slide_stem(names: BagNames, bags: Bags, patches: Patches, index: int) -> str:
+    """Name without suffix of the files of one slide."""
+    files = files_of(bags, index)
+    return names.slides[0 if patches.file is None or len(files) < 2 else files.index(patches.file)]
+
+
+def write_slide(
+    folder: Path, stem: str, explanation: Explanation, patches: Patches, drawn: PatchMap | None, *, limit: int
+) -> dict[str, Any]:
+    """Write the polygons of a slide, where its places are pixels, and its map; returns its entry in explain.json."""
+    entry: dict[str, Any] = {} if patches.file is None else {"file": patches.file.name}
+    files = dict[str, str]()
+    if patches.in_pixels:
+        files["polygons"] = stem + _POLYGONS["polygons"]
+        entry["polygons"] = min(limit, len(patches.corners))
+        write_text(folder / files["polygons"], geojson_text(explanation, patches, limit=limit))
+    if drawn is not None:
+        files |= _write_layers(drawn, folder, stem)
+        entry["layers"] = [
+            {"key": one.key, "name": one.name, "here": one.here, "ends": one.ends}
+            | {"low": one.scale.vmin, "high": one.scale.vmax}
+            for one in drawn.layers
+        ]
+    return entry | {"files": files}
+
+
+def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
+    """Write the image, where there is one, and the maps that lie on it."""
+    from PIL import Image
+
+    pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
+    if drawn.backdrop is not None:
+        pictures["image"] = drawn.backdrop.pixels
+    files = {}
+    for key, pixels in pictures.items():
+        files[key], content = stem + _LAYERS[key], BytesIO()
+        Image.fromarray(pixels).save(content, "JPEG" if key == "image" else "PNG", quality=_JPEG, optimize=True)
+        write_bytes(folder / files[key], content.getvalue())
+    return files
+
+
+def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP) -> str:
+    """Top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one a line.
+
+    Each is an annotation with the measurements `contribution` (what it adds to the score of the bag, which colors it),
+    `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top one), which stand among
+    the properties too, for other programs. Of the patches of one slide of several, ranks are those in the whole bag.
+
+    Places count from the corner of what was scanned, where the slide states its bounds: QuPath shows no more of it.
+    """
+    features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(explanation, patches, limit))
+    return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
+
+
+def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
+    ranks, places = (part[:limit] for part in patches.ranked(explanation.order))
+    chosen, percentile, added = explanation.order[ranks - 1], explanation.percentile, layers_of(explanation)[0]
+    sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
+    colors = (255 * added.colors(np.asarray(added.scale(added.values[chosen])))[:, :3]).astype(int).tolist()
+    for at, (rank, i) in enumerate(zip(ranks.tolist(), chosen.tolist())):
+        left, top, right, bottom = sides[at].tolist()
+        ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
+        values = {
+            "contribution": float(explanation.contribution[i]),
+            "score": float(explanation.instances.score[i]),
+            "weight": float(explanation.instances.weight[i]),
+            "percentile": float(percentile[i]),
+        }
+        yield {
+            "type": "Feature",
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"midam:{explanation.bag}:{i}")),
+            "geometry": {"type": "Polygon", "coordinates": [ring]},
+            "properties": {
+                "objectType": "annotation",
+                "name": f"#{i}, rank {rank}",
+                "color": colors[at],
+                "classification": {"name": f"top {_decade(rank)}", "color": colors[0]},
+                "measurements": {**values, "relative weight": float(explanation.relative_weight[i])},
+                **values,
+                "instance": i,
+                **({} if patches.file is None else {"file": patches.file.name}),
+            },
+        }
+
+
+def _decade(rank: int) -> int:
+    """1, 10, 100, ...: the smallest that holds the rank."""
+    return int(10 ** math.ceil(math.log10(rank) - 1e-12))

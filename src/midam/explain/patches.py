@@ -39,7 +39,7 @@ class Patches(BriefRepr):
     instances: NDArray[np.int64] | None = None  # [k], their positions in the bag; all of it where it is None
     file: BagFile | None = None  # that they are from, where it is known
     in_pixels: bool = True
-    corner: tuple[int, int] = (0, 0)  # x and y from which viewers count, see `midam.explain.slide_files`
+    corner: tuple[int, int] = (0, 0)  # x and y from which viewers count, see `midam.explain.overlay`
 
     @property
     def sides(self) -> NDArray[np.float64]:

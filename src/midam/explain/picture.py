@@ -134,7 +134,7 @@ def _map_block(drawn: PatchMap, top: int, *, named: bool) -> Block:
 
 def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
     """The maps that are shown, in their order."""
-    first = [int(one.patches.ranked(one.found.order)[0][0]) for one in drawn]
+    first = [int(one.patches.ranked(one.explanation.order)[0][0]) for one in drawn]
     chosen = sorted(range(len(drawn)), key=first.__getitem__)[:_MAPS]
     if len(drawn) > _MAPS:
         text = f"the picture shows the maps of {_MAPS} slides, those of the others are files of their own"

@@ -137,7 +137,7 @@ def draw_forest(
 ) -> None:
     """Draw the rows of `plot_forest`; `hollow` leaves those without an interval empty."""
     known = [row.estimate for row in rows if row.estimate is not None]
-    bounds = [bound for found in known for bound in found[:3]] + ([] if reference is None else [reference])
+    bounds = [bound for estimate in known for bound in estimate[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
     if reference is not None:
         axes.axvline(reference, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, zorder=2)
@@ -185,10 +185,10 @@ def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) ->
     total, starts = int(counts.sum()), np.append(0, np.cumsum(counts.sum(axis=0))[:-1])
     axes.barh(range(len(folds)), total, height=0.8, color=GRAY, alpha=0.18, label="Trains and validates")
     for kind, (name, start) in enumerate(zip(kinds, starts)):
-        own = counts[:, kind]
-        lefts = start + np.append(0, np.cumsum(own)[:-1])
+        of_kind = counts[:, kind]
+        lefts = start + np.append(0, np.cumsum(of_kind)[:-1])
         color = COLORS[kind % len(COLORS)]
-        axes.barh(range(len(folds)), own, left=lefts, height=0.8, color=color, label=f"Tests {name}")
+        axes.barh(range(len(folds)), of_kind, left=lefts, height=0.8, color=color, label=f"Tests {name}")
     axes.set(xlim=(0, total), xlabel=f"Bags, {kinds[0]} first")
     return finish(figure, grid="")
 
@@ -277,17 +277,17 @@ def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> Non
     values = outcome.values
     if outcome.target == "survival":
         event = values[:, 1] == 1
-        for own, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
+        for inside, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
             style: dict[str, Any] = {"marker": marker, "color": color, "markersize": 4, "linestyle": "None"}
-            label = f"{np.count_nonzero(own)} {name}"
-            axes.plot(sizes[own], values[own, 0], **style, fillstyle="none", alpha=0.7, label=label)
+            label = f"{np.count_nonzero(inside)} {name}"
+            axes.plot(sizes[inside], values[inside, 0], **style, fillstyle="none", alpha=0.7, label=label)
     elif outcome.target == "continuous":
         axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
     else:
         columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
-        known = [(name, sizes[own]) for name, own in zip(outcome.names, columns.T == 1) if own.any()]
+        known = [(name, sizes[inside]) for name, inside in zip(outcome.names, columns.T == 1) if inside.any()]
         lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
-        axes.boxplot([own for _, own in known], orientation="horizontal", **lines)
+        axes.boxplot([part for _, part in known], orientation="horizontal", **lines)
         axes.set_yticks(range(1, len(known) + 1), [shortened(name, _LONGEST_NAME) for name, _ in known])
         axes.invert_yaxis()
         return

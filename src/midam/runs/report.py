@@ -124,13 +124,13 @@ def write_evaluation_report(
         What reading the data warned of, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
-    settings, own, method = read_run_config(folder)
+    settings, trained_on, method = read_run_config(folder)
     summary = read_summary(folder, settings)[0] if folder.summary.exists() else {}
     target = read_target(found.result, folder.summary, trusted=settings.data.target)
     part, own_parts = str(found.result["headline"]), recorded_parts(folder, target)
     tested = evaluated_bags(bags, found, found.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
-    run = _Run(folder, settings, own, method, summary, target)
+    run = _Run(folder, settings, trained_on, method, summary, target)
     new = _Tested(part, tested, found.result[part], parts, notes, part == "new", data, found.notes)
     write_text(path, run.page(new, path, table=table, key=key), typed=out is not None)
     return path
@@ -147,13 +147,13 @@ def _require_same_bags(
     """Refuse a summary and predictions of different bags."""
     decided = target.decided_figure
     for name in (name for name in SPLITS if name in summary or name in parts):
-        said, held = summary.get(name, {}), parts.get(name)
+        entry, held = summary.get(name, {}), parts.get(name)
         bags = 0 if held is None else len(held)
-        same = said.get("bags", bags) == bags and bool(said) == bool(bags)
-        if held is not None and same and "positives" in said:
-            same = said["positives"] == held.positives
+        same = entry.get("bags", bags) == bags and bool(entry) == bool(bags)
+        if held is not None and same and "positives" in entry:
+            same = entry["positives"] == held.positives
         known = held is not None and held.predicted is not None
-        if not same or (decided is not None and (decided in said) != known):
+        if not same or (decided is not None and (decided in entry) != known):
             raise CheckpointError(
                 f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
                 f"{folder.predictions}); restore both files of one run."
@@ -214,11 +214,11 @@ class _Run:
         about = self.summary
         if "baseline" not in about:
             return None
-        found, note = about["baseline"], about.get("baseline_note")
-        if found is None:
+        entry, note = about["baseline"], about.get("baseline_note")
+        if entry is None:
             return None if self.settings.run.baseline and note is None else Baseline(note=note)
-        own = found["part"]
-        bags = tested.bags if own == tested.part else tested.parts.get(own)
+        part = entry["part"]
+        bags = tested.bags if part == tested.part else tested.parts.get(part)
         if bags is None:
             return None
         scores = None
@@ -226,10 +226,10 @@ class _Run:
             scores = read_scores(self.folder, bags.ids, bags.values)
             if scores is None:
                 return None
-        scores, hidden = scores if own == tested.part else None, caution(found, about.get("selected", {}))
+        scores, hidden = scores if part == tested.part else None, caution(entry, about.get("selected", {}))
         options = about["data"].get("options", ())
-        better = advice(found, about["data"]["name"], target=about.get("target"), options=options)
-        return Baseline(found, model=about[own], scores=scores, caution=hidden, advice=better)
+        better = advice(entry, about["data"]["name"], target=about.get("target"), options=options)
+        return Baseline(entry, model=about[part], scores=scores, caution=hidden, advice=better)
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Fields of `midam.report.page.target_page.Study`; `key` hides its files."""
@@ -261,37 +261,37 @@ class _Run:
         method, folder, summary = self.method, self.folder, self.summary
         named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
         named += "" if budget is None else f" --budget {budget:g}s"
-        found = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
+        facts = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
         known = summary.get("data", {})
-        found.append(("seed", str(self.settings.run.seed)))
-        found.append(("data", data))
+        facts.append(("seed", str(self.settings.run.seed)))
+        facts.append(("data", data))
         if "fingerprint" in known:
-            found.append(("SHA-256 of the data", known["fingerprint"]))
+            facts.append(("SHA-256 of the data", known["fingerprint"]))
         for file in (folder.model, folder.predictions):
             if file.exists():
                 with open_plain(file) as content:
-                    found.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
+                    facts.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
         if "members" in summary:
-            found.append(("scorers averaged", str(summary["members"])))
+            facts.append(("scorers averaged", str(summary["members"])))
         versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
-        return [*found, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
+        return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
 
 
 def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
     """Levels of the tested bags: of the table that was named, of few groups, of the bag size where it varies."""
-    found = {} if table is None else table.levels(tested.ids, tested.groups)
+    levels = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
-        found[BY_GROUP] = tested.groups
+        levels[BY_GROUP] = tested.groups
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
-        found[BY_SIZE] = make_levels(tested.sizes.tolist())
-    return found
+        levels[BY_SIZE] = make_levels(tested.sizes.tolist())
+    return levels
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
     """Rows of metrics.csv; None where a field is empty."""
-    found = read_columns(path, {"epoch": counts}, others=known_numbers)
-    by_row = zip(*(column.tolist() for column in found.values()), strict=True)
-    return [{key: None if value != value else value for key, value in zip(found, row)} for row in by_row]  # noqa: PLR0124
+    columns = read_columns(path, {"epoch": counts}, others=known_numbers)
+    by_row = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [{key: None if value != value else value for key, value in zip(columns, row)} for row in by_row]  # noqa: PLR0124
 
 
 def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None:

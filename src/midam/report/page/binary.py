@@ -104,8 +104,10 @@ class BinaryPage(TargetPage):
             Tile("Average precision", Number(summary["auprc"], key="auprc"), precision),
         ]
         for label, name in ((1, "sensitivity"), (0, "specificity")):
-            own = tested.values == label
-            share = None if self.study.threshold is None else _share(tested, own, self._called(tested) == bool(label))
+            of_class = tested.values == label
+            share = (
+                None if self.study.threshold is None else _share(tested, of_class, self._called(tested) == bool(label))
+            )
             tiles.append(Tile(name.capitalize(), Number(at.get(name), key=f"at_threshold.{name}"), interval(share)))
         tiles.append(Tile("Calibration slope", Number(summary.get("calibration_slope"), ".2f"), "1 is perfect"))
         return [*tiles, Tile("Brier score", Number(summary.get("brier")), "0 is perfect")]
@@ -241,8 +243,7 @@ class BinaryPage(TargetPage):
             return {}
         wanted = [("Youden's J (the run's threshold)", threshold, "at_threshold")]
         for goal, least in _GOALS:
-            found = threshold_for(held.values, held.scores, **{goal: least})
-            wanted.append((f"{goal} of {least:.0%}", found, ""))
+            wanted.append((f"{goal} of {least:.0%}", threshold_for(held.values, held.scores, **{goal: least}), ""))
         rows = []
         for name, cut, place in wanted:
             called = tested.scores >= cut
@@ -267,21 +268,21 @@ class BinaryPage(TargetPage):
         units = dict(zip((0, 1), sets.counts))
         everyone, rows, off = np.ones(len(tested), bool), [], False
         for error in _ERRORS:
-            found = sets.predict(tested.scores, error=error)
-            kept = found[np.arange(len(tested)), tested.values]
-            decided = found.sum(axis=1) == 1
+            fits = sets.predict(tested.scores, error=error)
+            kept = fits[np.arange(len(tested)), tested.values]
+            decided = fits.sum(axis=1) == 1
             cells: list[Any] = [Number(1 - error, ".0%")]
             for label in (1, 0):
-                own = tested.values == label
-                share = _share(tested, own, kept)
+                of_class = tested.values == label
+                share = _share(tested, of_class, kept)
                 cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
                 if share is not None and not tested.grouped and not held.grouped:
-                    low, high = coverage_range(units[label], int(own.sum()), error=error)
+                    low, high = coverage_range(units[label], int(of_class.sum()), error=error)
                     inside = low - 1e-9 <= share.value <= high + 1e-9
                     off = off or not inside
                     cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")
             cells += [_share(tested, everyone, decided), _share(tested, decided, ~kept)]
-            cells.append(f"{int((found.sum(axis=1) == 2).sum())} / {int((~found.any(axis=1)).sum())}")
+            cells.append(f"{int((fits.sum(axis=1) == 2).sum())} / {int((~fits.any(axis=1)).sum())}")
             rows.append(cells)
         heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
         heads += ["wrong among decided", "left: both labels / none fits"]
@@ -356,7 +357,7 @@ def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) 
     return proportion(hits[among], groups=None if bags.groups is None else bags.groups[among])
 
 
-def _recorded(found: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
+def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
     """A figure of the summary with an interval that was computed here, from scores of nine digits."""
     known = summary.get(key)
-    return Number(None if found is None or known is None else found._replace(value=known), ".2f", key)
+    return Number(None if estimate is None or known is None else estimate._replace(value=known), ".2f", key)

@@ -80,11 +80,11 @@ class ClassesPage(TargetPage):
 
     def estimates(self) -> list[tuple[str, Estimate | None]]:
         """AUROC of each class or label with its interval."""
-        found = []
+        estimates = []
         for name, part in self.summary["per_class"].items():
             (low, high), count = part["auroc_ci95"] or (np.nan, np.nan), part["positives"] + part["negatives"]
-            found.append((name, None if part["auroc"] is None else Estimate(part["auroc"], low, high, count)))
-        return found
+            estimates.append((name, None if part["auroc"] is None else Estimate(part["auroc"], low, high, count)))
+        return estimates
 
     def tiles(self) -> list[Tile]:
         """AUROC, accuracy, and the extremes of the classes."""
@@ -95,11 +95,11 @@ class ClassesPage(TargetPage):
 
     def _ranking_tiles(self) -> list[Tile]:
         below = f"weighted by bags of the {self.one}"
-        known = [(name, found) for name, found in self.estimates() if found is not None]
+        known = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
         tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
         for title, choose in (("Highest", max), ("Lowest", min)):
-            name, found = choose(known, key=lambda entry: entry[1].value) if known else ("", None)
-            value = Number(None if found is None else found.value, key=f"per_class.{name}.auroc")
+            name, estimate = choose(known, key=lambda entry: entry[1].value) if known else ("", None)
+            value = Number(None if estimate is None else estimate.value, key=f"per_class.{name}.auroc")
             tiles.append(Tile(f"{title} AUROC of a {self.one}", value, name or None))
         return tiles
 
@@ -150,7 +150,7 @@ class ClassesPage(TargetPage):
             lines = sorted(lines, key=lambda line: 1.0 if line[1] is None else line[1].value)[:_FOREST]
         rest = "" if len(lines) == len(names) else f" The lowest {_FOREST} of {len(names)}."
         total = self.study.figure("auroc_macro")
-        rows = [*(Row(name, found) for name, found in lines), Row("mean of all", total, "D", ORANGE)]
+        rows = [*(Row(name, estimate) for name, estimate in lines), Row("mean of all", total, "D", ORANGE)]
         forest = plot_forest(rows, "AUROC", reference=total and total.value, missing="not defined here")
         title = f"AUROC of each {self.one}"
         figures.append(drawing(forest, f"{title}, with 95% intervals.", f"{title}.", f"Lines are 95% intervals.{rest}"))
@@ -159,10 +159,10 @@ class ClassesPage(TargetPage):
 
     def _table(self) -> Table:
         rows = []
-        for (name, part), (_, found) in zip(self.summary["per_class"].items(), self.estimates()):
+        for (name, part), (_, estimate) in zip(self.summary["per_class"].items(), self.estimates()):
             has, others, key = part["positives"], part["negatives"], f"per_class.{name}"
             share = has / (has + others) if has + others else None
-            figures = [Number(found, key=f"{key}.auroc"), Number(part["ap"], key=f"{key}.ap"), Number(share)]
+            figures = [Number(estimate, key=f"{key}.auroc"), Number(part["ap"], key=f"{key}.ap"), Number(share)]
             rows.append([name, has, others, *figures])
         heads = [self.one, *self.sides, "AUROC", "average precision", "no skill"]
         return Table(f"Each {self.one}; no skill is the average precision of chance", heads, rows, sorts=True)
@@ -182,8 +182,8 @@ class ClassesPage(TargetPage):
             return {"missing": UNDECIDED}
         known = np.isfinite(labels) & np.isfinite(p)
         for at, name in enumerate(self.target.names):
-            own = known[:, at]
-            rows.append([name, *(Number(float(x[own, at].mean()) if own.any() else None) for x in (p, labels))])
+            inside = known[:, at]
+            rows.append([name, *(Number(float(x[inside, at].mean()) if inside.any() else None) for x in (p, labels))])
         figure = plot_reliability(bins, across=axes[0], up=axes[1])
         says = f"Reliability curve: {axes[1].lower()} against {axes[0].lower()}."
         shown = drawing(figure, says, "Reliability.", f"{plural(len(bins), 'bin')}.")
@@ -195,15 +195,15 @@ class ClassesPage(TargetPage):
         """The bags whose own class was the least probable."""
         shown, codes, names = self._shown, self.codes, self.target.names
         called = shown.argmax(axis=1)
-        own = shown[np.arange(len(codes)), codes]
+        shown_true = shown[np.arange(len(codes)), codes]
         wrong = np.flatnonzero(called != codes)
 
         def cells(i: int) -> list[Any]:
-            values = [Number(float(own[i])), Number(float(shown[i, called[i]]))]
+            values = [Number(float(shown_true[i])), Number(float(shown[i, called[i]]))]
             return [names[codes[i]], names[called[i]], *values]
 
         heads = ["class", "called", f"{self._measure} of its own", "of the called"]
-        order = wrong[np.argsort(own[wrong] - shown[wrong, called[wrong]], kind="stable")].tolist()
+        order = wrong[np.argsort(shown_true[wrong] - shown[wrong, called[wrong]], kind="stable")].tolist()
         return self.error_section(
             f"Bags that were called another class; first those whose own class had the lowest {self._measure}.",
             self.error_table("Called another class", order, heads, cells),
@@ -248,7 +248,7 @@ class LabelsPage(ClassesPage):
 
     def second(self) -> str | None:
         """From the lowest label to the highest."""
-        known = sorted((found.value, name) for name, found in self.estimates() if found is not None)
+        known = sorted((estimate.value, name) for name, estimate in self.estimates() if estimate is not None)
         if len(known) < 2:
             return None
         (low, last), (high, first) = known[0], known[-1]
@@ -316,21 +316,21 @@ class LabelsPage(ClassesPage):
 
 def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], *, what: str) -> dict[str, Any]:
     """The matrix `confusion` of the summary as a chart or, of many classes, its most frequent errors; and a table."""
-    found, content = np.asarray(counts, dtype=np.int64), dict[str, Any](chart=None, pairs=None, matrix=None)
+    matrix, content = np.asarray(counts, dtype=np.int64), dict[str, Any](chart=None, pairs=None, matrix=None)
     if len(names) <= MOST_NAMES:
         content["chart"] = drawing(
-            plot_confusion(names=names, confusion=found, what=what),
+            plot_confusion(names=names, confusion=matrix, what=what),
             f"Confusion of {plural(len(names), what)}: rows are the true ones, columns what bags are called.",
             "Confusion.",
             f"Bags of each {what}, a row, by what they are called; the darker a cell, the larger its share of the row.",
             wide=len(names) > 6,
         )
     else:
-        content["pairs"] = _pairs(found, names, what)
+        content["pairs"] = _pairs(matrix, names, what)
     if len(names) <= _FOLDED:
         rows = [
             [name, *(Number(count, ".0f", f"confusion.{i}.{j}") for j, count in enumerate(row))]
-            for i, (name, row) in enumerate(zip(names, found.tolist()))
+            for i, (name, row) in enumerate(zip(names, matrix.tolist()))
         ]
         content["matrix"] = Table(f"Bags of each {what} by what they are called", [f"true {what}", *names], rows)
     return content

@@ -72,10 +72,10 @@ class GradesPage(TargetPage):
         """How many bags get their grade, and how many a neighboring one."""
         if "confusion" not in self.summary:
             return None
-        found = np.asarray(self.summary["confusion"])
-        near = sum(int(np.trace(found, offset)) for offset in (-1, 0, 1))
+        matrix = np.asarray(self.summary["confusion"])
+        near = sum(int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
         return (
-            f"By cuts that were chosen on validation bags, {np.trace(found)} of {len(self.tested)} bags got their own "
+            f"By cuts that were chosen on validation bags, {np.trace(matrix)} of {len(self.tested)} bags got their own "
             f"grade, and {near} their own or a neighboring one."
         )
 
@@ -122,11 +122,11 @@ class GradesPage(TargetPage):
         """AUROC of each grade and those above it against those below."""
         rows: list[list[Any]] = []
         for grade, name in list(enumerate(self.target.names))[1:]:
-            above, found = self.codes >= grade, None
+            above, estimate = self.codes >= grade, None
             if above.any() and not above.all():
                 bounds = auroc_interval(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
-                found = Estimate(auroc(above, self.tested.scores), bounds.low, bounds.high, above.size)
-            rows.append([f"{name} or higher", int(above.sum()), int((~above).sum()), found])
+                estimate = Estimate(auroc(above, self.tested.scores), bounds.low, bounds.high, above.size)
+            rows.append([f"{name} or higher", int(above.sum()), int((~above).sum()), estimate])
         return Table("Ranking at each step of the grades", ["against lower ones", "bags", "lower", "AUROC"], rows)
 
     def errors(self) -> Section | None:
@@ -265,13 +265,13 @@ class NumbersPage(TargetPage):
         edges = np.unique(np.quantile(predicted, np.arange(1, _PARTS) / _PARTS))
         place, rows, dots = np.searchsorted(edges, predicted, side="left"), list[list[Any]](), []
         for part in np.unique(place).tolist():
-            own = place == part
-            true, shown = self.numbers[own], predicted[own]
+            inside = place == part
+            true, shown = self.numbers[inside], predicted[inside]
             low, high = np.quantile(true, (0.1, 0.9)).tolist()
             dots.append((float(shown.mean()), float(true.mean()), low, high))
             ends = [signed(float(end)) for end in (shown.min(), shown.max())]
             means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(shown - true).mean()))]
-            rows.append([" to ".join(dict.fromkeys(ends)), int(own.sum()), *means])
+            rows.append([" to ".join(dict.fromkeys(ends)), int(inside.sum()), *means])
         says = "Mean of the true numbers against the mean of those that are predicted."
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
         table = Table("Bags by the predicted number", heads, rows)

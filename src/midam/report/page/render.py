@@ -104,23 +104,23 @@ def cell(value: Any) -> Markup:
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
     if not isinstance(value, Number):
         return DASH if value is None else escape(value)
-    found, form, key = value
-    if found is None or not np.isfinite(_first(found)):
+    figure, form, key = value
+    if figure is None or not np.isfinite(_first(figure)):
         return DASH
     place = Markup(' data-key="{}"').format(key) if key else ""
-    exact = float(_first(found))
+    exact = float(_first(figure))
     shown = signed(exact, form) if form != "p" else "< 0.001" if exact < 0.001 else f"{exact:.3f}"
     number = Markup('<data value="{}"{}>{}</data>').format(repr(exact), place, shown)
-    if isinstance(found, Estimate) and np.isfinite(found.low):
-        return Markup("{} {}").format(number, interval(found, form))
+    if isinstance(figure, Estimate) and np.isfinite(figure.low):
+        return Markup("{} {}").format(number, interval(figure, form))
     return number
 
 
-def interval(found: Estimate | Sequence[float] | None, form: str = ".3f") -> Markup:
+def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f") -> Markup:
     """The bounds of a 95% interval in brackets; a dash for None."""
-    if found is None:
+    if figure is None:
         return DASH
-    low, high = (found.low, found.high) if isinstance(found, Estimate) else tuple(found)
+    low, high = (figure.low, figure.high) if isinstance(figure, Estimate) else tuple(figure)
     return Markup('<span class="ci">[{}, {}]</span>').format(signed(low, form), signed(high, form))
 
 
@@ -135,8 +135,8 @@ def prose(words: object) -> Markup:
     )
 
 
-def _first(found: float | Estimate) -> float:
-    return found.value if isinstance(found, Estimate) else found
+def _first(figure: float | Estimate) -> float:
+    return figure.value if isinstance(figure, Estimate) else figure
 
 
 def _is_number(value: Any) -> bool:
@@ -148,7 +148,7 @@ def _is_number(value: Any) -> bool:
 @cache
 def _environment() -> Environment:
     """Templates that escape everything but what `Markup` marks as HTML: drawings, and what this file makes."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("midam.report.page"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -156,9 +156,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
-    found.filters.update(filters)
-    found.globals.update(version=__version__, asset=_asset)
-    return found
+    environment.filters.update(filters)
+    environment.globals.update(version=__version__, asset=_asset)
+    return environment
 
 
 def _asset(name: str) -> Markup:

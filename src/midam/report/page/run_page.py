@@ -85,12 +85,12 @@ def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
     if not page.ranked:
         which = f"The {PART_NAMES[study.part]} bags ({counted})"
         return [f"{which} hold no two that the labels order: ranking cannot be measured."]
-    found = study.figure(study.metric)
-    if found is None:
+    estimate = study.figure(study.metric)
+    if estimate is None:
         return []
     role = _ROLES.get(study.part, page.val_role)
     first = Markup("On {}, {}{} in <strong>{}</strong> of all {} {}.").format(
-        counted, role, page.claim, f"{found.value:.1%}", page.pairs, interval(found, ".1%")
+        counted, role, page.claim, f"{estimate.value:.1%}", page.pairs, interval(estimate, ".1%")
     )
     return [first, *listed([page.second()])]
 
@@ -167,26 +167,26 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     baseline = study.baseline
     if baseline is None:
         return None
-    found = baseline.found
-    if found is None:
+    entry = baseline.found
+    if entry is None:
         return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
-    part, name, metric = PART_NAMES[found["part"]], found["method"], metric_of_part(found)
-    bags = len(study.parts[found["part"]])
+    part, name, metric = PART_NAMES[entry["part"]], entry["method"], metric_of_part(entry)
+    bags = len(study.parts[entry["part"]])
     rows: list[list[Any]] = [
         ["this model", _estimate(baseline.model, metric, bags), None],
         [
             f"baseline: {name}",
-            Number(_estimate(found, metric, bags), key=f"baseline.{metric}"),
-            Number(_estimate(found, "difference", bags), "+.3f", "baseline.difference"),
+            Number(_estimate(entry, metric, bags), key=f"baseline.{metric}"),
+            Number(_estimate(entry, "difference", bags), "+.3f", "baseline.difference"),
         ],
     ]
     heads = ["method", METRIC_NAMES[metric], "model minus baseline"]
     return {
         "missing": None,
         "table": Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows),
-        "verdict": _sentence(verdict_words(found)),
+        "verdict": _sentence(verdict_words(entry)),
         "cox": name.endswith("-cox"),
-        "units": "groups" if "groups" in found["difference_method"] else "bags",
+        "units": "groups" if "groups" in entry["difference_method"] else "bags",
         "caution": baseline.caution and _sentence(baseline.caution),
         "advice": baseline.advice and _sentence(baseline.advice),
     }
@@ -194,10 +194,10 @@ def _baseline(study: Study) -> dict[str, Any] | None:
 
 def _covariates(study: Study) -> dict[str, Any] | None:
     """Main metric of the covariates alone, and how far the model is ahead of them, on the same bags."""
-    found = study.covariates
-    if found is None:
+    entry = study.covariates
+    if entry is None:
         return None
-    names, alone = ", ".join(found["names"]), found["alone"]
+    names, alone = ", ".join(entry["names"]), entry["alone"]
     if alone is None:
         return {"names": names, "table": None}
     part, bags, metric = PART_NAMES[alone["part"]], alone["bags"], metric_of_part(alone)
@@ -212,9 +212,9 @@ def _covariates(study: Study) -> dict[str, Any] | None:
     return {"names": names, "table": table, "verdict": covariate_verdict(alone)}
 
 
-def _estimate(found: Mapping[str, Any], name: str, bags: int) -> Estimate:
-    low, high = found[f"{name}_ci95"]
-    return Estimate(found[name], low, high, bags)
+def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
+    low, high = entry[f"{name}_ci95"]
+    return Estimate(entry[name], low, high, bags)
 
 
 def _sentence(words: str) -> str:
@@ -223,7 +223,7 @@ def _sentence(words: str) -> str:
 
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
     """Where the bags went: the run's data and its parts, and new data."""
-    own = {name: bags for name, bags in study.parts.items() if name != "new"}
+    parts = {name: bags for name, bags in study.parts.items() if name != "new"}
     roles = {"train": "fits the weights", "val": page.validates, "test": "tests, and nothing else"}
     heads = ["part", "bags", *page.flow_heads, "groups", "instances"]
     rows = []
@@ -233,8 +233,8 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
         rows.append([PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
     by_name, new = page.flow_by_name(), study.parts.get("new")
     return {
-        "whole": _card("all bags of the run", list(own.values()), page) if own else None,
-        "cards": [_card(PART_NAMES[name], [bags], page, roles[name]) for name, bags in own.items()],
+        "whole": _card("all bags of the run", list(parts.values()), page) if parts else None,
+        "cards": [_card(PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()],
         "new": new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])},
         "left_out": study.left_out,
         "table": Table("Bags of each part", heads, rows),
@@ -246,10 +246,10 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
 def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
     lines = [f"{sum(map(len, parts)):,} bags", *page.card_lines(parts)]
     groups, sizes = [part.groups for part in parts], [part.sizes for part in parts]
-    if all(own is not None for own in groups):
-        lines.append(f"{len(set().union(*(own.tolist() for own in groups if own is not None))):,} groups")
-    if all(own is not None for own in sizes):
-        lines.append(f"{sum(int(own.sum()) for own in sizes if own is not None):,} instances")
+    if all(known is not None for known in groups):
+        lines.append(f"{len(set().union(*(known.tolist() for known in groups if known is not None))):,} groups")
+    if all(known is not None for known in sizes):
+        lines.append(f"{sum(int(known.sum()) for known in sizes if known is not None):,} instances")
     return {"title": title, "lines": lines, "role": role}
 
 
@@ -294,11 +294,11 @@ def _training(study: Study) -> Section:
     return Section("training", "Training", "common.html", content)
 
 
-def _tried(found: Mapping[str, Any]) -> Section:
-    """The methods that `auto` tried, as a chart and a table; `found` is its entry of summary.json."""
+def _tried(auto: Mapping[str, Any]) -> Section:
+    """The methods that `auto` tried, as a chart and a table; `auto` is its entry of summary.json."""
     rows: list[list[Any]] = []
     lines, nan = list[Row](), float("nan")
-    for at, row in enumerate(found["tried"]):
+    for at, row in enumerate(auto["tried"]):
         taken = "taken" if row["weight"] > 0 else "left out: surely behind, or no better than chance"
         area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
@@ -307,10 +307,10 @@ def _tried(found: Mapping[str, Any]) -> Section:
             lines.append(Row(row["method"], Estimate(row["auroc"], nan, nan, 0), filled=row["weight"] > 0))
     legend = {"Taken": ("o", BLUE, True)}
     legend |= {"Left out": ("o", BLUE, False)} if any(not line.filled for line in lines) else {}
-    if found["auroc"] is not None:
-        mixed = Number(found["auroc"], key="auto.auroc")
+    if auto["auroc"] is not None:
+        mixed = Number(auto["auroc"], key="auto.auroc")
         rows.append(["the model", mixed, None, None, "fitted for each fold on the others"])
-        lines.append(Row("the model", Estimate(found["auroc"], nan, nan, 0), "D", ORANGE))
+        lines.append(Row("the model", Estimate(auto["auroc"], nan, nan, 0), "D", ORANGE))
         legend["The model, their weighted mean"] = ("D", ORANGE, True)
     heads = ["method", "AUROC, inner folds", "weight", "seconds", "result"]
     chart = None
@@ -319,7 +319,7 @@ def _tried(found: Mapping[str, Any]) -> Section:
         words = "The more surely a method is behind the best, the smaller its weight."
         figure = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
         chart = drawing(figure, says, "AUROC on the inner folds.", words)
-    content = {"note": found["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
+    content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
     return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
 
 

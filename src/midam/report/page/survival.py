@@ -181,5 +181,5 @@ class SurvivalPage(TargetPage):
 
 def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:
     """Median follow-up in words."""
-    found = median_follow_up(time, event)
-    return "not reached" if found is None else signed(found, ".4g")
+    median = median_follow_up(time, event)
+    return "not reached" if median is None else signed(median, ".4g")

@@ -357,12 +357,12 @@ class TargetPage:
 
     def tile(self, name: str, key: str, below: Any = None, *, form: str = ".3f") -> Tile:
         """Tile of a figure of the summary; below it stands its interval, where it has one, and what is given."""
-        found = self.study.figure(key)
-        if found is None:
+        estimate = self.study.figure(key)
+        if estimate is None:
             return Tile(name, None, below)
-        bounds = interval(found, form) if np.isfinite(found.low) else None
+        bounds = interval(estimate, form) if np.isfinite(estimate.low) else None
         lines: list[Any] = [part for part in (bounds, below) if part]
-        return Tile(name, Number(found.value, form, key), lines or Markup(""))
+        return Tile(name, Number(estimate.value, form, key), lines or Markup(""))
 
     def error_table(
         self, title: str, order: Sequence[int], heads: Sequence[str], cells: Callable[[int], Sequence[Any]]
