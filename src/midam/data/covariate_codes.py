@@ -2,11 +2,13 @@
 
 import json
 import warnings
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from midam.data.covariates import Covariates, category_of, missing_of, number_of
 from midam.errors import BagDataError, listed, with_article
@@ -19,9 +21,10 @@ LEAST = 3  # training bags of a category that has a code of its own
 _CLIP = 10.0  # deviations: a slip of the pen must not decide alone
 _MANY = 5  # more categories than these may nearly name the bags
 _FEW = 20  # so many categories never pass for ids
+Name = Annotated[str, AfterValidator(name_of)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Code:
     """How one covariate becomes columns of numbers.
 
@@ -39,12 +42,12 @@ class Code:
         Categories of fewer than 3 training bags, which share a column with those that are not known at all.
     """
 
-    name: str
+    name: Name
     missing: bool
-    center: float = 0.0
-    scale: float = 1.0
-    categories: tuple[str, ...] | None = None
-    rare: tuple[str, ...] = ()
+    center: FiniteFloat = 0.0
+    scale: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    categories: tuple[Name, ...] | None = None
+    rare: tuple[Name, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -145,10 +148,7 @@ class CovariateCoder:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The coder that a model file holds; a `ValueError` for another text."""
-        entries = json.loads(text)
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise ValueError("covariates that are no list of codes")
-        return cls(tuple(map(_code_of, entries)))
+        return cls(TypeAdapter(tuple[Code, ...]).validate_json(text))
 
 
 def _number_code(name: str, values: NDArray[np.float64], *, missing: bool) -> Code:
@@ -228,30 +228,6 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
             stacklevel=5,
         )
     return features
-
-
-def _code_of(entry: dict[str, Any]) -> Code:
-    if not isinstance(entry.get("name"), str):
-        raise ValueError("a covariate without a name")
-    code = Code(
-        **{
-            **entry,
-            "name": name_of(entry["name"]),
-            "rare": _words(entry.get("rare", [])),
-            "categories": None if entry.get("categories") is None else _words(entry["categories"]),
-        }
-    )
-    sound = isinstance(code.missing, bool)
-    sound = sound and all(isinstance(value, float) and np.isfinite(value) for value in (code.center, code.scale))
-    if not sound or not code.scale > 0:
-        raise ValueError(f"no code of a covariate in {entry}")
-    return code
-
-
-def _words(words: Any) -> tuple[str, ...]:
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("categories that are no texts")
-    return tuple(map(name_of, words))
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:
