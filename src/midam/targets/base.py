@@ -144,6 +144,8 @@ class Target:
     """Form of its entries in `summary.json`."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
     """Least and most names; None where there is no limit."""
+    decided_by: ClassVar[type[Any]]
+    """Class of the decisions that `fit_decision` fits."""
     decided_figure: ClassVar[str | None] = None
     """Key in the summary of a figure that bags have just where they have predictions."""
     card: ClassVar[CardWords] = CardWords(
@@ -249,8 +251,8 @@ class Target:
         raise NotImplementedError
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether bags of these values have a main metric."""
-        raise NotImplementedError
+        """Whether bags of these values have a main metric: by default, whether two values differ."""
+        return len(np.unique(values)) > 1
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
         """Main metric of scores [N] or [N, C]; None where there is none."""
@@ -277,7 +279,7 @@ class Target:
 
     def load_decision(self, content: Mapping[str, Any]) -> Decision:
         """Build a decision from its `to_dict`; a `ConfigError` for other keys, or unfit numbers."""
-        raise NotImplementedError
+        return self.decided_by.from_dict(content)
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file that hold the decision."""

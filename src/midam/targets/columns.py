@@ -202,6 +202,7 @@ class Multiclass(ColumnTarget):
 
     name = "multiclass"
     pairs = "classes"
+    decided_by = TemperatureCalibrator
     objectives = ("minmax-auc", "pairwise", "bce", "cross-entropy")
     form = MulticlassForm
     name_limits = (2, None)
@@ -230,10 +231,6 @@ class Multiclass(ColumnTarget):
                 f"{bags.source}); add bags, join classes, or leave such bags out."
             )
 
-    def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether there are bags of two classes."""
-        return len(np.unique(values)) > 1
-
     def table(self, values: NDArray[Any]) -> Scores:
         """1 in the column of the bag's class, else 0."""
         return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
@@ -245,10 +242,6 @@ class Multiclass(ColumnTarget):
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> TemperatureCalibrator:
         """Probabilities of the classes."""
         return TemperatureCalibrator().fit(scores, values[:, 0])
-
-    def load_decision(self, content: Mapping[str, Any]) -> TemperatureCalibrator:
-        """Probabilities of the classes, from a model file."""
-        return TemperatureCalibrator.from_dict(content)
 
     def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
         """Probability of each class, and the most probable class."""
@@ -270,6 +263,7 @@ class Multilabel(ColumnTarget):
 
     name = "multilabel"
     pairs = "labels"
+    decided_by = LabelCalibrator
     objectives = ("minmax-auc", "pairwise", "bce")
     name_limits = (1, None)
     card = CardWords(
@@ -327,7 +321,3 @@ class Multilabel(ColumnTarget):
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:
         """Probability of each label."""
         return LabelCalibrator().fit(scores, values, names=self.names)
-
-    def load_decision(self, content: Mapping[str, Any]) -> LabelCalibrator:
-        """Probability of each label, from a model file."""
-        return LabelCalibrator.from_dict(content)

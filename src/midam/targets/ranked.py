@@ -154,6 +154,7 @@ class Continuous(RankedTarget):
 
     name = "continuous"
     pairs = "order"
+    decided_by = NumberScale
     objectives = ("pairwise",)
     form = ContinuousForm
     name_limits = (1, 1)
@@ -194,17 +195,9 @@ class Continuous(RankedTarget):
                 f"Expected training bags of different numbers, got one alone (in {bags.source}); nothing can be ranked."
             )
 
-    def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether there are two numbers."""
-        return len(np.unique(values)) > 1
-
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
         """Numbers in the unit of the label."""
         return NumberScale().fit(scores, values[:, 0])
-
-    def load_decision(self, content: Mapping[str, Any]) -> NumberScale:
-        """Numbers in the unit of the label, from a model file."""
-        return NumberScale.from_dict(content)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
         """Rank correlations and, with a decision, the mean absolute error next to that of the median of these bags."""
@@ -231,6 +224,7 @@ class Ordinal(RankedTarget):
 
     name = "ordinal"
     pairs = "order"
+    decided_by = GradeCuts
     objectives = ("pairwise",)
     form = OrdinalForm
     name_limits = (2, None)
@@ -269,17 +263,9 @@ class Ordinal(RankedTarget):
                 f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
             )
 
-    def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether there are two grades."""
-        return len(np.unique(values)) > 1
-
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
         """Cuts of the score between grades."""
         return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
-
-    def load_decision(self, content: Mapping[str, Any]) -> GradeCuts:
-        """Cuts of the score, from a model file."""
-        return GradeCuts.from_dict(content)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Kendall's tau and, with a decision, the quadratic kappa and how well grades are called."""

@@ -66,6 +66,7 @@ class Survival(RankedTarget):
 
     name = "survival"
     pairs = "survival"
+    decided_by = RiskGroups
     objectives = ("pairwise", "cox")
     width = 2
     form = SurvivalForm
@@ -166,10 +167,6 @@ class Survival(RankedTarget):
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> RiskGroups:
         """Groups of risk."""
         return RiskGroups().fit(scores, values)
-
-    def load_decision(self, content: Mapping[str, Any]) -> RiskGroups:
-        """Groups of risk, from a model file."""
-        return RiskGroups.from_dict(content)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Follow-up, the C-index weighted for censoring, and, with a decision, the groups of risk."""
