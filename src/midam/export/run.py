@@ -156,8 +156,9 @@ def _onnx_script() -> str:
     """Text of score_onnx.py with what it takes from score_bags.py, so that it needs no other file."""
     script, python = ((_HERE / name).read_text(encoding="utf-8") for name in ("score_onnx.py", "score_bags.py"))
     shared = python.partition(_PART[0])[2].partition(_PART[1])[0].strip()
-    known = "import math\nfrom bisect import bisect_right\nfrom typing import NamedTuple\n\n"
-    return script.replace("from midam.export.score_bags import Ranked, Score, ranked\n", f"{known}{shared}\n")
+    known = "import json\nimport math\nfrom bisect import bisect_right\nfrom typing import NamedTuple\n\n"
+    names = "Ranked, Score, plain_file, ranked, read_config"
+    return script.replace(f"from midam.export.score_bags import {names}\n", f"{known}{shared}\n")
 
 
 def _need(module: str) -> Any:

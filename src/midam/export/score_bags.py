@@ -117,6 +117,24 @@ def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """Content of config.json; a `ValueError` for a damaged file."""
+    try:
+        config = json.loads(plain_file(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
+    return config
+
+
+def plain_file(path: Path) -> Path:
+    """The path, unless a pipe or device stands there, which could be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
+    return path
+
+
 # The part ends here.
 
 
@@ -125,7 +143,7 @@ class Model:
 
     def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
         folder = Path(__file__).parent if folder is None else Path(folder)
-        self.config: dict[str, Any] = _read_config(folder / "config.json")
+        self.config: dict[str, Any] = read_config(folder / "config.json")
         self.shape = tuple(self.config["architecture"]["instance_shape"])
         self.device, imputed = torch.device(device), self.config["data"]["imputed"]
         # What stands for missing values (NaN), in the shape of an instance.
@@ -339,29 +357,12 @@ class _Member:
         return functional.batch_norm(x, self.w[f"{name}.running_mean"], self.w[f"{name}.running_var"], weight, bias)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(_plain_file(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
-    return found
-
-
-def _plain_file(path: Path) -> Path:
-    """The path, unless a pipe or device stands there, which could be waited for without end."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
-    return path
-
-
 def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
     """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors.
 
     A file with another `sha256` than this is refused.
     """
-    content = bytearray(_plain_file(path).read_bytes())
+    content = bytearray(plain_file(path).read_bytes())
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(f"Expected the weights as they were exported, got others (in {path}); export the run again.")
     start = 8 + int.from_bytes(content[:8], "little")

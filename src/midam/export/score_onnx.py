@@ -8,7 +8,6 @@ A bag is an array [n, ...] of instances or, if it is too large for that, an iter
 of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.onnx joins two, score.onnx scores a bag.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.export.score_bags import Ranked, Score, ranked
+from midam.export.score_bags import Ranked, Score, plain_file, ranked, read_config
 
 
 class Model:
@@ -38,10 +37,9 @@ class Model:
 
         at = Path(__file__).parent if folder is None else Path(folder)
         at = at if (at / "chunk.onnx").exists() else at / "onnx"
-        for path in (at.parent / "config.json", *at.glob("*.onnx")):
-            if path.exists() and not path.is_file():
-                raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
-        self.config: dict[str, Any] = config or _read_config(at.parent / "config.json")
+        for path in at.glob("*.onnx"):
+            plain_file(path)
+        self.config: dict[str, Any] = config or read_config(at.parent / "config.json")
         with _as_exported(at.parent):
             self._dtype = np.dtype(self.config["onnx"]["dtype"])
             self._shape, self._size = (
@@ -88,16 +86,6 @@ class Model:
     def _merge(self, first: list[Any], second: list[Any]) -> list[Any]:
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
         return self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"Expected a whole JSON file, got a damaged one (in {path}); export the run again.")
-    return found
 
 
 @contextmanager
