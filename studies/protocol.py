@@ -10,7 +10,7 @@ from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.lockstep import Trial, TrialResult, train_trials
+from midam.train.lockstep import Trial, TrialResult, every_epoch, train_trials
 from midam.train.method_names import method_settings
 from studies.splits import Split
 
@@ -100,7 +100,7 @@ def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[
     labels = bags.require_labels()
     return [
         _summary(result, labels, split, steps=steps(config, len(split.train)))
-        for split, result in zip(splits, train_trials(config, bags, trials, every_epoch=True))
+        for split, result in zip(splits, train_trials(config, bags, trials, after=every_epoch(config)))
     ]
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.lockstep import Trial, every_epoch, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, paper_config, part_aurocs
@@ -152,7 +152,7 @@ def _train(training: _Training) -> list[Row]:
     labels = training.bags.require_labels()
     parts = [(split.train, split.val, split.test) for split in training.splits]
     trials = [Trial(s.train, np.concatenate(own), s.split) for s, own in zip(training.splits, parts)]
-    results = train_trials(training.config, training.bags, trials, every_epoch=True)
+    results = train_trials(training.config, training.bags, trials, after=every_epoch(training.config))
     rows = []
     for own, result in zip(parts, results):
         areas = zip(_PARTS, part_aurocs(labels, own, result.scores))

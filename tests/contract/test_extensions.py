@@ -205,7 +205,7 @@ def test_a_part_of_anybodys_trains_is_saved_and_resumes(kind, made, arguments, n
 def test_a_part_of_anybodys_runs_in_lockstep(kind, made, arguments, monkeypatch):
     bags, config = make_bags(), make_config(**{kind: f"{HERE}.{made.__name__}"}, **arguments)
     trials = [Trial(np.setdiff1d(np.arange(24), [2 * k, 2 * k + 1]), np.array([2 * k, 2 * k + 1]), k) for k in range(3)]
-    alone = [lockstep._alone(config, bags, trial, every_epoch=False) for trial in trials]
+    alone = [lockstep._alone(config, bags, trial, after=[config.training.epochs]) for trial in trials]
     monkeypatch.setattr(lockstep, "_alone", None)
     for found, own in zip(train_trials(config, bags, trials), alone, strict=True):
         np.testing.assert_allclose(found.scores, own.scores, rtol=1e-4, atol=1e-5)

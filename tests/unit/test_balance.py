@@ -195,9 +195,9 @@ def test_scorers_side_by_side_are_balanced_as_alone():
     trials = [Trial(np.arange(0, 40), np.arange(40, 60), seed) for seed in (1, 2)]
     config = config.resolve(bags.instance_shape)
     for trial, found in zip(trials, train_trials(config, bags, trials)):
-        expected = _alone(config, bags, trial, every_epoch=False)
+        expected = _alone(config, bags, trial, after=[config.training.epochs])
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
-        plain = _alone(config.replace(balance=None), bags, trial, every_epoch=False)
+        plain = _alone(config.replace(balance=None), bags, trial, after=[config.training.epochs])
         assert not np.allclose(found.scores, plain.scores, rtol=1e-4)
 
 

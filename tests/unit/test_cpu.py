@@ -7,7 +7,7 @@ import torch
 from midam.data.bags import Bags
 from midam.nn.stack import StackedScorer
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.lockstep import Trial, every_epoch, train_trials
 from midam.train.memory import denormals_flushed
 from midam.train.trainer import Trainer
 
@@ -55,6 +55,6 @@ def test_so_do_trials_in_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(StackedScorer, "instances", watched)
     trials = [Trial(np.arange(16), np.arange(16, 24), seed=seed) for seed in range(2)]
-    train_trials(CONFIG, bags, trials, every_epoch=True)
+    train_trials(CONFIG, bags, trials, after=every_epoch(CONFIG))
     assert set(seen) == {(True, True), (False, False)}
     assert not flushing()

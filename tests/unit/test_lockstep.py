@@ -16,7 +16,7 @@ from midam.nn.stack import StackedScorer
 from midam.settings import Settings, member_seed
 from midam.train import lockstep
 from midam.train.build import build_method
-from midam.train.lockstep import Trial, train_trials
+from midam.train.lockstep import Trial, every_epoch, train_trials
 from midam.train.trainer import Trainer
 
 keep = MLP.keep_inputs
@@ -77,7 +77,7 @@ def double():
 def test_every_trial_is_that_of_a_trainer_of_its_own(method, largest):
     bags, config = witness_bags(30, largest=largest), make_config(*method, weight_decay=0.01, temperature=None)
     trials = make_trials(bags)
-    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+    for trial, result in zip(trials, train_trials(config, bags, trials, after=every_epoch(config)), strict=True):
         scores, loss = alone(config, bags, trial)
         assert result.scores.shape == (4, len(trial.score))
         np.testing.assert_allclose(result.scores, scores, rtol=1e-5, atol=1e-6)
@@ -144,7 +144,7 @@ def test_what_cannot_be_stacked_is_trained_one_after_the_other(estimator):
     # Bags of 200 on average: their arithmetic is what a step costs, with or without company.
     bags, config = witness_bags(30, largest=400), make_config(estimator=estimator)
     trials = make_trials(bags, count=2)
-    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+    for trial, result in zip(trials, train_trials(config, bags, trials, after=every_epoch(config)), strict=True):
         np.testing.assert_array_equal(result.scores, alone(config, bags, trial)[0])
 
 
@@ -163,7 +163,7 @@ def test_in_float64_every_trial_is_that_of_a_trainer_to_the_last_digits(objectiv
     # Averages over 3 bags: a third in float32 is another number.
     bags, config = needles(), make_config(objective=objective, num_positive=3)
     trials = make_trials(bags)
-    for trial, result in zip(trials, train_trials(config, bags, trials, every_epoch=True), strict=True):
+    for trial, result in zip(trials, train_trials(config, bags, trials, after=every_epoch(config)), strict=True):
         scores, loss = alone(config, bags, trial)
         np.testing.assert_allclose(result.scores, scores, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(result.loss, loss, rtol=1e-9, atol=1e-9)
@@ -184,7 +184,7 @@ def test_draws_by_scores_are_those_of_a_trainer_of_its_own(draw, pooling, estima
     trials = make_trials(bags)
     # One bag fewer: the bags of the next trial begin elsewhere in its memory than in the stack.
     trials[1] = dataclasses.replace(trials[1], train=trials[1].train[:-1])
-    together = train_trials(config, bags, trials, every_epoch=True)
+    together = train_trials(config, bags, trials, after=every_epoch(config))
     stacked = memories.copy()
     for trial, result, memory in zip(trials, together, stacked, strict=True):
         memories.clear()
@@ -214,7 +214,7 @@ def test_trials_of_one_set_draw_each_for_itself(monkeypatch):
 def test_members_are_averaged():
     bags, config = witness_bags(30), make_config(members=3)
     trial = make_trials(bags, count=1)[0]
-    (found,) = train_trials(config, bags, [trial], every_epoch=True)
+    (found,) = train_trials(config, bags, [trial], after=every_epoch(config))
     own = [dataclasses.replace(trial, seed=member_seed(trial.seed, m)) for m in range(3)]
     single = config.replace(members=1)
     expected = np.mean([alone(single, bags, t)[0] for t in own], axis=0)
@@ -231,7 +231,7 @@ def test_a_trial_that_diverges_leaves_the_others_alone():
     spoilt = Bags(x, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
     config = make_config(standardize=False, lr=1e30, epochs=2)
     sane = make_config(standardize=False, epochs=2)
-    lost = train_trials(config, spoilt, trials, every_epoch=True)
+    lost = train_trials(config, spoilt, trials, after=every_epoch(config))
     assert np.isnan(lost[0].scores[-1]).all()
     clean = [Trial(t.train, np.setdiff1d(t.score, [only]), t.seed) for t in trials]
     mixed = train_trials(sane, spoilt, clean)

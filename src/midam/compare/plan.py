@@ -34,7 +34,7 @@ from midam.evaluate.metrics import auprc
 from midam.settings import Settings
 from midam.targets import Target, target_of
 from midam.train.batch_size import choose_for_each
-from midam.train.lockstep import Trial, TrialResult, train_trials
+from midam.train.lockstep import Trial, TrialResult, every_epoch, train_trials
 from midam.train.memory import cpu_threads
 from midam.train.trainer import make_fabric
 
@@ -107,7 +107,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
         Trial(train, np.concatenate([val, fold.test]), fold.repeat)
         for fold, (train, val) in zip(task.folds, task.parts, strict=True)
     ]
-    results = train_trials(config, bags, trials, every_epoch=task.every_epoch)
+    results = train_trials(config, bags, trials, after=every_epoch(config) if task.every_epoch else None)
     target = target_of(bags)
     values = target.values(bags)
     return [

@@ -9,7 +9,7 @@ rounding: in float32 they part from those of the trainer sooner or later, as aft
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -55,23 +55,29 @@ class Trial:
 class TrialResult:
     """Result of a trial; with several members, their mean.
 
-    `scores` are those of its bags after each of E epochs, or after the last alone; NaN once a training has diverged.
+    `scores` are those of its bags after each epoch that was asked for, or after the last of E; NaN once a training has
+    diverged.
     """
 
-    scores: NDArray[np.float64]  # [E or 1, len(score)], or [E or 1, len(score), C] of several columns
+    scores: NDArray[np.float64]  # [A, len(score)], or [A, len(score), C] of several columns
     loss: NDArray[np.float64]  # [E], as in `Trainer.history`
     train_auroc: NDArray[np.float64]  # [E]; of another target, its main metric
     seconds: float  # wall time of the lockstep run, divided by its trials
 
 
+def every_epoch(config: Settings) -> range:
+    """All epochs of a training, from 1."""
+    return range(1, config.training.epochs + 1)
+
+
 def train_trials(
-    config: Settings, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool = False
+    config: Settings, bags: Bags, trials: Sequence[Trial], *, after: Collection[int] | None = None
 ) -> list[TrialResult]:
     """Train one scorer a trial (or as many as the settings say), all with the settings of `config`.
 
     The seed of a trial takes the place of ``config.seed``. Counts that are "auto" are chosen for the training bags of
     each trial. Nothing is selected: all epochs are trained, and the bags of a trial scored after the last, or after
-    each with `every_epoch`. The results come in the order of `trials`.
+    each of the epochs `after`, from 1. The results come in the order of `trials`.
 
     Raises as `Trainer`. Trials are trained one after the other where lockstep gains nothing: where whole bags are
     large, the estimator streams, the encoder is more than a small network, or bags are ranked by more than 0 and 1.
@@ -80,10 +86,11 @@ def train_trials(
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     config = with_objective(config, target_of(bags)).resolve(bags.instance_shape)
     config = config.replace(select="last", patience=None)
+    after = (config.training.epochs,) if after is None else after
     if config.training.open:
-        return _each_as_chosen(config, bags, trials, every_epoch=every_epoch)
+        return _each_as_chosen(config, bags, trials, after=after)
     if not _stackable(config, bags):
-        return [_alone(config, bags, trial, every_epoch=every_epoch) for trial in trials]
+        return [_alone(config, bags, trial, after=after) for trial in trials]
     count = config.training.members
     own = [(trial, member_seed(trial.seed, member)) for trial in trials for member in range(count)]
     single = config.replace(members=1)
@@ -97,17 +104,17 @@ def train_trials(
             trainings = [own[i] for i in group]
             lockstep = _together(single, bags, trainings)
             if lockstep is not None:
-                found = lockstep.train(every_epoch=every_epoch)
+                found = lockstep.train(after=after)
             else:
                 seeded = (dataclasses.replace(trial, seed=seed) for trial, seed in trainings)
-                found = [_alone(single, bags, trial, every_epoch=every_epoch) for trial in seeded]
+                found = [_alone(single, bags, trial, after=after) for trial in seeded]
             seconds = (time.perf_counter() - started) / len(group)
             done.update((i, dataclasses.replace(result, seconds=seconds)) for i, result in zip(group, found))
     return [_mean([done[at + m] for m in range(count)]) for at in range(0, len(own), count)]
 
 
 def _each_as_chosen(
-    config: ResolvedSettings, bags: Bags, trials: Sequence[Trial], *, every_epoch: bool
+    config: ResolvedSettings, bags: Bags, trials: Sequence[Trial], *, after: Collection[int]
 ) -> list[TrialResult]:
     """Train each trial with the counts that are chosen for its own training bags, those of equal counts together."""
     choices = choose_for_each(config, bags, [trial.train for trial in trials], fabric=make_fabric(config))
@@ -119,7 +126,7 @@ def _each_as_chosen(
         chosen = choices[inside[0]]
         if not chosen.fits:
             chosen.tell()
-        results = train_trials(chosen.config, bags, [trials[i] for i in inside], every_epoch=every_epoch)
+        results = train_trials(chosen.config, bags, [trials[i] for i in inside], after=after)
         done.update(zip(inside, results))
     return [done[i] for i in range(len(trials))]
 
@@ -182,7 +189,7 @@ class _Lockstep:
         self._average = WeightAverage(config, self._training.trained)
         self._scored = self._lay_out([trial.score for trial in self._trials])
 
-    def train(self, *, every_epoch: bool) -> list[TrialResult]:
+    def train(self, *, after: Collection[int]) -> list[TrialResult]:
         results, scores = [], []
         lost = np.zeros(len(self._trials), dtype=bool)
         for epoch in range(self._config.training.epochs):
@@ -190,7 +197,7 @@ class _Lockstep:
             results.append(result)
             self._average.update(epoch)
             lost |= ~result.finite
-            if every_epoch or epoch == self._config.training.epochs - 1:
+            if epoch + 1 in after:
                 found = self._scores(self._average.reported)
                 scores.append([np.where(gone, np.nan, own) for gone, own in zip(lost, found)])
         loss = np.array([result.loss for result in results]).T
@@ -260,7 +267,7 @@ def _cuts(sizes: Tensor, rows: int) -> list[int]:
     return [*ends, sizes.shape[1]]
 
 
-def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> TrialResult:
+def _alone(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int]) -> TrialResult:
     started = time.perf_counter()
     trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scored = bags.subset(trial.score)
@@ -270,12 +277,12 @@ def _alone(config: Settings, bags: Bags, trial: Trial, *, every_epoch: bool) -> 
     failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
 
     def score(trainer: Trainer, _: object) -> None:
-        if every_epoch or trainer.finished:
+        if trainer.epoch in after:
             scores.append(trainer.scores(scored, reader))
 
     with suppress(DivergedError):
         trainer.fit(callbacks=[score])
-    wanted = config.training.epochs if every_epoch else 1
+    wanted = len(after)
     rows = trainer.history
     lost = [float("nan")] * (config.training.epochs - len(rows))
     return TrialResult(
