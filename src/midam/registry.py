@@ -321,6 +321,7 @@ BASELINES = Registry(
         "bag-statistics-logistic": "midam.compare.baselines.BagStatisticsLogistic",
         "bag-statistics-ridge": "midam.compare.baselines.BagStatisticsRidge",
         "bag-statistics-cox": "midam.compare.baselines.BagStatisticsCox",
+        "mean-map-svm": "midam.compare.baselines.MeanMapSVM",
         "mi-kernel-svm": "midam.compare.baselines.SetKernelSVM",
         "instance-logistic-max": "midam.compare.baselines.InstanceLogisticMax",
         "rgb-logistic": "midam.compare.baselines.ColorLogistic",

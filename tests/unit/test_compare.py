@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from benchmarks.peers import libauc_folder
 
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
-from midam.compare.baselines import set_kernels
+from midam.compare.baselines import MeanMapSVM, set_kernels
 from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
@@ -24,7 +25,7 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.lockstep import Trial, every_epoch, train_trials
 
 QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries
@@ -161,6 +162,19 @@ def test_the_set_kernel_equals_its_definition():
     np.testing.assert_allclose(set_kernels(bags, bags[1:], gammas=[0.7])[0], expected, rtol=1e-9)
 
 
+def test_the_mean_map_is_close_to_the_set_kernel():
+    rng, labels = np.random.default_rng(0), np.arange(12) % 2
+    bags = Bags.from_list([rng.normal(size=(4, 3)) + label for label in labels], labels)
+    model = MeanMapSVM().fit(bags, seed=0)
+    rows = np.split(model.standardized(torch.as_tensor(bags.instances)).double().numpy(), 12)
+    gamma = float(model.pooling.scales[0]) ** 2 / 2
+    mean = torch.stack([model.pooling(torch.as_tensor(x))[1].mean(dim=0) for x in rows])
+    found = model.pooling.rows(mean).numpy()
+    np.testing.assert_allclose(found @ found.T, set_kernels(rows, rows, gammas=[gamma])[0], rtol=0, atol=0.12)
+    with pytest.raises(ConfigError, match="at most 2000 training bags for mean-map-svm, got 2002"):
+        MeanMapSVM().fit(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -218,7 +232,7 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     outcomes = [run_task(bags, task)[0][0] for task in tasks]
     for task, outcome in zip(tasks, outcomes, strict=True):
         (result,) = train_trials(
-            task.config, bags, [Trial(inner, np.concatenate([val, fold.test]), 0)], every_epoch=True
+            task.config, bags, [Trial(inner, np.concatenate([val, fold.test]), 0)], after=every_epoch(task.config)
         )
         areas = [auroc(bags.labels[val], row[: len(val)]) for row in result.scores]
         assert outcome.validation == (max(areas), pytest.approx(np.mean(areas)))

@@ -14,16 +14,18 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist, pdist
+from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from torch import Tensor
+from torch import Tensor, nn
 
 from midam.compare.fitted import (
     cox_scores,
     empty_forest_scorer,
+    fill,
     fill_linear,
     forest_scorer,
     logistic_scores,
@@ -39,11 +41,13 @@ from midam.compare.folds import Positions, inner_folds
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
+from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import (
     ChannelSummary,
     FeatureSummary,
+    FourierSummary,
     Linear,
     PatchSummary,
     SummaryPooling,
@@ -51,14 +55,19 @@ from midam.nn.pooling.summary import (
     Widened,
 )
 from midam.nn.scorer import BagScorer
+from midam.nn.standardizer import Standardizer
 from midam.targets import target_of
 from midam.train.lockstep import Trial
+from midam.train.warm_start import fit_standardizers, random_instances
 
 Scores = NDArray[np.float64]
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
+_MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
+_CLIP = 3.0
+_MOST_BAGS = 2000  # of a machine that compares each with each
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 Rows = NDArray[np.float64]
@@ -261,6 +270,61 @@ class SetKernelSVM(Baseline):
             return np.asarray(found[best].decision_function(kernels[best, rows:]))
         middle = kernels[len(_GAMMAS) // 2]
         return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
+
+
+class MeanMapSVM(ModelBaseline):
+    """`mean-map-svm`: a machine on the `FourierSummary`; C and gamma, over the median squared distance, are chosen."""
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Scores of the machine."""
+        return logit(predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
+
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """The machine as a model: its support vectors as one weight for each column."""
+        if len(bags) > _MOST_BAGS:
+            raise ConfigError(f"Expected at most {_MOST_BAGS} training bags for mean-map-svm, got {len(bags)}")
+        y, folds = bags.require_labels(), inner_folds(bags, np.arange(len(bags)), seed=seed)
+        gammas = _MAP_GAMMAS if folds else np.ones(1)
+        model, pooling = _mean_map(bags.instance_shape, nn.Identity, scales=len(gammas))
+        fit_standardizers([model.standardizer], bags, seed=seed)
+        random = np.random.default_rng(seed)
+        some = random_instances(bags, _MEDIAN_ROWS, random)
+        scales = np.sqrt(2 * gammas * median_gamma(model.encoder(model.standardized(some)).numpy(), seed=seed))
+        fill(pooling.scales, scales)
+        fill(pooling.directions, random.standard_normal(tuple(pooling.directions.shape)))
+        fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
+        best: tuple[float, Any, Scores, float] | None = None
+        for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
+            kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
+            if folds:
+                search = _search(machine, {"C": _KERNEL_C}, folds, kernel, y)
+                machine, area = search.best_estimator_, search.best_score_
+            else:
+                machine.fit(kernel, y)
+            if best is None or area > best[0]:
+                best = area, machine, rows, scale
+        _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
+        filled, own = _mean_map(bags.instance_shape, Linear)
+        filled.load_state_dict(
+            {name: x for name, x in model.state_dict().items() if "scales" not in name}, strict=False
+        )
+        fill(own.scales, np.array([scale]))
+        fill_linear(own.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
+        return filled
+
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+        """A model to be filled."""
+        return _mean_map(instance_shape, Linear)[0]
+
+
+def _mean_map(
+    instance_shape: tuple[int, ...], make_head: Callable[[int], nn.Module], *, scales: int = 1
+) -> tuple[BagScorer, FourierSummary]:
+    """A scorer by a head on the mean map of standardized instances, unfitted, and its pooling."""
+    encoder, size = FourierSummary.reading(instance_shape)
+    pooling = FourierSummary(size, make_head, scales)
+    standardizer = Standardizer(instance_shape, clip=_CLIP, scaling="auto")
+    return BagScorer(encoder, pooling, standardizer=standardizer), pooling
 
 
 class InstanceLogisticMax(ModelBaseline):

@@ -108,11 +108,16 @@ def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Numbers
     return weight, model.intercept_ - weight @ scaler.mean_
 
 
-@torch.no_grad()
 def fill_linear(head: Any, weight: Numbers, bias: Numbers) -> None:
     """Give a linear head these numbers."""
-    head.weight.copy_(torch.from_numpy(weight))
-    head.bias.copy_(torch.from_numpy(bias))
+    fill(head.weight, weight)
+    fill(head.bias, bias)
+
+
+@torch.no_grad()
+def fill(parameter: Tensor, values: Any) -> None:
+    """Give a parameter these numbers."""
+    parameter.copy_(torch.from_numpy(values))
 
 
 def _head(model: BagScorer) -> Any:

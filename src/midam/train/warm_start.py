@@ -76,15 +76,19 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
     first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
     limit = max(1, min(_MAX_INSTANCES, values // int(np.prod(train.instance_shape))))
-    total = train.num_instances
-    # Up to the limit it draws nothing: these are all of them.
-    chosen = distinct_sorted(total, min(total, limit), np.random.default_rng([seed, _STREAM]))
-    ends = np.cumsum(train.sizes)
-    bag = np.searchsorted(ends, chosen, side="right")
-    rows = train.gather(train.starts[bag] + chosen - (ends - train.sizes)[bag])
-    first.fit(instance_tensor(rows), names=train.feature_names, source=train.source)
+    rows = random_instances(train, limit, np.random.default_rng([seed, _STREAM]))
+    first.fit(rows, names=train.feature_names, source=train.source)
     for standardizer in others:
         standardizer.load_state_dict(first.state_dict())
+
+
+def random_instances(bags: Bags, limit: int, rng: np.random.Generator) -> Tensor:
+    """All instances, or so many that are drawn without replacement: [M, ...]."""
+    total = bags.num_instances
+    chosen = distinct_sorted(total, min(total, limit), rng)  # up to the limit it draws nothing
+    ends = np.cumsum(bags.sizes)
+    bag = np.searchsorted(ends, chosen, side="right")
+    return instance_tensor(bags.gather(bags.starts[bag] + chosen - (ends - bags.sizes)[bag]))
 
 
 def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

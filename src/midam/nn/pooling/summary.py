@@ -15,6 +15,7 @@ from midam.nn.pooling.base import MeanTotal, Pooling, Statistic
 
 _ROWS_AT_A_TIME = 512
 _ROUNDING = 2.0**-46
+_COSINES = 1024
 _FEATURES, _CHANNELS = ("mean", "min", "max", "var"), ("mean", "var")
 
 
@@ -128,8 +129,8 @@ class Linear(nn.Module):
         return torch.sigmoid(x @ self.weight + self.bias)
 
 
-def _frozen(size: int) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(size, dtype=torch.float64), requires_grad=False)
+def _frozen(*size: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*size, dtype=torch.float64), requires_grad=False)
 
 
 class SummaryTotal(MeanTotal):
@@ -244,6 +245,45 @@ class ChannelSummary(SummaryPooling):
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M], all 0, and values v [M, 2 C] of images e [M, C, P]."""
         return e.new_zeros(len(e)), torch.cat([e.mean(dim=2), e.var(dim=2, correction=0)], dim=1)
+
+
+class FourierSummary(SummaryPooling):
+    """The mean map of a bag under a Gaussian kernel, by random Fourier features, scaled to length 1.
+
+    The mean over the instances x of ``cos(s x W + b)``, of 1024 columns (Rahimi and Recht 2007, Random features for
+    large-scale kernel machines, NIPS). The product of the rows of two bags is close to their normalized set kernel
+    (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML). W, b and s are set from outside.
+
+    Parameters
+    ----------
+    in_features, make_head
+        As of the others.
+    scales : int
+        Scales s, one after the other in a row: several of them while one is chosen.
+    """
+
+    name = "summary"
+    statistic = _statistic(partial(f.reduce_columns, kinds=("mean",)), partial(f.merge_columns, kinds=("mean",)))
+    blocks = 1
+
+    def __init__(self, in_features: int, make_head: Callable[[int], nn.Module], scales: int = 1) -> None:
+        super().__init__(in_features, make_head)
+        self.value_size = scales * _COSINES
+        self.directions, self.phases, self.scales = _frozen(in_features, _COSINES), _frozen(_COSINES), _frozen(scales)
+
+    @classmethod
+    def width(cls, in_features: int) -> int:  # noqa: ARG003
+        """As many columns as there are cosines, whatever the instances."""
+        return _COSINES
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits z [M], all 0, and values v [M, S 1024] of instances e [M, D]."""
+        angles = e @ self.directions
+        return e.new_zeros(len(e)), torch.cat([torch.cos(scale * angles + self.phases) for scale in self.scales], dim=1)
+
+    def rows(self, r: Tensor) -> Tensor:
+        """Rows [K, S 1024], of each scale of length 1, of the means r [K, S 1024]."""
+        return nn.functional.normalize(r.view(len(r), -1, _COSINES), dim=2).flatten(1)
 
 
 class VoxelSummary(SummaryPooling):
