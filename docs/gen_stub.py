@@ -44,7 +44,7 @@ class Stub(NamedTuple):
 
 STUBS = {
     FOLDER / "classifier.pyi": Stub(
-        "MIDAMClassifier", "BagClassifier", "bag_classifier", ("positive: Any = None", *COMMON)
+        "MIDAMClassifier", "BagClassifier", "bag_classifier", ('method: str = "midam"', "positive: Any = None", *COMMON)
     ),
     FOLDER / "ranker.pyi": Stub(
         "MIDAMRanker", "BagRanker", "bag_rankers", ("grades: Sequence[Any] | None = None", *COMMON)

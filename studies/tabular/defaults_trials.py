@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from midam.compare.auto.candidates import Candidate, make_candidate
+from midam.compare.auto.candidates import Candidate, HeldOut, inner_trials, limited, make_candidate
 from midam.compare.auto.search import Found, mix
-from midam.compare.baselines import Baseline
+from midam.compare.baselines import _MOST_BAGS, Baseline
 from midam.compare.engine import Group, Row
-from midam.compare.folds import inner_folds
 from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
@@ -25,7 +24,8 @@ from midam.train.lockstep import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
 from studies.tabular.encoders import NoisyMLP, ReluMLP
 
-TREES, LINEAR, DEFAULT = "bag-statistics-extratrees", "bag-statistics-logistic", "midam"
+TREES, LINEAR, KERNEL = "bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm"
+DEFAULT, CHOSEN_EPOCHS = "midam", "epochs"
 # Judged beside, with the settings that their libraries give; they have no say in a choice.
 BESIDE = ("libauc-midam-att", "torchmil-abmil")
 SYNTHETIC = "synthetic"
@@ -40,6 +40,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     SYNTHETIC: ("witness", "shift", "pair", "sparse"),
 }
 _FOLDS, _FEWER, _MANY = 10, 5, 1000
+AUTO_ROWS = ("auto", "best", "chosen epochs")
 
 # What a user gets who says nothing, with the width of the paper; then one change each.
 _PAPER_WIDTH: dict[str, Any] = {"hidden": []}
@@ -120,7 +121,9 @@ class Fit:
     method: str
     config: Settings | None  # of a candidate; a method of another library has none
     repeat: int
-    nested: bool = False  # with the inner folds of each training part, and all members of the candidate
+    # With the inner folds of each training part. Of a candidate, True is all its members to the last epoch, without
+    # inner folds; "epochs" is to those that the inner folds choose, as `auto` does.
+    nested: bool | str = False
 
     def group(self) -> Group["Fit"]:
         """The trial, named."""
@@ -136,22 +139,48 @@ class Fit:
         return Group([name], [self])
 
 
+def nested_fits(data: str, bags: Bags, config: Settings, repeat: int) -> list[Fit]:
+    """Return what the judgment of a set needs: the default, to its last epoch and to chosen ones, and other methods."""
+    fits = [Fit(data, bags, DEFAULT, config, repeat, nested=how) for how in (True, CHOSEN_EPOCHS)]
+    names = (TREES, LINEAR, KERNEL) if len(bags) <= _MOST_BAGS else (TREES, LINEAR)
+    return [*fits, *(Fit(data, bags, name, None, repeat, nested=True) for name in names)]
+
+
 def train_fit(fit: Fit) -> list[Row]:
     """Scores of each fold of a repeat."""
     folds = outer_folds(fit.bags, fit.repeat)
     if fit.nested:
         candidate = make_candidate(fit.method, fit.bags.instance_shape)
+        chosen = fit.nested == CHOSEN_EPOCHS
         if fit.config is not None:
-            members = candidate.members
-            candidate = Candidate(fit.method, config=fit.config.replace(members=members).resolve((1,)))
-        parts = [trials_of(fit.bags, fold) for fold in folds]
-        found = iter(candidate.held_out(fit.bags, [trial for part in parts for trial in part]))
-        return [{"scores": [[next(found).tolist() for _ in part] for part in parts]}]
+            config = fit.config.replace(members=candidate.members).resolve((1,))
+            candidate = Candidate(fit.method, config=limited(config, len(folds[0].train)) if chosen else config)
+        parts = [trials_of(fit.bags, fold) if chosen or fit.config is None else [fold] for fold in folds]
+        return [{"scores": _nested(candidate, fit.bags, parts)}]
     if fit.config is None:
         peer: Baseline = BASELINES.find(fit.method)()
         with single_threaded():
             return [{"scores": [peer.score(fit.bags, fold).tolist() for fold in folds]}]
     return [{"scores": [result.scores[-1].tolist() for result in train_trials(fit.config, fit.bags, folds)]}]
+
+
+def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) -> list[list[Any]]:
+    """Scores [M, n] of the inner trials of each part, then of its last, which is trained as the others say."""
+    trials = [trial for part in parts for trial in part]
+    if candidate.baseline is not None:
+        scores = iter(candidate.held_out(bags, trials).scores)
+        return [[next(scores).tolist() for _ in part] for part in parts]
+    paths = iter(candidate.paths(bags, trials))
+    outer = [part[-1] for part in parts]
+    members = [candidate.paths(bags, outer, member=member) for member in range(1, candidate.members)]
+    rows: list[list[Any]] = []
+    for number, part in enumerate(parts):
+        *inner, last = (next(paths) for _ in part)
+        held = candidate.choose_epochs(bags, part[:-1], inner) if inner else HeldOut([])
+        at = candidate.epochs.index(held.epochs or candidate.epochs[-1])
+        test = np.stack([own[at] for own in (last, *(member[number] for member in members))])
+        rows.append([*(own.tolist() for own in held.scores), test.tolist()])
+    return rows
 
 
 def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
@@ -164,8 +193,7 @@ def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
 
 def trials_of(bags: Bags, fold: Trial) -> list[Trial]:
     """The inner folds of the training part as `auto` makes them, and the fold itself."""
-    inside = [fold.train[own] for own in inner_folds(bags, fold.train, seed=fold.seed)]
-    return [*(Trial(np.setdiff1d(fold.train, own), own, seed=fold.seed) for own in inside), fold]
+    return [*inner_trials(bags, fold.train, seed=fold.seed), fold]
 
 
 class Areas:
@@ -217,17 +245,23 @@ class Areas:
     def nested(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, NDArray[np.float64]]:
         """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`."""
         config = config_of(chosen, bags, epochs=self._epochs)
-        areas: dict[str, list[float]] = {method: [] for method in (DEFAULT, TREES, LINEAR, "auto", "best")}
+        areas: dict[str, list[float]] = {name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *AUTO_ROWS)}
         for repeat in repeats:
-            rows = {
-                method: self._row(Fit(data, bags, method, config if method == DEFAULT else None, repeat, nested=True))
-                for method in (TREES, LINEAR, DEFAULT)
-            }
+            fits = nested_fits(data, bags, config, repeat)
+            rows = {fit.method: self._row(fit) for fit in fits if fit.nested == CHOSEN_EPOCHS or fit.method != DEFAULT}
+            alone = self._row(Fit(data, bags, DEFAULT, config, repeat, nested=True))
             for number, fold in enumerate(outer_folds(bags, repeat)):
-                own = {method: [np.array(part) for part in row[number]] for method, row in rows.items()}
+                inner = len(trials_of(bags, fold)) - 1
+                own = {
+                    name: [np.array(part) for part in (*row[number][:inner], row[number][-1])]
+                    for name, row in rows.items()
+                }
                 found = search_of(bags, fold, own)
-                for method, parts in own.items():
+                for method, parts in {**own, DEFAULT: [np.array(alone[number][-1])]}.items():
                     areas[method].append(_area(bags, fold, parts[-1].mean(axis=0)))
+                if KERNEL not in own:
+                    areas[KERNEL].append(float("nan"))
+                areas["chosen epochs"].append(_area(bags, fold, own[DEFAULT][-1].mean(axis=0)))
                 logits = [_logits(own[method][-1]) for method in found.taken]
                 areas["auto"].append(_area(bags, fold, found.mixture.scores(logits)))
                 best = max(found.tried, key=lambda row: row.auroc or 0.0).method

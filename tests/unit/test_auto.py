@@ -10,14 +10,24 @@ import torch
 from scipy.special import expit
 
 from midam.cli import main
+from midam.cli.fit import take_defaults
 from midam.compare import repeated_folds, run_comparison
 from midam.compare.auto import search as searching
-from midam.compare.auto.candidates import PIXELS, VECTORS, Candidate, make_candidate, usual_candidates
+from midam.compare.auto.candidates import (
+    PIXELS,
+    VECTORS,
+    Candidate,
+    inner_trials,
+    limited,
+    make_candidate,
+    usual_candidates,
+)
 from midam.compare.auto.method import Auto
-from midam.compare.auto.search import DIVERGED, OVER, fit_line, fit_mixture, search
+from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, search
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
+from midam.data.sets import catalog
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import paired_delong
@@ -26,6 +36,8 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
+from midam.runs.method import usual_method
+from midam.settings import Settings
 from midam.train.lockstep import Trial
 
 EPOCHS = 2
@@ -35,11 +47,13 @@ EPOCHS = 2
 def quick(monkeypatch):
     """Few trees, epochs and strengths of a penalty."""
     monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
+    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
+    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
     monkeypatch.setattr("midam.compare.fitted._TREES", 5)
     made = make_candidate
 
-    def short(name, instance_shape):
-        found = made(name, instance_shape)
+    def short(name, instance_shape, count=0):
+        found = made(name, instance_shape, count)
         config = None if found.config is None else found.config.replace(epochs=EPOCHS, members=2)
         return Candidate(name, config=config, baseline=found.baseline)
 
@@ -59,8 +73,8 @@ def logits_of(labels, gap, *, scorers=1, seed=0):
 
 
 def test_vectors_and_pixels_have_candidates_of_their_own():
-    assert [candidate.name for candidate in usual_candidates((5,))] == list(VECTORS)
-    assert [candidate.name for candidate in usual_candidates((3, 16, 16))] == list(PIXELS)
+    assert [candidate.name for candidate in usual_candidates((5,), 40)] == list(VECTORS)
+    assert [candidate.name for candidate in usual_candidates((3, 16, 16), 40)] == list(PIXELS)
     with pytest.raises(ConfigError, match="Expected a method that can be a model, got 'mi-kernel-svm'"):
         make_candidate("mi-kernel-svm", (5,))
 
@@ -145,27 +159,27 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, bags, trials)
 
-    wanted = search(usual_candidates((5,)), bags, seed=0)
+    wanted = search(usual_candidates((5,), 40), bags, seed=0)
     monkeypatch.setattr(Candidate, "held_out", counted)
     with pytest.raises(KeyboardInterrupt):
-        search(usual_candidates((5,)), bags, seed=0, journal=journal)
+        search(usual_candidates((5,), 40), bags, seed=0, journal=journal)
     assert [json.loads(line)["method"] for line in journal.read_text().splitlines()] == [VECTORS[0]]
-    found = search(usual_candidates((5,)), bags, seed=0, journal=journal)
+    found = search(usual_candidates((5,), 40), bags, seed=0, journal=journal)
     assert calls == [VECTORS[0], VECTORS[1], *VECTORS[1:]]
     assert found.mixture.weights.tolist() == wanted.mixture.weights.tolist()
     assert found.auroc == wanted.auroc
-    search(usual_candidates((5,)), bags, seed=1, journal=journal)  # of another seed nothing is known
-    assert calls[4:] == list(VECTORS)
+    search(usual_candidates((5,), 40), bags, seed=1, journal=journal)  # of another seed nothing is known
+    assert calls[len(VECTORS) + 1 :] == list(VECTORS)
 
 
 def test_a_budget_leaves_out_what_would_take_longer(monkeypatch):
     bags, shown = make_bags(), []
-    found = search(usual_candidates((5,)), bags, seed=0, budget=1e-9, on_candidate=lambda *now: shown.append(now))
-    assert shown == [(name, number, 3) for number, name in enumerate(VECTORS)]
-    assert [row.note for row in found.tried] == [None, OVER, OVER]
+    found = search(usual_candidates((5,), 40), bags, seed=0, budget=1e-9, on_candidate=lambda *now: shown.append(now))
+    assert shown == [(name, number, 4) for number, name in enumerate(VECTORS)]
+    assert [row.note for row in found.tried] == [None, OVER, OVER, OVER]
     assert found.taken == [VECTORS[0]]
     assert found.mixture.weights.tolist() == [1]
-    assert all(row.note is None for row in search(usual_candidates((5,)), bags, seed=0, budget=3600).tried)
+    assert all(row.note is None for row in search(usual_candidates((5,), 40), bags, seed=0, budget=3600).tried)
 
 
 def test_the_time_of_a_candidate_is_told_by_a_short_trial():
@@ -178,10 +192,58 @@ def test_the_time_of_a_candidate_is_told_by_a_short_trial():
     assert make_candidate(VECTORS[0], (5,)).seconds(bags, trials) > 0
 
 
+def test_fewer_epochs_are_taken_where_they_gain_more_than_their_error():
+    bags = make_bags(40)
+    candidate = Candidate("midam", config=make_candidate("midam", (5,)).config.replace(epochs=100))
+    assert candidate.epochs == [5, 10, 20, 50, 100]
+    trials = [Trial(np.arange(20, 40), np.arange(20), 0), Trial(np.arange(20), np.arange(20, 40), 0)]
+
+    def path(*misplaced):
+        """Scores of a fold after each number of epochs: so many of its ten positive bags score below all others."""
+        labels = bags.labels[:20].astype(float)
+        return np.stack([labels - 2 * (labels * (np.cumsum(labels) <= count)) for count in misplaced])
+
+    clear = [path(3, 1, 5, 5, 5), path(4, 2, 5, 5, 5)]
+    assert candidate.choose_epochs(bags, trials, clear).epochs == 10
+    doubtful = [path(9, 9, 9, 1, 5), path(9, 9, 9, 6, 5)]
+    assert candidate.choose_epochs(bags, trials, doubtful).epochs == 100
+    equal = candidate.choose_epochs(bags, trials, [path(3, 3, 3, 3, 3)] * 2)
+    assert equal.epochs == 100
+    assert equal.scores[0].shape == (1, 20)
+    lost = [path(9, 2, 3, 4, 5), path(9, 2, 3, 4, 5)]
+    for own in lost:
+        own[3:] = np.nan
+    assert candidate.choose_epochs(bags, trials, lost).epochs == 10
+    lost[0][:] = np.nan
+    lost[1][:] = np.nan
+    assert np.isnan(candidate.choose_epochs(bags, trials, lost).scores[0]).all()
+
+
+def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
+    config = make_candidate("midam", (5,)).config.replace(epochs=100)
+    assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
+    bags = make_bags(30)
+    assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
+    monkeypatch.setattr("midam.compare.auto.candidates.MANY", 29)
+    few = inner_trials(bags, np.arange(30), seed=0)
+    assert len(few) == 3
+    for trial in few:
+        assert sorted([*trial.train, *trial.score]) == list(range(30))
+
+
+def test_many_bags_that_are_ranked_perfectly_need_no_other_method(monkeypatch):
+    bags = make_bags(40, shift=30.0)
+    assert all(row.note is None for row in search(usual_candidates((5,), 40), bags, seed=0).tried)
+    monkeypatch.setattr(searching, "MANY", 39)
+    found = search(usual_candidates((5,), 40), bags, seed=0)
+    assert [row.note for row in found.tried] == [None, SETTLED, SETTLED, SETTLED]
+    assert found.taken == [VECTORS[0]]
+
+
 def test_a_candidate_that_diverges_is_left_out():
     bags = make_bags()
-    candidates = usual_candidates((5,))
-    wild = Candidate("midam", config=candidates[2].config.replace(lr=1e30))
+    candidates = usual_candidates((5,), 40)
+    wild = Candidate("midam", config=candidates[-1].config.replace(lr=1e30))
     found = search([candidates[0], wild], bags, seed=0)
     assert [row.note for row in found.tried] == [None, DIVERGED]
     assert found.tried[1].auroc is None
@@ -191,20 +253,20 @@ def test_a_candidate_that_diverges_is_left_out():
 def test_what_does_not_take_the_bags_is_left_out_with_its_reason():
     rng, labels = np.random.default_rng(0), np.arange(20) % 2
     thin = Bags.from_list([rng.normal(size=(2, 1, 2, 8, 8)) + label for label in labels], labels)
-    found = search(usual_candidates((1, 2, 8, 8))[:2], thin, seed=0)
+    found = search(usual_candidates((1, 2, 8, 8), 40)[:2], thin, seed=0)
     assert found.tried[0].method == "patch-statistics-extratrees"
     assert found.tried[0].note.startswith("left out: Expected")
     assert found.taken == ["rgb-logistic"]
     with pytest.raises(ConfigError, match="Expected a method that takes these bags, got none"):
-        search(usual_candidates((1, 2, 8, 8))[:1], thin, seed=0)
+        search(usual_candidates((1, 2, 8, 8), 40)[:1], thin, seed=0)
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least 8 positive")
 def test_images_have_a_model_of_several_kinds(monkeypatch):
     made = make_candidate
 
-    def short(name, instance_shape):
-        found = made(name, instance_shape)
+    def short(name, instance_shape, count=0):
+        found = made(name, instance_shape, count)
         config = None if found.config is None else found.config.replace(epochs=1, num_instances=2)
         return Candidate(name, config=config, baseline=found.baseline)
 
@@ -225,7 +287,7 @@ def test_too_few_bags_for_inner_folds_are_trained_unseen():
     assert chosen.about["folds"] == 0
     assert chosen.about["auroc"] is None
     assert "too few" in chosen.about["note"]
-    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx([1 / 3] * 3)
+    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx([1 / 4] * 4)
     assert np.isfinite(predict(chosen.model, bags)).all()
 
 
@@ -233,7 +295,7 @@ def test_an_honest_figure_of_the_mixture_is_fitted_without_the_fold_that_it_scor
     bags, seen = make_bags(), []
     real = searching.fit_mixture
     monkeypatch.setattr(searching, "fit_mixture", lambda *a: seen.append(len(a[2])) or real(*a))
-    found = search(usual_candidates((5,)), bags, seed=0)
+    found = search(usual_candidates((5,), 40), bags, seed=0)
     assert seen == [40, *[32] * 5]
     assert 0 <= found.auroc <= 1
 
@@ -350,7 +412,7 @@ def test_weights_that_are_none_are_refused(run, tmp_path):
     [
         (["--method", "auto", "--budget", "soon"], "Expected --budget as a time above 0, such as 90s, 10m or 1h"),
         (["--method", "auto", "--budget", "0s"], "Expected --budget as a time above 0"),
-        (["--budget", "10m"], "Expected --budget with --method auto"),
+        (["--epochs", "2", "--budget", "10m"], "Expected --budget with --method auto, got it with midam"),
         (["--method", "auto", "--lr", "0.1"], "Expected no `lr` with the method 'auto'"),
     ],
     ids=str,
@@ -359,6 +421,66 @@ def test_what_cannot_be_meant_is_refused(tmp_path, capsys, words, message):
     assert main(["fit", "digits", *words, "--out", str(tmp_path / "run")]) == 2
     assert message.replace("`lr`", "--lr") in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def fit_and_name(data, out, *words):
+    assert main(["fit", str(data), *words, "--out", str(out)]) == 0
+    return load_run(out).method
+
+
+def write_bags(path, bags, **more):
+    np.savez(path, X=bags.instances, bag=np.repeat(np.arange(len(bags)), bags.sizes), y=bags.require_labels(), **more)
+    return path
+
+
+def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys):
+    data = write_bags(tmp_path / "bags.npz", make_bags())
+    assert fit_and_name(data, tmp_path / "usual", "--seed", "1", "--threads", "1", "--val_fraction", "0.1") == "auto"
+    assert "training auto on" in (told := capsys.readouterr().err)
+    assert "--method midam trains one model alone" in told
+    again = ["--config", str(tmp_path / "usual" / "config.yaml")]
+    assert fit_and_name(data, tmp_path / "again", *again) == "auto"
+    assert (tmp_path / "again" / "predictions.csv").read_bytes() == (
+        tmp_path / "usual" / "predictions.csv"
+    ).read_bytes()
+    store = tmp_path / "bags.store"
+    assert main(["data", "import", str(data), "--out", str(store)]) == 0
+    assert fit_and_name(store, tmp_path / "stored", "--budget", "1h") == "auto"
+
+
+QUICKLY = ["--epochs", "1", "--members", "1"]
+
+
+@pytest.mark.parametrize("words", [QUICKLY, ["--method", "midam", *QUICKLY], ["--config", "FILE"]], ids=str)
+def test_a_setting_of_a_training_asks_for_midam_alone(tmp_path, words):
+    config = tmp_path / "config.yaml"
+    config.write_text("epochs: 1\nmembers: 1\n")
+    data = write_bags(tmp_path / "bags.npz", make_bags())
+    assert fit_and_name(data, tmp_path / "run", *[str(config) if word == "FILE" else word for word in words]) is None
+    assert fit_and_name(data, tmp_path / "again", "--config", str(tmp_path / "run" / "config.yaml")) is None
+
+
+def test_a_setting_that_is_named_as_it_is_by_default_counts(tmp_path):
+    options = take_defaults(["fit", "bags.csv", "--epochs", "100"])[1]
+    assert options == {"method": "midam"}
+    assert take_defaults(["fit", "bags.csv", "--seed", "3", "--encoder", "efficientnet-lite0"])[1] == {}
+
+
+@pytest.mark.parametrize("kind", ["images", "classes", "covariates", "wide", "settings"])
+def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
+    bags, settings = make_bags(), Settings()
+    if kind == "images":
+        bags = Bags.from_list([np.zeros((2, 3, 8, 8)) for _ in range(4)], [0, 1] * 2)
+    elif kind == "classes":
+        bags = catalog.load("digits-classes")
+    elif kind == "covariates":
+        bags = bags.replace(covariates={"age": np.arange(40.0)})
+    elif kind == "wide":
+        monkeypatch.setattr("midam.runs.method._MOST_NUMBERS", 4 * 40 * 5 - 1)
+    else:
+        settings = Settings(epochs=99)
+    assert usual_method(make_bags(), Settings(seed=5)) == ("auto" if kind != "wide" else None)
+    assert usual_method(bags, settings) is None
 
 
 @pytest.mark.long
@@ -370,7 +492,7 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
 
     def counted(self, bags, trials):
         calls.append(self.name)
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise KeyboardInterrupt
         return real(self, bags, trials)
 
@@ -380,7 +502,7 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         assert main(["fit", "--resume", str(out)]) == 0
-    assert calls == [*VECTORS, VECTORS[2]]
+    assert calls == [*VECTORS, VECTORS[3]]
     whole = tmp_path / "whole"
     assert main(["fit", str(data), "--method", "auto", "--out", str(whole)]) == 0
     assert (whole / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()

@@ -12,11 +12,11 @@ def test_ratios_are_those_of_the_seconds(monkeypatch):
     calls = []
     monkeypatch.setattr(fit_time, "seconds_of", lambda data, words: calls.append((data, words)) or next(seconds))
     found = fit_time.measure(("musk1",), 2)
-    assert found == {"musk1": {"before": 9.0, "default": 15.0, "auto": 50.0}}
+    assert found == {"musk1": {"bare": 9.0, "midam": 15.0, "default": 50.0}}
     assert [words for _, words in calls[:3]] == list(fit_time.CALLS.values())
     text = fit_time.page(found, 2)
     assert "| musk1 | 9.0 | 15.0 | 50.0 | 1.67 | 3.33 |" in text
-    assert "at most 1.67 times what it took before (wanted: 2)" in text
+    assert "at most 1.67 times the bare method (wanted: 2)" in text
     assert "is that of musk1, 0.8 minutes" in text
 
 

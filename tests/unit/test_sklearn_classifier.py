@@ -14,6 +14,7 @@ from sklearn.metrics import get_scorer, roc_auc_score
 
 import midam
 from midam import MIDAMClassifier
+from midam.compare.auto.candidates import VECTORS
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.splits import split_bags
@@ -398,6 +399,37 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
         classifier.save(tmp_path / "run")
     twin.set_params(warm_start=True).fit(train, y)
     assert len(twin.history_) == 2
+
+
+@pytest.mark.parametrize("method", ["auto", "bag-statistics-logistic"])
+def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
+    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.ones(1))
+    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
+    monkeypatch.setattr("midam.compare.auto.candidates._MOST_DRAWS", 400)
+    train, test = data
+    classifier = MIDAMClassifier(method=method, seed=3, show_progress=True).fit(train)
+    assert ("bag-statistics-extratrees" in capsys.readouterr().err) == (method == "auto")
+    assert [row["method"] for row in classifier.history_] == (list(VECTORS) if method == "auto" else [])
+    assert roc_auc_score(test.labels, classifier.decision_function(test)) > 0.7
+    classifier.save(tmp_path / "run")
+    again = MIDAMClassifier.load(tmp_path / "run")
+    assert again.method == classifier.to_run().method == method
+    assert again.predict_proba(test).tolist() == classifier.predict_proba(test).tolist()
+    again.save(tmp_path / "copy")
+    assert load_run(tmp_path / "copy").digest() == load_run(tmp_path / "run").digest()
+    with pytest.raises(ConfigError, match="Expected method='midam' to go on"):
+        classifier.partial_fit(train)
+    assert (
+        MIDAMClassifier(**classifier.get_params() | {"method": "midam", "epochs": 1}).fit(train).to_run().method is None
+    )
+
+
+def test_a_method_that_is_fitted_in_one_step_takes_no_settings_of_a_training(data):
+    with pytest.raises(ConfigError, match="Expected no `epochs` with the method 'auto', got 3"):
+        MIDAMClassifier(method="auto", epochs=3).fit(data[0])
+    with pytest.raises(ConfigError, match="Expected a known method, got 'autos'"):
+        MIDAMClassifier(method="autos").fit(data[0])
 
 
 def test_a_run_of_the_command_line_is_a_classifier(tmp_path, data):

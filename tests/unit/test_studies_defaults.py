@@ -22,10 +22,12 @@ from studies.tabular.defaults_trials import (
     CANDIDATES,
     CHOSEN,
     DEFAULT,
+    KERNEL,
     LINEAR,
     TREES,
     Fit,
     config_of,
+    nested_fits,
     outer_folds,
     search_of,
     train_fit,
@@ -74,13 +76,16 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()["shift"]
     fold, parts = outer_folds(bags, 0)[0], {}
-    for method in (TREES, LINEAR, DEFAULT):
-        config = config_of("width at least 128", bags, epochs=None) if method == DEFAULT else None
-        (row,) = train_fit(Fit("shift", bags, method, config, 0, nested=True))
+    config = config_of("width at least 128", bags, epochs=None)
+    fits = {
+        fit.method: fit for fit in nested_fits("shift", bags, config, 0) if fit.nested == "epochs" or not fit.config
+    }
+    for method in VECTORS:
+        (row,) = train_fit(fits[method])
         parts[method] = [np.array(own) for own in row["scores"][0]]
     found = search_of(bags, fold, parts)
     chosen = Auto().choose(bags.subset(fold.train), seed=fold.seed)
-    assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, DEFAULT]
+    assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
     weights = [row["weight"] for row in chosen.about["tried"]]
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
 

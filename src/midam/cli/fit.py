@@ -18,6 +18,7 @@ from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.registry import is_network
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
+from midam.train.method_names import DEFAULT
 
 AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -37,7 +38,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    text = "a method of midam compare, such as bag-statistics-extratrees"
+    text = "a method of midam compare; default: auto for feature vectors, else midam"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     text = "time that the method auto may take, such as 90s, 10m or 1h"
     budget = values.pop("budget", None)
@@ -77,18 +78,16 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     rest = list(argv)
     for at in [at for at, pair in enumerate(pairwise(rest)) if pair == ("--fold", EVERY)]:
         rest[at : at + 2] = ["--every_fold"]
-    if "--method" in argv[:-1] and set(given) & set(SETTINGS):
+    last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
+    named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
+    if "method" in last and named:
         from midam.runs.method import refuse_settings
 
-        last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
-        named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
-        if is_network(named.get("encoder", "")):
-            del named["encoder"]  # which embeds the data first
-        refuse_settings(last["method"], named)
+        refuse_settings(last["method"], _of_training(named, taken=()))
     if rest.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
     if "--config" not in rest:
-        return rest, {}
+        return rest, {"method": DEFAULT} if "method" not in last and _of_training(named) else {}
     at = rest.index("--config")
     if at + 1 == len(rest):
         raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
@@ -99,9 +98,24 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         rest.append("--every_fold")
     values = without_removed(values)
     refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
+    if "method" not in last and "budget" not in values and _of_training(named | values):
+        values.setdefault("method", DEFAULT)
     from midam.runs.trust import check_code
 
     return rest[:at] + rest[at + 2 :], check_code(values, path, trust="--trust" in argv)
+
+
+def _of_training(named: Mapping[str, Any], *, taken: Sequence[str] | None = None) -> dict[str, Any]:
+    """Those of the settings that somebody named which say how to train; a frozen network is none of them."""
+    from midam.runs.method import TAKEN
+
+    without = TAKEN if taken is None else taken
+    frozen = is_network(str(named.get("encoder", "")))
+    return {
+        name: value
+        for name, value in named.items()
+        if name in SETTINGS and name not in without and not (frozen and name == "encoder")
+    }
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -109,6 +123,8 @@ def run(options: Namespace, console: Console) -> int:
     from midam.cli.embed import embed_first
     from midam.processes import Processes
 
+    if options.budget is not None and options.method is None:
+        options.method = AUTO
     if options.resume is None:
         _seconds(options.budget, method=options.method)
     embed_first(options, console)
@@ -151,17 +167,18 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
 
-        def titled(taken: Settings) -> str:
+        def titled(taken: Settings, method: str | None) -> str:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
-            return f"training {method_title(method, taken, sign='x')} on {options.data}{on}"
+            why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
+            return f"training {method_title(method, taken, sign='x')} on {options.data}{on}{why}"
 
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
 
-            def tell(taken: Settings) -> None:
-                console.print(escape(titled(taken)))
+            def tell(taken: Settings, method: str | None) -> None:
+                console.print(escape(titled(taken, method)))
                 if log is not None:
-                    log.add(f"{titled(taken)}\n{_in_force(taken)}")
+                    log.add(f"{titled(taken, method)}\n{_in_force(taken)}")
 
             calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
             summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 import numpy as np
@@ -41,7 +41,7 @@ _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coo
 class Callbacks:
     """Functions that are called as a run proceeds, see `midam.runs.fit_run`."""
 
-    on_start: Callable[[Settings], None] | None = None
+    on_start: Callable[[Settings, str | None], None] | None = None
     on_epoch: Callable[[dict[str, Any], "Trainer"], None] | None = None
     on_stage: Callable[[str, int], None] | None = None
     on_bags: Callable[[Sequence[int]], None] | None = None
@@ -203,8 +203,16 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     }
 
 
-def split_parts(data: str, settings: Settings, *, left_out: str) -> tuple[SplitBags, dict[str, Any], list[str]]:
-    """Bags to train on with their splits, the result of `describe_origin`, and notes on what reading them warned of.
+class Reading(NamedTuple):
+    """Bags to train on with their splits, the result of `describe_origin`, and what reading them warned of."""
+
+    parts: SplitBags
+    origin: dict[str, Any]
+    notes: list[str]
+
+
+def split_parts(data: str, settings: Settings, *, left_out: str) -> Reading:
+    """Read and split the bags to train on.
 
     What was left out is listed in the file `left_out` of the run.
     """
@@ -212,7 +220,7 @@ def split_parts(data: str, settings: Settings, *, left_out: str) -> tuple[SplitB
         parts = split_data(read_data(data, settings), settings)
         origin = describe_origin(parts)
         warn_of_leaks(parts)
-    return parts, origin, notes + left_out_notes(parts.bags, left_out)
+    return Reading(parts, origin, notes + left_out_notes(parts.bags, left_out))
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError, RankLostError, RunStoppedError
 from midam.files import write_text
 from midam.processes import Processes
-from midam.runs.data import Callbacks, SplitBags, split_parts, write_left_out
+from midam.runs.data import Callbacks, Reading, SplitBags, split_parts, write_left_out
 from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
-from midam.runs.method import choose_method
+from midam.runs.method import choose_method, usual_method
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
@@ -64,7 +64,7 @@ def fit_run(
     method: str | None = None,
     budget: float | None = None,
     processes: Processes = _ALONE,
-    on_start: Callable[[Settings], None] | None = None,
+    on_start: Callable[[Settings, str | None], None] | None = None,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
     on_bags: OnBags | None = None,
@@ -79,14 +79,16 @@ def fit_run(
     folder : RunFolder
         Free; held meanwhile, so that no other process trains into it.
     method : str, optional
-        A name of `midam compare`, which says or takes the place of settings; default: the settings say it.
+        A name of `midam compare`, which says or takes the place of settings. Default: the settings say it; where they
+        say nothing of a training, "auto" for what `midam.runs.method.usual_method` names.
     budget : float, optional
         Seconds that the method "auto" may take; default: as many as it takes. Others are not limited by it.
     processes : Processes, optional
         How many train it together; default: this one alone. Each makes this very call; those that do not lead write
         nothing, and get an empty summary.
     on_start : callable, optional
-        Called with the settings in force when data and settings have been checked.
+        Called with the settings in force, and the method where it is fitted in one step, when data and settings have
+        been checked.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
     on_stage : callable, optional
@@ -121,11 +123,15 @@ def fit_run(
     with folder.held():
         folder.require_free()  # the one who held it may have trained a run
         started = time.monotonic()
+        reading = split_parts(data, settings, left_out=folder.left_out.name)
+        if method is None and processes.count == 1:
+            baseline = usual_method(reading.parts.bags, settings)
         if baseline is not None:
             from midam.runs.fit_at_once import fit_at_once
 
             try:
-                return fit_at_once(data, baseline, settings, folder, calls, budget=budget)
+                how: dict[str, Any] = {"reading": reading, "opened": started, "budget": budget}
+                return fit_at_once(data, baseline, settings, folder, calls, **how)
             except KeyboardInterrupt:
                 if not folder.candidates.exists():
                     folder.clear()
@@ -135,12 +141,12 @@ def fit_run(
             except BaseException:
                 folder.clear()
                 raise
-        with _Training.of(data, settings, folder, processes) as training:
+        with _Training.of(data, settings, folder, processes, reading) as training:
             try:
                 training.begin()
                 remember(training.trainer.config.flat())  # who trains with code of others trusts it
                 if on_start is not None:
-                    on_start(training.trainer.config)
+                    on_start(training.trainer.config, None)
                 return training.run(started, calls)
             except (MidamError, OSError, KeyboardInterrupt) as error:
                 # A new run that failed before its first epoch was done leaves nothing.
@@ -233,9 +239,11 @@ class _Training:
     ranks: "Ranks | None"  # where several processes train
 
     @classmethod
-    def of(cls, data: str, settings: Settings, folder: RunFolder, processes: Processes) -> Self:
-        """Read and split the data, join the other processes, and make the trainer."""
-        parts, origin, notes = split_parts(data, settings, left_out=folder.left_out.name)
+    def of(
+        cls, data: str, settings: Settings, folder: RunFolder, processes: Processes, reading: Reading | None = None
+    ) -> Self:
+        """Read and split the data unless that is done, join the other processes, and make the trainer."""
+        parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
         # Slow to import: what is wrong with the data has been told by now.
         from midam.process_group import start
         from midam.train.members import with_objective

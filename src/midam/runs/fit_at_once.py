@@ -5,11 +5,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
-from midam.runs.data import Callbacks, read_data, split_data, split_parts, write_left_out
+from midam.runs.data import Callbacks, Reading, read_data, split_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
@@ -17,21 +18,31 @@ from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
 from midam.runs.scoring import require_run_space
 from midam.runs.trust import remember
-from midam.settings import Settings, yaml_text
+from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
 from midam.train.memory import cpu_threads
 
 
 def fit_at_once(
-    data: str, method: str, settings: Settings, folder: RunFolder, calls: Callbacks, *, budget: float | None = None
+    data: str,
+    method: str,
+    settings: Settings,
+    folder: RunFolder,
+    calls: Callbacks,
+    *,
+    reading: Reading | None = None,
+    opened: float | None = None,
+    budget: float | None = None,
 ) -> dict[str, Any]:
     """Fit a `midam.compare.Baseline` that can be a model, as `midam.runs.fit_run` does; returns the summary.
+
+    `reading` is what `split_parts` gave of the data, and `opened` when it began; default: they are read here.
 
     The folder is held. What stops it leaves a part of the run there, which `refit_at_once` starts again, but for the
     candidates that `auto` has tried.
     """
-    started, baseline = time.monotonic(), make_baseline(method)
-    parts, origin, notes = split_parts(data, settings, left_out=folder.left_out.name)
+    started = opened or time.monotonic()
+    parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
     require_run_space(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
@@ -39,16 +50,9 @@ def fit_at_once(
     write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
     remember({"method": method, **taken_settings(config)})
     if calls.on_start is not None:
-        calls.on_start(settings)
-    train, seed = parts.part("train"), config.run.seed
-    with cpu_threads(config.run.threads):
-        if baseline.chooses:
-            chosen = baseline.choose(
-                train, seed=seed, budget=budget, journal=folder.candidates, on_candidate=calls.on_candidate
-            )
-            fitted = Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about})
-        else:
-            fitted = Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
+        calls.on_start(settings, method)
+    how = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
+    fitted = fit_baseline(method, config, parts.part("train"), **how)
     trained = time.monotonic()
     calls.stage("scoring", len(parts.bags))
     scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags)
@@ -63,6 +67,16 @@ def fit_at_once(
     )
     write_run_report(folder.root)
     return summary
+
+
+def fit_baseline(method: str, config: ResolvedSettings, train: Bags, **how: Any) -> Fitted:
+    """Fit a method that is fitted in one step to all these bags; `how` are arguments of `auto`'s search."""
+    baseline, seed = make_baseline(method), config.run.seed
+    with cpu_threads(config.run.threads):
+        if not baseline.chooses:
+            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
+        chosen = baseline.choose(train, seed=seed, **how)
+    return Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about})
 
 
 def refit_at_once(

@@ -61,6 +61,7 @@ class _Tried(Form):
     seconds: Annotated[Number, Field(ge=0)]
     weight: Share
     note: str | None = None
+    epochs: Positive | None = None
 
 
 class _Auto(Form):

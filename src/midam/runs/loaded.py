@@ -49,6 +49,8 @@ class LoadedRun:
         Where the run comes from; messages name it.
     method : str, optional
         Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
+    parts : list of dict, optional
+        Of a model that `auto` chose, its parts as its file has them.
     """
 
     model: BagEnsemble
@@ -60,6 +62,7 @@ class LoadedRun:
     data: dict[str, Any]
     source: str = "memory"
     method: str | None = None
+    parts: list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         advice = "read a run with `midam.load_run`"
@@ -170,6 +173,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         data=content["data"],
         source=str(folder.root),
         method=method,
+        parts=content.get("parts") and parts,
     )
 
 

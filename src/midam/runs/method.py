@@ -1,5 +1,6 @@
 """Methods by name: a shorthand of settings, or one that is fitted in one step and takes few settings."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -7,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
-from midam.settings.method import AUTO
+from midam.settings.method import AUTO, are_pixels
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from midam.data.bags import Bags
     from midam.nn.ensemble import BagEnsemble
 
-_OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads")
+_OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
+_MOST_NUMBERS = 2**27  # of the statistics of all bags: 1 GiB as float64
 
 
 def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str | None]:
@@ -49,6 +52,20 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
             f"{', '.join(settings.data.covariates)}; leave them out, or train {DEFAULT}."
         )
     return settings, name
+
+
+def usual_method(bags: "Bags", settings: Settings) -> str | None:
+    """Method of a run that names none: "auto" for feature vectors of bags labeled 0 and 1, else None, the settings.
+
+    Settings that "auto" does not take say what to train, and so do covariates, which it does not see. Bags of which
+    the statistics do not fit into 1 GiB are trained alone too: "auto" trains everything several times.
+    """
+    usual = Settings().flat()
+    if any(value != usual[key] for key, value in settings.flat().items() if key not in TAKEN):
+        return None
+    if bags.outcome is not None or bags.covariates is not None or are_pixels(bags.instance_shape):
+        return None
+    return AUTO if 4 * len(bags) * math.prod(bags.instance_shape) <= _MOST_NUMBERS else None
 
 
 def refuse_settings(name: str, named: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         The features are standardized as in the first call; `classes`, if given, are the labels in y. Probabilities and
         operating point come from the bags that this call holds out. The rest is as in `fit`.
         """
+        self._require_epochs()
         settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
         return self._fit(X, y, groups, settings, going_on=going_on, classes=classes)
 

@@ -32,6 +32,9 @@ class MIDAMClassifier(BagClassifier):
 
     Parameters
     ----------
+    method : str, default "midam"
+        "auto" tries a few methods on inner folds of the training bags and keeps a weighted mean of the best; also the
+        name of any method of `midam compare` that can be a model. These take no settings of a training.
     positive : object, default None
         Of two classes the positive one, whose witnesses make a bag one: a label of y. Default: what `Bags` call so,
         else the second of `classes_`.
@@ -54,7 +57,7 @@ class MIDAMClassifier(BagClassifier):
     model_ : BagEnsemble
         The trained scorers, one a member; the bags' scores are their mean.
     history_ : list of dict
-        A row an epoch.
+        A row an epoch; with ``method="auto"`` a row for each method that was tried.
     calibrator_ : PlattCalibrator or None
         From the scores of two classes to probabilities; None with ``val_fraction=0``.
     threshold_ : float
@@ -74,4 +77,6 @@ class MIDAMClassifier(BagClassifier):
     (100, 2)
     """
 
-    __init__ = constructor("MIDAMClassifier", {"positive": None, "warm_start": False, "show_progress": False})
+    __init__ = constructor(
+        "MIDAMClassifier", {"method": "midam", "positive": None, "warm_start": False, "show_progress": False}
+    )

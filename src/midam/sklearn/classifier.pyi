@@ -71,6 +71,7 @@ class MIDAMClassifier(BagClassifier):
         memory_budget: float | None = None,
         workers: int | None = None,
         resident: bool | None = None,
+        method: str = "midam",
         positive: Any = None,
         warm_start: bool = False,
         show_progress: bool = False,

@@ -19,8 +19,10 @@ from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
 from midam.runs.data import SplitBags, describe_origin
+from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
+from midam.runs.method import choose_method
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings, setting_defaults
@@ -28,6 +30,7 @@ from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import Target, target_named, target_of
 from midam.train.members import with_objective
+from midam.train.method_names import DEFAULT, is_shorthand
 from midam.train.trainer import Callback, Trainer, make_fabric
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class TrainedEstimator(BagEstimator):
     """
 
     targets: ClassVar[tuple[str, ...]]
+    method: str = DEFAULT
     warm_start: bool
     show_progress: bool
     settings_: ResolvedSettings
@@ -56,6 +60,7 @@ class TrainedEstimator(BagEstimator):
     decision_: Decision | None
     origin_: dict[str, Any]
     _calls: int
+    _fitted: tuple[str, list[dict[str, Any]] | None] | None = None  # the method and its parts, where it has no epochs
     _rest: list[dict[str, Any]]
     _classes: NDArray[Any]  # what y calls the columns of the scores, or the grades; none of numbers
 
@@ -77,6 +82,7 @@ class TrainedEstimator(BagEstimator):
     def to_run(self) -> LoadedRun:
         """The fitted estimator as a run in memory, for what takes one: `midam.explain.explain_bags`, ..."""
         check_is_fitted(self)
+        method, parts = self._fitted or (None, None)
         return LoadedRun(
             model=self.model_,
             settings=self.settings_,
@@ -85,6 +91,8 @@ class TrainedEstimator(BagEstimator):
             groups=set(self.origin_["groups"]),
             data=self.origin_["data"],
             decision=self._decision(),
+            method=method,
+            parts=parts,
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -103,7 +111,8 @@ class TrainedEstimator(BagEstimator):
         if not folder.is_model_alone():
             folder.require_free()
         decided = run.target.saved(run.decision)
-        write_model(folder, model_content(run.settings, run.model, self.origin_, decided=decided))
+        how: dict[str, Any] = {"decided": decided, "method": run.method, "parts": run.parts}
+        write_model(folder, model_content(run.settings, run.model, self.origin_, **how))
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
@@ -131,7 +140,9 @@ class TrainedEstimator(BagEstimator):
         found.model_, found.settings_ = run.model, run.settings
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
-        found._single = False
+        found._single, found._fitted = False, None if run.method is None else (run.method, run.parts)
+        if run.method is not None:
+            found.set_params(method=run.method)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         found._classes = np.array(outcome.get("values", outcome["names"]))
         found._take_up(run)
@@ -205,20 +216,45 @@ class TrainedEstimator(BagEstimator):
             )
         parts = _held_out(bags, settings, target)
         val = parts.part("val") if "val" in parts.splits else None
-        trainer = self._trainer(with_objective(settings, target), parts.part("train"), val, going_on=going_on)
+        if going_on:
+            self._require_epochs()
+        settings, method = choose_method(self.method, settings)
+        if method is not None:
+            self._fit_at_once(method, settings, parts.part("train"))
+        else:
+            trainer = self._trainer(with_objective(settings, target), parts.part("train"), val, going_on=going_on)
+            self.history_ = self._run(trainer, before=self.history_ if going_on else [])
+            self.model_, self.settings_ = trainer.reported.eval(), trainer.config.replace(seed=settings.run.seed)
+            self._fitted = None
+            self._rest = [
+                {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
+                for member in trainer.members
+            ]
         self._classes = labeled.classes
-        self.history_ = self._run(trainer, before=self.history_ if going_on else [])
-        self.model_, self.settings_ = trainer.reported.eval(), trainer.config.replace(seed=settings.run.seed)
-        self._rest = [
-            {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
-            for member in trainer.members
-        ]
         origin = describe_origin(parts)
         if "outcome" in origin["data"] and len(labeled.classes):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
         self._decide_on(val)
         self.to_run()  # whose making gives the model its features
+
+    def _require_epochs(self) -> None:
+        """Refuse a method that cannot go on from where the last call ended."""
+        if self.method != DEFAULT and not is_shorthand(self.method):
+            raise ConfigError(
+                f"Expected method={DEFAULT!r} to go on from the last call, got {self.method!r}; call fit, with "
+                "warm_start=False."
+            )
+
+    def _fit_at_once(self, method: str, settings: Settings, train: Bags) -> None:
+        """Fit a method that has no epochs; the search of `auto` is shown with `show_progress`."""
+        with ExitStack() as stack:
+            on_candidate = None
+            if self.show_progress:
+                on_candidate = stack.enter_context(FitProgress(1, console=Console(stderr=True))).candidate
+            fitted = fit_baseline(method, settings.resolve(train.instance_shape), train, on_candidate=on_candidate)
+        self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
+        self.history_, self._rest, self._calls = list(fitted.about.get("auto", {}).get("tried", ())), [], 1
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
         """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""

@@ -5,16 +5,19 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.compare.baselines import ModelBaseline
+from midam.compare.folds import inner_folds
 from midam.compare.methods import find_method
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
@@ -24,9 +27,28 @@ from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
 
 # In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
-VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", DEFAULT)
+VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 _FEW_EPOCHS = 5
+MANY, _FEW_FOLDS = 500, 3  # bags above which inner cross-validation is cut short
+_MOST_DRAWS = 48_000
+_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class HeldOut(NamedTuple):
+    """What inner cross-validation gave for a candidate.
+
+    Attributes
+    ----------
+    scores : list of array [M, n]
+        Of each trial: the scores in [0, 1] that M scorers gave to the n bags that it is to score; NaN where a training
+        diverged.
+    epochs : int, optional
+        Epochs that ranked these bags best, of those that were compared; None of a baseline.
+    """
+
+    scores: list[NDArray[np.float64]]
+    epochs: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +64,54 @@ class Candidate:
         """Scorers M that are trained from different seeds."""
         return 1 if self.config is None else self.config.training.members
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[NDArray[np.float64]]:
-        """Train M scorers a trial, as `fit` does: scores [M, n] in [0, 1] of the n bags that the trial is to score.
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> HeldOut:
+        """Train one scorer a trial, and score the bags that it holds out.
 
-        NaN where a training diverged.
+        Of a training, the epochs are chosen: all of those of the settings, or a half, fifth, tenth or twentieth.
         """
-        if self.baseline is None:
-            return self._trained(bags, trials)
-        models = (self.baseline.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
-        return [predict(model, bags.subset(trial.score))[None] for model, trial in zip(models, trials)]
+        if self.baseline is not None:
+            models = (self.baseline.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
+            return HeldOut([predict(model, bags.subset(trial.score))[None] for model, trial in zip(models, trials)])
+        return self.choose_epochs(bags, trials, self.paths(bags, trials))
 
-    def fit(self, bags: Bags, *, seed: int) -> list[BagScorer]:
-        """Train on all these bags: scorers of which the mean is the candidate's score."""
+    def choose_epochs(self, bags: Bags, trials: Sequence[Trial], paths: Sequence[NDArray[np.float64]]) -> HeldOut:
+        """Take the epochs with the highest mean AUROC of the `paths` [A, n] of a scorer of each trial.
+
+        Fewer than all are taken only where they gain more than the standard error of the gain over the trials.
+        """
+        labels = bags.require_labels()
+        areas = np.array(
+            [
+                [auroc(labels[trial.score], row) if np.isfinite(row).all() else 0.0 for row in path]
+                for trial, path in zip(trials, paths)
+            ]
+        )
+        gain = areas - areas[:, -1:]
+        error = gain.std(axis=0, ddof=1) / np.sqrt(len(trials)) if len(trials) > 1 else np.zeros(len(self.epochs))
+        best = int(np.where(gain.mean(axis=0) > error, gain.mean(axis=0), 0.0)[::-1].argmax())
+        at = len(self.epochs) - 1 - best
+        return HeldOut([path[at][None] for path in paths], self.epochs[at])
+
+    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
+        """Train a scorer a trial: the scores [A, n] of its n bags after each of the `epochs`."""
+        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
+        results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
+        return [result.scores for result in results]
+
+    @property
+    def epochs(self) -> list[int]:
+        """Numbers of epochs of which one is chosen, ascending."""
+        return sorted({max(1, round(share * self._settings.training.epochs)) for share in _SHARES})
+
+    def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
+        """Train on all these bags, to so many epochs: scorers of which the mean is the candidate's score."""
         if self.baseline is not None:
             return [self.baseline.fit(bags, seed=seed)]
-        return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit().reported)
+        return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
 
     def refit(self, folds: int) -> float:
-        """Seconds of `fit` as a share of those of `held_out` for so many folds."""
-        return 1.0 if self._together else 1 / (folds - 1)
+        """Seconds of `fit` as a share of those of `held_out` for so many folds, at most."""
+        return self.members / (folds - 1)
 
     def digest(self, bags: Bags, *, seed: int) -> str:
         """Inputs of its held-out scores: the bags, the seed, its settings and the version of the library."""
@@ -74,18 +125,14 @@ class Candidate:
         epochs = None
         if self.baseline is None:
             epochs = min(_FEW_EPOCHS, self._settings.training.epochs)
-            self._trained(bags, few, epochs=1)  # the first training of a process is slower
+            self._train(bags, few, epochs=1)  # the first training of a process is slower
         started = time.perf_counter()
-        self.held_out(bags, few) if epochs is None else self._trained(bags, few, epochs=epochs)
+        self.held_out(bags, few) if epochs is None else self._train(bags, few, epochs=epochs)
         inner = (time.perf_counter() - started) * (1 if epochs is None else self._settings.training.epochs / epochs)
         return inner * len(trials) / len(few) * (1 + self.refit(len(trials)))
 
-    def _trained(self, bags: Bags, trials: Sequence[Trial], *, epochs: int | None = None) -> list[NDArray[np.float64]]:
-        config = self._settings if epochs is None else self._settings.replace(epochs=epochs)
-        count = self.members
-        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials for member in range(count)]
-        found = [result.scores[-1] for result in train_trials(config.replace(members=1), bags, seeded)]
-        return [np.stack(found[at : at + count]) for at in range(0, len(found), count)]
+    def _train(self, bags: Bags, trials: Sequence[Trial], *, epochs: int) -> None:
+        train_trials(self._settings.replace(members=1, epochs=epochs), bags, trials)
 
     @property
     def _settings(self) -> ResolvedSettings:
@@ -99,17 +146,28 @@ class Candidate:
         return self.config is not None and self.config.model.encoder == "mlp"
 
 
-def usual_candidates(instance_shape: tuple[int, ...]) -> list[Candidate]:
-    """The candidates for instances of a shape: those of feature vectors, or those of images and volumes."""
+def inner_trials(bags: Bags, train: NDArray[np.int64], *, seed: int) -> list[Trial]:
+    """Inner folds of the training bags at the positions `train`: of more than 500 of them three of five."""
+    folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
+    return [Trial(np.setdiff1d(train, train[own]), train[own], seed) for own in folds]
+
+
+def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
+    """These settings with as many epochs of `count` bags as draw 48 000 bags, 3000 steps of 16, if they have more."""
+    return config.replace(epochs=min(config.training.epochs, max(1, round(_MOST_DRAWS / max(count, 1)))))
+
+
+def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candidate]:
+    """The candidates for `count` bags with instances of a shape: feature vectors, or images and volumes."""
     names = PIXELS if are_pixels(instance_shape) else VECTORS
-    return [make_candidate(name, instance_shape) for name in names]
+    return [make_candidate(name, instance_shape, count) for name in names]
 
 
-def make_candidate(name: str, instance_shape: tuple[int, ...]) -> Candidate:
-    """The candidate of a method's name; a `ConfigError` for a method that can be no model."""
+def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:
+    """The candidate of a method's name for `count` bags; a `ConfigError` for a method that can be no model."""
     method = find_method(name)
     if method.baseline is None:
-        return Candidate(name, config=Settings.from_flat(dict(method.settings)).resolve(instance_shape))
+        return Candidate(name, config=limited(Settings.from_flat(dict(method.settings)).resolve(instance_shape), count))
     if not isinstance(method.baseline, ModelBaseline):
         raise ConfigError(f"Expected a method that can be a model, got {name!r}: {method.baseline.lacks}.")
     return Candidate(name, baseline=method.baseline)

@@ -71,18 +71,19 @@ class Auto(Baseline):
         Candidates see the instances alone, without covariates.
         """
         bags = bags.replace(covariates=None)
-        candidates = usual_candidates(bags.instance_shape)
+        candidates = usual_candidates(bags.instance_shape, len(bags))
         how: dict[str, Any] = {"budget": budget, "journal": journal, "on_candidate": on_candidate}
         found = search(candidates, bags, seed=seed, **how)
         members: list[BagScorer] = []
         weights: list[float] = []
         parts: list[dict[str, Any]] = []
         by_name = {candidate.name: candidate for candidate in candidates}
+        epochs = {row.method: row.epochs for row in found.tried}
         for number, (name, line) in enumerate(zip(found.taken, found.mixture.lines)):
             candidate = by_name[name]
             if on_candidate is not None:
                 on_candidate(f"{candidate.name}, on all training bags", number, len(found.taken))
-            own = candidate.fit(bags, seed=seed)
+            own = candidate.fit(bags, seed=seed, epochs=epochs[name])
             members += [_rescaled(scorer, line.slope, line.intercept) for scorer in own]
             weights += [float(found.mixture.weights[number]) / len(own)] * len(own)
             config = None if candidate.config is None else candidate.config.flat()
@@ -136,7 +137,8 @@ def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Ten
 
 def _about(found: Found) -> dict[str, Any]:
     """Entries of the summary about a search."""
-    names = [f"{row.method} ({row.weight:.2f})" for row in found.tried if row.weight > 0]
+    taken = [row for row in found.tried if row.weight > 0]
+    names = [f"{row.method} ({row.weight:.2f}{f', {row.epochs} epochs' if row.epochs else ''})" for row in taken]
     if found.folds:
         how = f"by the mean AUROC over {found.folds} inner folds of the training bags"
         area = f"; the mixture, fitted for each fold on the others, has {found.auroc:.3f}"
