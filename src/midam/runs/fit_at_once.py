@@ -5,6 +5,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
@@ -70,9 +72,12 @@ def fit_at_once(
 
 
 def fit_baseline(method: str, config: ResolvedSettings, train: Bags, **how: Any) -> Fitted:
-    """Fit a method that is fitted in one step to all these bags; `how` are arguments of `auto`'s search."""
+    """Fit a method that is fitted in one step to all these bags; `how` are arguments of `auto`'s search.
+
+    BLAS has one thread: on matrices as small as these its threads take ten times the time of the work.
+    """
     baseline, seed = make_baseline(method), config.run.seed
-    with cpu_threads(config.run.threads):
+    with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
         if not baseline.chooses:
             return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
         chosen = baseline.choose(train, seed=seed, **how)
