@@ -477,6 +477,7 @@ def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
         bags = bags.replace(covariates={"age": np.arange(40.0)})
     elif kind == "wide":
         monkeypatch.setattr("midam.runs.method._MOST_NUMBERS", 4 * 40 * 5 - 1)
+        assert usual_method(bags.subset(np.arange(10)), settings) == "auto"
     else:
         settings = Settings(epochs=99)
     assert usual_method(make_bags(), Settings(seed=5)) == ("auto" if kind != "wide" else None)

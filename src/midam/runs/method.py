@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
-_MOST_NUMBERS = 2**27  # of the statistics of all bags: 1 GiB as float64
+_MOST_NUMBERS = 2**28  # of all instances, or of the statistics of all bags
 
 
 def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str | None]:
@@ -57,15 +57,15 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
 def usual_method(bags: "Bags", settings: Settings) -> str | None:
     """Method of a run that names none: "auto" for feature vectors of bags labeled 0 and 1, else None, the settings.
 
-    Settings that "auto" does not take say what to train, and so do covariates, which it does not see. Bags of which
-    the statistics do not fit into 1 GiB are trained alone too: "auto" trains everything several times.
+    Settings that "auto" does not take say what to train, and so do covariates, which it does not see. Bags of more than
+    268 million numbers are left to the settings too: "auto" reads all instances some twenty times.
     """
     usual = Settings().flat()
     if any(value != usual[key] for key, value in settings.flat().items() if key not in TAKEN):
         return None
     if bags.outcome is not None or bags.covariates is not None or are_pixels(bags.instance_shape):
         return None
-    return AUTO if 4 * len(bags) * math.prod(bags.instance_shape) <= _MOST_NUMBERS else None
+    return AUTO if max(bags.num_instances, 4 * len(bags)) * math.prod(bags.instance_shape) <= _MOST_NUMBERS else None
 
 
 def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
