@@ -329,7 +329,7 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
 _REFUSED = {
     "pixels": (["--method", "rgb-trees"], "got rgb-trees, which looks at the pixels; leave out --encoder"),
     "method": (["--method", "rgb-tree"], "Expected a known method, got 'rgb-tree'"),
-    "budget": (["--budget", "5m"], "Expected --budget with --method auto"),
+    "budget": (["--epochs", "2", "--budget", "5m"], "Expected --budget with --method auto"),
     "label column": (["--label-column", "nope"], "nope"),
     "one class": (["--positive", "nope"], "nope"),
     "fold": (["--fold", "1"], "Expected --split-file with --fold"),
