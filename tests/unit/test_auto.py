@@ -451,6 +451,12 @@ def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys):
 QUICKLY = ["--epochs", "1", "--members", "1"]
 
 
+@pytest.mark.parametrize("words", [["--method", "midam"], ["--method", "midam-att"], ["--epochs", "100"]], ids=str)
+def test_the_method_alone_is_trained_though_nothing_differs_from_the_defaults(tmp_path, words):
+    data = write_bags(tmp_path / "bags.npz", make_bags(20))
+    assert fit_and_name(data, tmp_path / "run", *words) is None
+
+
 @pytest.mark.parametrize("words", [QUICKLY, ["--method", "midam", *QUICKLY], ["--config", "FILE"]], ids=str)
 def test_a_setting_of_a_training_asks_for_midam_alone(tmp_path, words):
     config = tmp_path / "config.yaml"

@@ -181,7 +181,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
                     log.add(f"{titled(taken, method)}\n{_in_force(taken)}")
 
             calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
-            summary = fit_run(options.data, settings, folder, method=method, budget=budget, **calls)
+            summary = fit_run(options.data, settings, folder, method=method or options.method, budget=budget, **calls)
             _log_summary(log, summary, folder)
     if not processes.rank:
         print_summary(stdout_console(), summary, run=str(folder.root))
