@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from midam.compare.auto.candidates import Candidate, HeldOut, inner_trials, limited, make_candidate
 from midam.compare.auto.search import Found, mix
-from midam.compare.baselines import _MOST_BAGS, Baseline
+from midam.compare.baselines import MOST_BAGS, Baseline
 from midam.compare.engine import Group, Row
 from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
@@ -142,7 +142,7 @@ class Fit:
 def nested_fits(data: str, bags: Bags, config: Settings, repeat: int) -> list[Fit]:
     """Return what the judgment of a set needs: the default, to its last epoch and to chosen ones, and other methods."""
     fits = [Fit(data, bags, DEFAULT, config, repeat, nested=how) for how in (True, CHOSEN_EPOCHS)]
-    names = (TREES, LINEAR, KERNEL) if len(bags) <= _MOST_BAGS else (TREES, LINEAR)
+    names = (TREES, LINEAR, KERNEL) if len(bags) <= MOST_BAGS else (TREES, LINEAR)
     return [*fits, *(Fit(data, bags, name, None, repeat, nested=True) for name in names)]
 
 

@@ -418,6 +418,8 @@ def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, t
     assert again.predict_proba(test).tolist() == classifier.predict_proba(test).tolist()
     again.save(tmp_path / "copy")
     assert load_run(tmp_path / "copy").digest() == load_run(tmp_path / "run").digest()
+    assert again.seed == 3
+    assert again.fit(train).predict_proba(test).tolist() == classifier.predict_proba(test).tolist()
     with pytest.raises(ConfigError, match="Expected method='midam' to go on"):
         classifier.partial_fit(train)
     assert (

@@ -3,7 +3,7 @@
 import io
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -80,14 +80,16 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         rest[at : at + 2] = ["--every_fold"]
     last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
     named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
+    if is_network(named.get("encoder", "")):
+        del named["encoder"]  # which embeds the data first
     if "method" in last and named:
         from midam.runs.method import refuse_settings
 
-        refuse_settings(last["method"], _of_training(named, taken=()))
+        refuse_settings(last["method"], named)
     if rest.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
     if "--config" not in rest:
-        return rest, {"method": DEFAULT} if "method" not in last and _of_training(named) else {}
+        return rest, {"method": DEFAULT} if "method" not in last and _say_how_to_train(named) else {}
     at = rest.index("--config")
     if at + 1 == len(rest):
         raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
@@ -98,24 +100,19 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         rest.append("--every_fold")
     values = without_removed(values)
     refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
-    if "method" not in last and "budget" not in values and _of_training(named | values):
+    network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
+    if "method" not in last and "budget" not in values and _say_how_to_train({*named, *values} - network):
         values.setdefault("method", DEFAULT)
     from midam.runs.trust import check_code
 
     return rest[:at] + rest[at + 2 :], check_code(values, path, trust="--trust" in argv)
 
 
-def _of_training(named: Mapping[str, Any], *, taken: Sequence[str] | None = None) -> dict[str, Any]:
-    """Those of the settings that somebody named which say how to train; a frozen network is none of them."""
+def _say_how_to_train(named: Iterable[str]) -> bool:
+    """Whether one of these names is a setting of a training, so that no method is to be chosen on the data."""
     from midam.runs.method import TAKEN
 
-    without = TAKEN if taken is None else taken
-    frozen = is_network(str(named.get("encoder", "")))
-    return {
-        name: value
-        for name, value in named.items()
-        if name in SETTINGS and name not in without and not (frozen and name == "encoder")
-    }
+    return any(name in SETTINGS and name not in TAKEN for name in named)
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -181,7 +178,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
                     log.add(f"{titled(taken, method)}\n{_in_force(taken)}")
 
             calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
-            summary = fit_run(options.data, settings, folder, method=method or options.method, budget=budget, **calls)
+            summary = fit_run(options.data, settings, folder, method=options.method, budget=budget, **calls)
             _log_summary(log, summary, folder)
     if not processes.rank:
         print_summary(stdout_console(), summary, run=str(folder.root))

@@ -67,7 +67,7 @@ _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
-_MOST_BAGS = 2000  # of a machine that compares each with each
+MOST_BAGS = 2000  # of a machine that compares each with each
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 Rows = NDArray[np.float64]
@@ -273,7 +273,10 @@ class SetKernelSVM(Baseline):
 
 
 class MeanMapSVM(ModelBaseline):
-    """`mean-map-svm`: a machine on the `FourierSummary`; C and gamma, over the median squared distance, are chosen."""
+    """`mean-map-svm`: a support vector machine on the `FourierSummary`.
+
+    C, and gamma as a multiple of 1 / median squared distance, are chosen.
+    """
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the machine."""
@@ -281,8 +284,11 @@ class MeanMapSVM(ModelBaseline):
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
         """The machine as a model: its support vectors as one weight for each column."""
-        if len(bags) > _MOST_BAGS:
-            raise ConfigError(f"Expected at most {_MOST_BAGS} training bags for mean-map-svm, got {len(bags)}")
+        if len(bags) > MOST_BAGS:
+            raise ConfigError(
+                f"Expected at most {MOST_BAGS} training bags for mean-map-svm, got {len(bags)} (in {bags.source}); "
+                "name another method, such as bag-statistics-extratrees."
+            )
         y, folds = bags.require_labels(), inner_folds(bags, np.arange(len(bags)), seed=seed)
         gammas = _MAP_GAMMAS if folds else np.ones(1)
         model, pooling = _mean_map(bags.instance_shape, nn.Identity, scales=len(gammas))

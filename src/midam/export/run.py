@@ -248,7 +248,7 @@ def require_trained(run: LoadedRun, what: str) -> None:
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(
             f"Expected scorers of one kind for {what}, got those of several models, weighted or rescaled ({names}); "
-            "export safetensors, or score bags with `midam predict`."
+            "export safetensors, score bags with `midam predict`, or train one kind by `--method midam`."
         )
     if run.method is not None:
         raise ExportError(

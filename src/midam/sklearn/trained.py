@@ -22,10 +22,10 @@ from midam.runs.data import SplitBags, describe_origin
 from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
-from midam.runs.method import choose_method
+from midam.runs.method import choose_method, taken_settings
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.sklearn.base import BagEstimator, chosen_settings, setting_defaults
+from midam.sklearn.base import BagEstimator, chosen_settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import Target, target_named, target_of
@@ -131,9 +131,10 @@ class TrainedEstimator(BagEstimator):
                 f"Expected a run of the target {' or '.join(cls.targets)}, got {run.target.name} (in {path}); load it "
                 f"with {MADE_FOR.get(run.target.name, 'midam.load_run')}."
             )
-        values = run.settings.flat()
+        # A method that is fitted in one step takes few settings; the others are as by default.
+        values = run.settings.flat() if run.method is None else {**taken_settings(run.settings), "method": run.method}
         found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
-        found.set_params(**{name: values[name] for name in setting_defaults()})
+        found.set_params(**{name: values[name] for name in found.get_params(deep=False) if name in values})
         found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
         if names is not None:
             found.feature_names_in_ = np.array(names, dtype=object)
@@ -141,8 +142,6 @@ class TrainedEstimator(BagEstimator):
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
         found._single, found._fitted = False, None if run.method is None else (run.method, run.parts)
-        if run.method is not None:
-            found.set_params(method=run.method)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         found._classes = np.array(outcome.get("values", outcome["names"]))
         found._take_up(run)

@@ -31,8 +31,8 @@ VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 _FEW_EPOCHS = 5
 MANY, _FEW_FOLDS = 500, 3  # bags above which inner cross-validation is cut short
-_MOST_DRAWS = 48_000
-_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
+_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # of the epochs, from which their number is chosen
 
 
 class HeldOut(NamedTuple):
@@ -153,7 +153,7 @@ def inner_trials(bags: Bags, train: NDArray[np.int64], *, seed: int) -> list[Tri
 
 
 def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
-    """These settings with as many epochs of `count` bags as draw 48 000 bags, 3000 steps of 16, if they have more."""
+    """These settings with no more epochs of `count` bags than draw 48 000 bags."""
     return config.replace(epochs=min(config.training.epochs, max(1, round(_MOST_DRAWS / max(count, 1)))))
 
 
@@ -164,7 +164,10 @@ def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candid
 
 
 def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:
-    """The candidate of a method's name for `count` bags; a `ConfigError` for a method that can be no model."""
+    """The candidate of a method's name for `count` bags, 0 for all its epochs.
+
+    A `ConfigError` for a method that can be no model.
+    """
     method = find_method(name)
     if method.baseline is None:
         return Candidate(name, config=limited(Settings.from_flat(dict(method.settings)).resolve(instance_shape), count))
