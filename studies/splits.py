@@ -30,6 +30,7 @@ class Split:
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
+    seed_offset: int = 0  # Of a further training on the same bags
 
     @property
     def score(self) -> NDArray[np.int64]:
@@ -39,7 +40,7 @@ class Split:
     @property
     def seed(self) -> int:
         """Seed of weights and sampling, another one for each trial."""
-        return self.split * FOLDS + self.fold
+        return self.split * FOLDS + self.fold + self.seed_offset
 
 
 def paper_splits(labels: NDArray[np.int64], *, splits: Sequence[int], folds: int = FOLDS) -> list[Split]:

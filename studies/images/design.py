@@ -65,6 +65,7 @@ class Recipe:
     lrs: tuple[float, ...] = (0.1, 0.01, 0.001)
     margins: tuple[float, ...] = (1.0, 0.5, 0.1)
     search: float = 0.0  # Share of the epochs that a training of the search takes; 0: nothing is chosen
+    tries: int = 1  # Trainings of each setting in the search, with seeds of their own; their mean decides
     score_every: int = 1  # Validation and test bags are scored after each so many epochs, and after the last
     bags: int = 8  # Bags of a class in a batch, S+ = S-
     state_rate: float = 0.9  # gamma0 of vrsp

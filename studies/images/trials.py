@@ -30,6 +30,7 @@ from studies.options import StudyOptions
 from studies.splits import Split
 
 _CLIP, _ROWS = 3.0, 4096  # of vectors that are standardized once; rows at a time
+_NEXT_SEED = 1000  # of further trainings of a search; no trial has a seed so high
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +168,14 @@ def _standardized(bags: Bags, split: Split) -> Bags:
 def _validated(job: Job, lr: float, margin: float) -> float:
     epochs = job.recipe.search_epochs(job.method)
     config = image_config(job.method, job.recipe, lr=lr, margin=margin, epochs=epochs, cuda=job.cuda)
-    found = train_scored(config, job.bags, job.split, score=job.split.val, epochs=[epochs])
-    if not found.epochs or not np.isfinite(found.scores).all():
-        return -1.0
-    return float(auroc(job.bags.require_labels()[job.split.val], found.scores[0]))
+    areas = []
+    for number in range(job.recipe.tries):
+        split = replace(job.split, seed_offset=number * _NEXT_SEED)
+        found = train_scored(config, job.bags, split, score=job.split.val, epochs=[epochs])
+        if not found.epochs or not np.isfinite(found.scores).all():
+            return -1.0
+        areas.append(auroc(job.bags.require_labels()[job.split.val], found.scores[0]))
+    return float(np.mean(areas))
 
 
 def _trained(job: Job) -> Row:
@@ -215,6 +220,7 @@ def _settings(method: str, recipe: Recipe, bags: Bags, *, cuda: bool) -> str:
         epochs = recipe.epochs_of(method)
         config = image_config(method, recipe, lr=0.1, margin=1.0, epochs=epochs, cuda=cuda)
         grid = [recipe.rates(method), recipe.margins_of(method), recipe.search_epochs(method), recipe.score_every]
+        grid += [recipe.tries] if recipe.tries > 1 else []
         content += [settings_hash(config), grid]
     elif method == DEFAULT:
         content.append(settings_hash(Settings(epochs=recipe.epochs)))

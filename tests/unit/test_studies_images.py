@@ -503,7 +503,7 @@ def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
     rng = np.random.default_rng(0)
     images = Bags.from_list([rng.integers(0, 255, (2, 3, 32, 32), dtype=np.uint8) for _ in range(40)], [0, 1] * 20)
     one = vectors(0).bags
-    design = fine_tuning.smaller(fine_tuning.DESIGN)
+    design = fine_tuning.smaller(fine_tuning.SMALL)
     kept = {name: recipe for name, recipe in design.recipes.items() if name.startswith("breast")}
     fine_tuning.study(options(tmp_path), {"breast": (images, one)}, dataclasses.replace(design, recipes=kept))
     text = page(tmp_path, "fine-tuning")
