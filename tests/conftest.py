@@ -9,8 +9,10 @@ import pytest
 import torch
 from benchmarks.peers import libauc_folder
 from hypothesis import settings
+from tests import quick
 
 torch.set_num_threads(1)
+quick.install()
 
 # The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
 settings.register_profile("midam", deadline=None, derandomize=True)
@@ -52,6 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, (present, reason) in available.items():
             if item.get_closest_marker(marker) and not present:
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    quick.draw(item.get_closest_marker("drawn") is not None)
 
 
 def _skipped(reporter: pytest.TerminalReporter, marker: str | None = None) -> int:

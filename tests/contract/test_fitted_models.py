@@ -51,14 +51,6 @@ def archive(path: Path, bags: Bags) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fewer_trees():
-    """As many trees as a test needs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.fitted._TREES", 40)
-        yield
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Folder with the data and the run of each method, made when it is first asked for."""

@@ -19,6 +19,8 @@ from midam.data.store import open_store
 from midam.settings import Settings
 from studies.regime.bags import Counts, split_images
 
+pytestmark = pytest.mark.drawn
+
 MIB = 1 << 20
 
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from tests import quick
 from tests.integration.commands import stop_at, table
 
 from midam.cli import main
@@ -51,7 +52,8 @@ def maxima(tmp_path_factory):
 @pytest.fixture(scope="module")
 def behind(maxima, tmp_path_factory):
     run = tmp_path_factory.mktemp("behind") / "run"
-    assert main(["fit", str(maxima), "--groups", "patient", *IDLE, "--seed", "2", "--out", str(run)]) == 0
+    with quick.drawing():
+        assert main(["fit", str(maxima), "--groups", "patient", *IDLE, "--seed", "2", "--out", str(run)]) == 0
     return run
 
 
@@ -76,6 +78,7 @@ def test_the_numbers_are_those_of_the_baseline_on_the_split_of_the_run(maxima, b
     np.testing.assert_allclose([float(row["score"]) for row in written], scores, rtol=1e-8)
 
 
+@pytest.mark.drawn
 def test_a_baseline_that_is_clearly_ahead_is_said_to_be(maxima, behind, tmp_path, capsys):
     # A resumed run that is done repeats what comes after the training.
     before = {name: (behind / name).read_bytes() for name in ("baseline.csv", "report.html", "predictions.csv")}
@@ -108,6 +111,7 @@ def test_the_report_shows_both_curves_and_what_to_do(maxima, behind, capsys):
     assert 'data-key="baseline.auroc"' in (behind / "report-bags.html").read_text()
 
 
+@pytest.mark.drawn
 def test_without_a_baseline_the_model_is_the_same(maxima, behind, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["fit", str(maxima), "--groups", "patient", *IDLE, "--seed", "2", "--no-baseline", "--out", str(run)]

@@ -41,6 +41,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("target", list(COLUMNS))
 def test_bags_are_described_imported_and_verified(here, capsys, target):
     data = str(table("t.csv", **{name: list(values) for name, values in COLUMNS[target].items()}))

@@ -6,6 +6,8 @@ import pytest
 from benchmarks.digest_cases import CASES
 from benchmarks.digests import compare, main, write
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.mark.long
 @pytest.mark.slow

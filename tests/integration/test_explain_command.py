@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tests import quick
 from tests.integration.commands import Moment, fitted, start, stop
 
 from midam.cli import main
@@ -29,7 +30,8 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def explained(made, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "new"
-    assert main(["explain", *_order(made, out)]) == 0
+    with quick.drawing():
+        assert main(["explain", *_order(made, out)]) == 0
     return out
 
 
@@ -282,6 +284,7 @@ def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
 
 
 @pytest.mark.long
+@pytest.mark.drawn
 def test_slides_known_by_features_are_drawn_over_a_folder_of_images(tmp_path, capsys):
     (tmp_path / "slides").mkdir()
     (tmp_path / "thumbs").mkdir()

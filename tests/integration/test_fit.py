@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from sklearn.metrics import average_precision_score, roc_auc_score
+from tests import quick
 from tests.integration.commands import finish, rows, start, table
 
 import midam
@@ -48,7 +49,8 @@ def read_csv(path):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "run"
     command = ["fit", "digits", "--epochs", "4", "--members", "1", "--lr", "0.01", "--num-instances", "8"]
-    assert main([*command, "--out", str(folder)]) == 0
+    with quick.drawing():
+        assert main([*command, "--out", str(folder)]) == 0
     return folder
 
 
@@ -89,7 +91,7 @@ def test_metrics_hold_a_row_an_epoch(run):
 def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
     seen = []
     folder = RunFolder(tmp_path / "run")
-    settings = Settings(epochs=4, lr=0.01, num_instances=8)
+    settings = Settings(epochs=4, lr=0.01, num_instances=8, members=1)
     fit_run("digits", settings, folder, on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
@@ -139,7 +141,7 @@ def test_the_summary_agrees_with_the_predictions(run):
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
 def test_the_scores_of_a_run_of_members_are_the_mean_of_single_runs(tmp_path, capsys):
-    command = ["fit", "digits", "--epochs", "2", "--num-instances", "2"]
+    command = ["fit", "digits", "--epochs", "1", "--num-instances", "2", "--no-baseline"]
     scores = {}
     for members, seed in ((3, 5), *((1, member_seed(5, member)) for member in range(3))):
         out = tmp_path / f"{members}-{seed}"
@@ -162,7 +164,7 @@ def test_figures_are_pictures(run, name):
 
 
 def test_the_seed_decides_the_run(tmp_path):
-    command = ["fit", "digits", "--epochs", "2", "--dropout", "0.2"]
+    command = ["fit", "digits", "--epochs", "1", "--dropout", "0.2", "--no-baseline"]
     texts = []
     for number, seed in enumerate((3, 3, 4)):
         out = tmp_path / str(number)
@@ -174,7 +176,7 @@ def test_the_seed_decides_the_run(tmp_path):
 def test_the_best_epoch_is_reported_on_request(tmp_path):
     out = tmp_path / "run"
     # After a first epoch the rate is so high that the weights get worse.
-    command = ["fit", "digits", "--epochs", "5", "--lr", "0.3", "--decay-at", "[]", "--select", "best"]
+    command = ["fit", "digits", "--epochs", "5", "--lr", "0.3", "--decay-at", "[]", "--select", "best", "--no-baseline"]
     assert main([*command, "--out", str(out)]) == 0
     summary, metrics = json.loads((out / "summary.json").read_text()), read_csv(out / "metrics.csv")
     values = [float(row["val_auroc"]) for row in metrics]
@@ -210,7 +212,7 @@ def test_groups_of_a_table_stay_together(tmp_path):
 def test_a_run_without_a_name_gets_a_new_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert main(["fit", "digits", "--epochs", "1", "--seed", "7"]) == 0
+        assert main(["fit", "digits", "--epochs", "1", "--members", "1", "--seed", "7", "--no-baseline"]) == 0
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert names == ["digits-attention-vrsp-seed7", "digits-attention-vrsp-seed7-2"]
 

@@ -16,6 +16,8 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.store import open_store, verify_store
 
+pytestmark = pytest.mark.drawn
+
 PLAN = Plan(bags=6000, beside=(200,), kills=((0.1,),), shards=2, together=200, repeats=1, chunk_size=64)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import quick
 from tests.integration.commands import Moment, finish, fitted, rows, start, stop, table
 
 from midam.cli import main
@@ -45,7 +46,8 @@ def whole_runs(tmp_path_factory):
     def of(method: str) -> Path:
         if method not in made:
             made[method] = tmp_path_factory.mktemp("whole") / "run"
-            assert main(fit(method, made[method])) == 0
+            with quick.drawing():
+                assert main(fit(method, made[method])) == 0
         return made[method]
 
     return of
@@ -131,6 +133,7 @@ def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
     assert result["headline"] == "test"
 
 
+@pytest.mark.drawn
 def test_a_finished_run_is_rewritten_the_same(whole_runs):
     whole = whole_runs("minibatch")
     names = ["predictions.csv", "metrics.csv", "config.yaml", "model.pt", "roc.png", "curves.png"]

@@ -182,6 +182,7 @@ def test_verify_names_the_damaged_bags(here, source, capsys):
     assert "instances.bin" in capsys.readouterr().err
 
 
+@pytest.mark.drawn
 def test_describe_shows_sizes_and_warnings(here, capsys):
     digits = load("digits")
     order = np.argsort(digits.sizes, kind="stable")

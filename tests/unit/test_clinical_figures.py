@@ -17,6 +17,8 @@ from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
 
+pytestmark = pytest.mark.drawn
+
 
 def sample(count, *, seed=0, shift=1.5):
     rng = np.random.default_rng(seed)

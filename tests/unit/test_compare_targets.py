@@ -24,6 +24,8 @@ from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
 
+pytestmark = pytest.mark.drawn
+
 TREES, COX = "bag-statistics-extratrees", "bag-statistics-cox"
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
 KEPT = ("multiclass", "survival")

@@ -9,6 +9,8 @@ from midam.data.store import open_store, write_store
 from midam.report import describe, plot_sizes
 from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
 
+pytestmark = pytest.mark.drawn
+
 
 def make(*, bags=80, seed=0, sizes=None, **columns):
     rng = np.random.default_rng(seed)

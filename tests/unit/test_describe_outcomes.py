@@ -16,6 +16,8 @@ from midam.report.describe import bag_facts, describe_bags
 from midam.report.label_facts import kinds, label_counts, label_words, size_warnings
 from midam.report.terminal import print_catalog, print_description
 
+pytestmark = pytest.mark.drawn
+
 N = 120
 
 

@@ -22,6 +22,8 @@ from midam.runs.loaded import load_run
 from midam.runs.scoring import Scoring
 from midam.settings import Settings
 
+pytestmark = pytest.mark.drawn
+
 SMALL = Settings(epochs=2, members=2, num_instances=4, baseline=False, optimizer="adam")
 
 

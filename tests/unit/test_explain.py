@@ -29,6 +29,8 @@ from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
 
+pytestmark = pytest.mark.drawn
+
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
 

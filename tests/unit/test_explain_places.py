@@ -30,6 +30,8 @@ from midam.explain.picture import draw_explanation, maps_of, placed_patches
 from midam.explain.run import note_lines
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
+pytestmark = pytest.mark.drawn
+
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits
 TYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 

@@ -10,6 +10,8 @@ from midam.errors import BagDataError
 from midam.evaluate.metrics import operating_point, summarize
 from midam.report import plot_curves, plot_roc, plot_sizes
 
+pytestmark = pytest.mark.drawn
+
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
 GREEN = np.array([0x00, 0x9E, 0x73])
 GRAY = np.array([0x6E, 0x6E, 0x6E])

@@ -9,6 +9,8 @@ from midam import report as figures
 from midam.errors import BagDataError
 from midam.report.figures import svg_text
 
+pytestmark = pytest.mark.drawn
+
 BLUE, ORANGE, GREEN = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from midam.cli import main
 
+pytestmark = pytest.mark.drawn
+
 SECRETS = ("Secret", "Hidden", "Private", "Folder-of-Carla")
 SMALL = ("--epochs", "1", "--members", "1", "--groups", "patient", "--bag-column", "bag")
 OUTCOMES = {

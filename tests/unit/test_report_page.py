@@ -28,7 +28,7 @@ from midam.runs.report import evaluation_path, write_evaluation_report, write_ru
 from midam.settings import Settings
 from midam.targets import target_named
 
-pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")]
 
 
 class Reader(HTMLParser):

@@ -26,7 +26,7 @@ from midam.runs.loaded import load_run
 from midam.runs.report import recorded_parts, write_evaluation_report, write_run_report
 from midam.settings import Settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that")
+pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that")]
 
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
 NAMES = {

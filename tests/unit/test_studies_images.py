@@ -49,6 +49,8 @@ from studies.options import StudyOptions
 from studies.paper_tables import TABLE3
 from studies.registry import STUDIES, find_study
 
+pytestmark = pytest.mark.drawn
+
 SIDE = 8
 
 

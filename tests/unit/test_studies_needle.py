@@ -14,6 +14,8 @@ from studies.regime.bags import Counts, draw_rows, is_nine, nine_bags, split_ima
 from studies.regime.needle import EXACT, FULL, GROWN, LABELED, SMALLER, UNIFORM, Cell, Design, cost, run
 from studies.regime.needle_page import interval
 
+pytestmark = pytest.mark.drawn
+
 
 class Halves(nn.Module):
     """Brightness of the upper and of the lower half of an image."""

@@ -11,6 +11,8 @@ from studies.regime.real import EXACT, FULL, MINIBATCH, SMALLER, SMX, TOP, Case,
 from studies.regime.real_page import Outcome, body
 from studies.regime.real_sets import cross_validated, load_real, mnist_bags
 
+pytestmark = pytest.mark.drawn
+
 
 def test_the_study_is_written_and_carried_on(tmp_path):
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)

@@ -30,6 +30,8 @@ from studies.regime.regime import FULL, QUICK, SMALLER, run
 from studies.regime.results import Results
 from studies.regime.trials import wanted_groups
 
+pytestmark = pytest.mark.drawn
+
 SMALL = Counts(train=8, val=4, test=6)
 
 

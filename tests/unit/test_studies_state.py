@@ -13,6 +13,8 @@ from studies.theory.state_loop import Arm, Job, Loop
 from studies.theory.state_trials import SMALLER, Found, wanted_groups
 from studies.theory.tracked_state import run
 
+pytestmark = pytest.mark.drawn
+
 COUNTS = Counts(train=32, val=2, test=8)
 LR = 0.2
 

@@ -23,6 +23,8 @@ from studies.theory.stationary import Cell, _Path, make_bags, make_model, run_ce
 from studies.theory.step_cost import Timing
 from studies.theory.tracking_report import mean_errors
 
+pytestmark = pytest.mark.drawn
+
 BASE = Cell("smoothed-max", 0.04, copies=2, batch=4, instances=4, seed=0)
 
 

@@ -83,7 +83,7 @@ def test_explanations_tell_them_apart(tied, tmp_path, capsys):
 @pytest.mark.parametrize("tied", GAPS[-1:], indirect=True)  # the hardest
 def test_the_model_card_holds_the_threshold_as_it_is(tied, tmp_path):
     run, _, _, threshold = tied
-    assert main(["export", str(run), "--out", str(tmp_path / "x")]) == 0
+    assert main(["export", str(run), "--out", str(tmp_path / "x"), "--format", "safetensors"]) == 0
     assert f"The threshold is {threshold!r}, chosen" in next((tmp_path / "x").glob("*.md")).read_text()
 
 

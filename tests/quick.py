@@ -1,0 +1,114 @@
+"""What makes the runs of tests quick: fewer trees than users get, and figures that are built but not rendered.
+
+A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
+picture carries the marker `drawn`.
+"""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TREES = 40
+_state = {"drawn": True}
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    body = kind + content
+    return len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+
+# One gray pixel.
+_HEAD, _PIXEL = bytes([0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0]), zlib.compress(b"\0\x80")
+_BLANK = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", _HEAD) + _chunk(b"IDAT", _PIXEL) + _chunk(b"IEND", b"")
+
+
+def _plant_few_trees(fitted: Any) -> None:
+    fitted._TREES = TREES
+
+
+def _leave_undrawn(figures: Any) -> None:
+    """Let figures end as a blank picture, unless `drawing` is on."""
+    svg_text, write_figure, finish = figures.svg_text, figures.write_figure, figures.finish
+
+    def svg(figure: Any, description: str) -> str:
+        blank = f'<svg viewBox="0 0 1 1" role="img" aria-label="{escape(description)}"></svg>'
+        return str(svg_text(figure, description)) if is_drawn() else blank
+
+    def png(figure: Any, path: Path, **options: Any) -> None:
+        write_figure(figure, path, **options) if is_drawn() else figures.write_bytes(path, _BLANK)
+
+    def finished(figure: Any, path: str | Path | None = None, **options: Any) -> Any:
+        if not is_drawn() and path is not None:
+            png(figure, Path(path))
+        return finish(figure, path, **options) if is_drawn() else figure
+
+    figures.svg_text, figures.write_figure, figures.finish = svg, png, finished
+
+
+# They take seconds to import: each is changed when somebody else imports it.
+_CHANGES: dict[str, Callable[[Any], None]] = {
+    "midam.compare.fitted": _plant_few_trees,
+    "midam.report.figures": _leave_undrawn,
+}
+
+
+class _Finder(MetaPathFinder):
+    """Find the modules to change, and change each when it has been run."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _CHANGES else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _CHANGES[name](module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Make the runs of this process quick, whether or not it has imported what is changed."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for name in [name for name in _CHANGES if name in sys.modules]:
+        before = dict(vars(sys.modules[name]))
+        _CHANGES[name](sys.modules[name])
+        # Others have them by name.
+        for module in [module for key, module in sys.modules.items() if key.startswith("midam.")]:
+            for key, value in vars(sys.modules[name]).items():
+                if value is not before[key] and vars(module).get(key) is before[key]:
+                    setattr(module, key, value)
+
+
+def is_drawn() -> bool:
+    """Whether figures are rendered now."""
+    return _state["drawn"]
+
+
+def draw(drawn: bool) -> None:
+    """Say whether figures are rendered from now on."""
+    _state["drawn"] = drawn
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Figures are rendered meanwhile, as for a fixture that a test of pictures shares with others."""
+    before = is_drawn()
+    draw(True)
+    try:
+        yield
+    finally:
+        draw(before)
