@@ -361,15 +361,24 @@ def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
 def run(tmp_path):
     bags = make_bags()
     data = tmp_path / "bags.npz"
-    np.savez(data, X=bags.instances, bag=np.repeat(np.arange(40), bags.sizes), y=bags.require_labels())
+    names = [f"gene {number}" for number in range(bags.instance_shape[0])]
+    arrays = {"X": bags.instances, "bag": np.repeat(np.arange(40), bags.sizes), "y": bags.require_labels()}
+    np.savez(data, **arrays, feature_names=names)
     assert main(["fit", str(data), "--method", "auto", "--out", str(tmp_path / "run")]) == 0
     return tmp_path / "run"
 
 
 @pytest.mark.filterwarnings("ignore:.*is finished")
 def test_a_run_says_what_was_tried(run, capsys):
-    found = json.loads((run / "summary.json").read_text())["auto"]
+    summary = json.loads((run / "summary.json").read_text())
+    found = summary["auto"]
     assert [row["method"] for row in found["tried"]] == list(VECTORS)
+    assert all(row["interval"][0] <= row["auroc"] <= row["interval"][1] for row in found["tried"])
+    names = summary["data"]["features"]
+    assert sorted(row["feature"] for row in summary["importance"]["features"]) == sorted(names)
+    report = (run / "report.html").read_text()
+    assert "Features: what the ranking rests on" in report
+    assert ", ".join(names) in report
     assert found["note"].startswith("Chosen by the mean AUROC over 5 inner folds")
     assert load_run(run).method == "auto"
     assert main(["fit", "--resume", str(run)]) == 0

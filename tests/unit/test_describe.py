@@ -3,11 +3,17 @@
 import matplotlib.image
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
-from midam.report import describe, plot_sizes
+from midam.data.target_labels import TargetLabels
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate.ranking import auroc
+from midam.report import describe, permutation_importance, plot_sizes
 from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
+from midam.sklearn import BagStatistics
 
 pytestmark = pytest.mark.drawn
 
@@ -31,6 +37,52 @@ def test_good_bags_raise_no_warning():
     assert found.facts["splits"] == "train 40 (20 positive), val 20 (10 positive), test 20 (10 positive)"
     assert found.facts["groups"] == 40
     assert found.facts["dtype"] == "float64"
+
+
+def test_features_are_listed_with_their_kind_and_how_they_rank():
+    bags = make(feature_names=["age", "sex", "count", "flat"])
+    x = bags.instances.copy()
+    x[:, 1], x[:, 2], x[:, 3] = x[:, 1] > 0, np.round(x[:, 2] * 5), 7
+    x[:, 0] += np.repeat(bags.labels, bags.sizes)
+    x[::10, 2] = np.nan
+    first, *rest = describe_bags("x", bags.replace(instances=x)).features
+    assert (first.feature, first.kind, first.missing) == ("age", "numbers", 0)
+    means = [x[start : start + size, 0].mean() for start, size in zip(bags.starts, bags.sizes)]
+    assert first.metric == auroc(bags.labels, means)
+    assert first.median == np.median(x[:, 0])
+    found = {one.feature: one for one in rest}
+    assert {name: one.kind for name, one in found.items()} == {
+        "sex": "0 or 1",
+        "count": "whole numbers",
+        "flat": "constant",
+    }
+    assert found["count"].missing == np.isnan(x[:, 2]).mean()
+    assert found["flat"].metric == 0.5
+
+
+def test_a_feature_is_worth_what_the_ranking_loses_without_it():
+    bags = make(bags=60)
+    x = bags.instances + 3 * np.repeat(bags.labels, bags.sizes)[:, None] * [0, 1, 0, 0]
+    bags = bags.replace(instances=x, feature_names=["a", "b", "c", "d"])
+    fitted = make_pipeline(BagStatistics(), LogisticRegression()).fit(bags, bags.labels)
+    best, *others = permutation_importance(fitted, bags, repeats=2)
+    assert (best.feature, best.drop > 0.3, best.low > 0) == ("b", True, True)
+    assert all(abs(one.drop) < 0.05 and one.low <= one.drop <= one.high for one in others)
+    assert permutation_importance(fitted, bags, repeats=2)[0] == best
+    graded = bags.replace(
+        labels=None, outcome=TargetLabels.of("continuous", bags.labels + 0.01 * np.arange(60), names=["grade"])
+    )
+    (same, *_) = permutation_importance(fitted, graded, repeats=2)
+    assert (same.feature, same.low > 0) == ("b", True)
+
+
+def test_importance_needs_vectors_that_are_labeled():
+    with pytest.raises(BagDataError, match="feature vectors"):
+        permutation_importance(None, Bags.from_list([np.zeros((2, 1, 4, 4))], [1]))
+    with pytest.raises(BagDataError, match="both classes"):
+        permutation_importance(None, make(labels=np.ones(80, int)))
+    with pytest.raises(ConfigError, match="fitted estimator"):
+        permutation_importance("musk1", make())
 
 
 @pytest.mark.parametrize("sign", [1, -1])

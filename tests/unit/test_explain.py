@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from tests.trainings import make_scorers
 
+from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
@@ -73,6 +74,26 @@ def test_an_instance_adds_what_the_score_loses_without_it(pooling, members, monk
         rest = predict(model, Bags.from_list([np.delete(x, i, axis=0) for i in range(len(x))]))
         np.testing.assert_allclose(found.contribution, found.score - rest, rtol=1e-4, atol=2e-7)
     np.testing.assert_allclose(explain_bag(model, bags, 1).contribution, predict(model, bags)[1:2], rtol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", [*POOLINGS, "forest"])
+def test_a_feature_adds_what_the_score_loses_with_its_typical_value(pooling):
+    bags = make_bags(labels=[0, 1, 0], feature_names=["a", "b", "c", "d"])
+    bags = bags.replace(instances=bags.instances.astype(np.float64))
+    many = Bags.from_list([np.random.default_rng(k).normal(size=(5, 4)) + k % 2 for k in range(12)], [0, 1] * 6)
+    model = BagStatisticsTrees().fit(many, seed=0) if pooling == "forest" else make_scorers(pooling, 2).double()
+    typical = [0.5, 0.0, -0.5, float(bags[0][0, 3])]
+    for index in (0, 1):
+        found, x = explain_bag(model, bags, index, typical=typical, top=2), bags[index]
+        assert list(found.features) == found.order[:2].tolist()
+        for instance, shares in found.features.items():
+            assert [abs(one.adds) for one in shares] == sorted((abs(one.adds) for one in shares), reverse=True)
+            for one in shares:
+                changed, at = x.copy(), bags.feature_names.index(one.name)
+                assert (one.value, one.typical) == (x[instance, at], typical[at])
+                changed[instance, at] = typical[at]
+                (score,) = predict(model, Bags.from_list([changed]).replace(feature_names=bags.feature_names))
+                np.testing.assert_allclose(one.adds, found.score - score, rtol=1e-4, atol=2e-7)
 
 
 def test_an_instance_with_nearly_all_the_weight_is_taken_out_exactly():

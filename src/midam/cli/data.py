@@ -38,7 +38,9 @@ def parser(action: str | None = None) -> ArgumentParser:
     to = Parser("data", "List, describe, fetch, import or verify data.")
     found = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     found["describe"].add_argument("name", type=str, help=DATA)
-    found["describe"].add_text("--out", metavar="DIR", help="also draw DIR/bag_sizes.png")
+    found["describe"].add_text(
+        "--out", metavar="DIR", help="also draw DIR/bag_sizes.png, and list all features in DIR/features.csv"
+    )
     found["fetch"].add_argument("name", type=str, help="catalog name")
     found["import"].add_argument("source", type=str, help=DATA)
     found["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
@@ -93,10 +95,14 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
+    from midam.files import write_text
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
     from midam.report.label_facts import kinds
-    from midam.report.terminal import print_description, print_warnings, stdout_console
+    from midam.report.terminal import print_description, print_features, print_warnings, stdout_console
+    from midam.report.words import METRIC_NAMES
+    from midam.runs.folder import csv_text
+    from midam.targets import target_of
 
     keep_folder(options, "out", data="name")
     bags = read_bags_of(options.name, options)
@@ -111,9 +117,14 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
         plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, outcome=bags.outcome, title=title)
     out, (labels, called) = stdout_console(), kinds(bags)
     print_description(out, options.name, found.facts, bags.sizes, labels=labels, kinds=called)
+    if found.features:
+        print_features(out, found.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, found)
     if picture is not None:
         out.print(f"figure: {escape(str(picture))}")
+        if found.features:
+            rows = [one._asdict() for one in found.features]
+            write_text(picture.with_name("features.csv"), csv_text(list(rows[0]), rows))
     return 0
 
 

@@ -104,6 +104,9 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
+    for share in best.get("features", ())[:3]:
+        value = f"{share['value']:.4g} (typical {share['typical']:.4g})"
+        console.print(f"    its {escape(share['name'])}, {value}, adds {share['adds']:+.3g}")
     slides = [entry, *entry.get("slides", [])]
     polygons = sum(slide.get("polygons", 0) for slide in slides)
     if 0 < polygons < entry["instances"]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +23,34 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
 from midam.evaluate.stream import InstancePass
-from midam.explain.faithful import Faithfulness, InstanceSpool, contributions, measure
+from midam.explain.faithful import Faithfulness, InstanceSpool, contributions, exchanged, measure
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
+
+FEATURES_SHOWN = 5  # of an instance
+
+
+class FeatureShare(NamedTuple):
+    """What the value of a feature of one instance adds to the score of its bag.
+
+    Attributes
+    ----------
+    name : str
+        Name of the feature, or its number.
+    value, typical : float
+        Its value, and its median over the training instances.
+    adds : float
+        The score, less that of the bag in which the typical value stands in its place, in [-1, 1].
+    """
+
+    name: str
+    value: float
+    typical: float
+    adds: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,6 +79,8 @@ class Explanation(BriefRepr):
     columns : mapping
         What the files say of each instance, see `midam.data.bag_files.instance_columns`: the file that it is from, and
         of slices their number, UID and position.
+    features : mapping
+        Of some of the top instances, by position: the features that add most to the score of the bag.
     """
 
     bag: str
@@ -71,6 +94,7 @@ class Explanation(BriefRepr):
     order: NDArray[np.int64]
     faithfulness: Faithfulness | None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    features: Mapping[int, Sequence["FeatureShare"]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -121,6 +145,8 @@ def explain_bag(
     column: int | None = None,
     chunk_size: int | None = None,
     faithful: bool = True,
+    typical: Sequence[float] | None = None,
+    top: int = 8,
     write_to: Path | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
@@ -138,6 +164,8 @@ def explain_bag(
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
         Measure deletion and insertion curves.
+    typical : sequence of float [D], optional
+        Typical value of each feature: what each feature of the `top` instances adds is then measured.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
     about : Mapping
@@ -193,7 +221,36 @@ def explain_bag(
             order=order,
             faithfulness=measure(spool, order) if faithful else None,
             columns=instance_columns(bags, index),
+            features={} if typical is None else _shares(model, one, spool, order[:top], np.asarray(typical)),
         )
+
+
+def _shares(
+    model: BagScorer | BagEnsemble, one: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
+) -> dict[int, list[FeatureShare]]:
+    """Of some instances of a bag, the features that change its score most once their value is the typical one."""
+    rows, names = np.asarray(one[0][top]), one.feature_names
+    at, feature = np.nonzero(rows != typical.astype(rows.dtype))
+    found: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
+    if not len(at):
+        return found
+    changed = rows[at]
+    changed[np.arange(len(at)), feature] = typical[feature]
+    alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
+    bag = one.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
+    with InstanceSpool(model) as others:
+        batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
+        deque(_Recorded(model, batch, chunk_size=usual_chunk(bag.instance_shape), keep=others.keep).chunks(), maxlen=0)
+        for number, instance in enumerate(found):
+            own = np.flatnonzero(at == number)
+            if len(own):
+                adds = exchanged(spool, instance, others, slice(int(own[0]), int(own[-1]) + 1))
+                for place in own[np.argsort(-np.abs(adds), kind="stable")[:FEATURES_SHOWN]]:
+                    j = int(feature[place])
+                    name = f"feature {j}" if names is None else names[j]
+                    share = FeatureShare(name, float(rows[number, j]), float(typical[j]), float(adds[place - own[0]]))
+                    found[instance].append(share)
+    return found
 
 
 class _Recorded(InstancePass):

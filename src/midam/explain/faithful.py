@@ -249,6 +249,22 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
     return found.numpy()
 
 
+@torch.no_grad()
+def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
+    """What the score of a bag loses if an instance is exchanged for each of the instances `part` of another spool."""
+    found = []
+    for member, scorer in enumerate(spool.scorers):
+        exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
+        z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
+        own = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
+        rest = _statistic(spool, member, exact, without=instance)
+        rest = BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in rest))
+        found.append(
+            (_score(exact, _statistic(spool, member, exact)) - _score(exact, exact.statistic.merge(rest, own))).numpy()
+        )
+    return np.average(found, axis=0, weights=spool.weights)
+
+
 def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:
     """Statistic of the bag, of one instance less where `without` names it."""
     merged = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))

@@ -128,6 +128,11 @@ def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[
         "added": Number(one["contribution"], "+#.3g"),
         "weight": Number(one["relative_weight"], ".3g"),
         "score": Number(one["score"]),
+        "features": [
+            {**share, "value": Number(share["value"], ".4g"), "typical": Number(share["typical"], ".4g")}
+            | {"adds": Number(share["adds"], "+.3g")}
+            for share in one.get("features", ())
+        ],
     }
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -231,6 +231,7 @@ def _explain(
     files, several = names.of_bag(), column_scores(run, bags, index, options.of)
     how: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
     how |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
+    how |= {"typical": run.data.get("typical"), "top": options.top}
     found = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **how)
     entry = _entry(run, bags, found, options.top)
     entry |= {} if run.target.name == "binary" else bag_entry(run, bags, found, several)
@@ -254,7 +255,9 @@ def _explain(
     elif slides:
         files |= slides[0].pop("files")
         entry |= {key: value for key, value in slides[0].items() if key != "file"}
-    write_text(folder / files["table"], csv_text(list(entry["top"][0]), entry["top"]))
+    columns = [name for name in entry["top"][0] if name != "features"]
+    told = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
+    write_text(folder / files["table"], csv_text([*columns, *(["features"] if told != entry["top"] else [])], told))
     return entry | {"files": files}
 
 
@@ -292,7 +295,19 @@ def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "weight": float(found.instances.weight[instance]),
         "relative_weight": float(found.relative_weight[instance]),
         "percentile": float(found.percentile[instance]),
+        **({"features": [one._asdict() for one in found.features[instance]]} if instance in found.features else {}),
     }
+
+
+def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
+    """Features and what their values add, in one cell.
+
+    Examples
+    --------
+    >>> _feature_text([{"name": "age", "value": 71.0, "typical": 50.0, "adds": 0.125}])
+    'age 71 (typical 50): +0.125'
+    """
+    return "; ".join("{name} {value:.4g} (typical {typical:.4g}): {adds:+.3g}".format(**one) for one in shares)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

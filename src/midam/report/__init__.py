@@ -7,6 +7,8 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.report.describe import BagDescription as BagDescription
     from midam.report.describe import describe_bags as describe_bags
+    from midam.report.importance import Importance as Importance
+    from midam.report.importance import permutation_importance as permutation_importance
     from midam.report.plot_order import plot_grade_scores as plot_grade_scores
     from midam.report.plot_order import plot_number_scores as plot_number_scores
     from midam.report.plot_order import plot_survival as plot_survival

@@ -1,9 +1,10 @@
 """Facts about bags, and warnings of what spoils a result before the first step of training."""
 
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,11 @@ from midam.report.label_facts import (
     size_warnings,
     split_words,
 )
+from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
+_FEATURE_BAGS = 2000
 _MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 
 
@@ -45,11 +48,26 @@ class BagDescription:
         Name and value, in the order in which they are shown.
     warnings, notes : list of str
         What can spoil a result; what was not looked for, or in a sample only.
+    features : list of FeatureFacts
+        The features, those first that rank the bags best; of images none.
     """
 
     facts: dict[str, Any]
     warnings: list[str]
     notes: list[str]
+    features: list["FeatureFacts"] = field(default_factory=list)
+
+
+class FeatureFacts(NamedTuple):
+    """Facts about a feature: `metric` is the main metric of its mean over each bag, None where there is none."""
+
+    feature: str
+    kind: str  # "constant", "0 or 1", "whole numbers" or "numbers"
+    missing: float  # share of the values
+    low: float
+    median: float
+    high: float
+    metric: float | None
 
 
 def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None) -> BagDescription:
@@ -67,19 +85,70 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
     few bags of a class: 1 negative; intervals will be wide
     few bags of a class: 2 positive; intervals will be wide
     """
-    notes, warnings = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    notes, traps = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
-    warnings += feature_warnings(bags.subset(train), None if gaps is None else gaps[train]) if train.any() else ()
+    traps += feature_warnings(bags.subset(train), None if gaps is None else gaps[train]) if train.any() else ()
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
-        warnings += _duplicate_warnings(bags)
+        traps += _duplicate_warnings(bags)
     else:
         notes.append("duplicate bags were not looked for: they are known once the data is imported into a store")
     if len(bags.instance_shape) == 1:
-        warnings += _constant_warnings(bags, exact=exact)
+        traps += _constant_warnings(bags, exact=exact)
         if not exact:
             notes.append("constant features were looked for in a sample of the instances")
-    return BagDescription(bag_facts(name, bags), warnings, notes)
+    features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
+    if features and len(bags) > _FEATURE_BAGS:
+        notes.append(f"the features were described on a sample of {_FEATURE_BAGS} bags")
+    return BagDescription(bag_facts(name, bags), traps, notes, features)
+
+
+def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[FeatureFacts]:
+    """Facts about each feature of labeled or unlabeled bags of vectors, of at most 2000 of them.
+
+    `gaps` [N, D] are the shares of values that were missing, and are filled; otherwise missing values are NaN.
+    """
+    some = np.arange(len(bags))
+    if len(bags) > _FEATURE_BAGS:
+        some = np.sort(np.random.default_rng(0).choice(len(bags), _FEATURE_BAGS, replace=False))
+    part = bags.subset(some)
+    target = target_of(part)
+    values = target.values(part) if part.labels is not None or part.outcome is not None else None
+    rows = [np.asarray(part[i], dtype=np.float64) for i in range(len(part))]
+    x = np.concatenate(rows)
+    absent = np.isnan(x)
+    missing = absent.mean(axis=0) if gaps is None else np.average(gaps[some], axis=0, weights=part.sizes)
+    names = part.feature_names or [f"feature {number}" for number in range(x.shape[1])]
+    found = []
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of bags without any value
+        means = np.array([np.nanmean(row, axis=0) for row in rows])
+        ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
+    for at, name in enumerate(names):
+        known, has = x[~absent[:, at], at], np.isfinite(means[:, at])
+        metric = None
+        if values is not None and target.count == 1 and has.any() and target.has_metric(values[has]):
+            metric = target.metric_value(values[has], means[has, at])
+        found.append(
+            FeatureFacts(
+                str(name),
+                _kind(known),
+                float(missing[at]),
+                float(ends[0, at]),
+                float(ends[1, at]),
+                float(ends[2, at]),
+                metric,
+            )
+        )
+    return sorted(found, key=lambda one: -abs((one.metric or 0.5) - 0.5))
+
+
+def _kind(known: NDArray[np.float64]) -> str:
+    """Kind of the values of a feature."""
+    if len(known) < 2 or (known == known[0]).all():
+        return "constant"
+    if np.isin(known, (0, 1)).all():
+        return "0 or 1"
+    return "whole numbers" if (known == np.round(known)).all() else "numbers"
 
 
 def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:

@@ -24,7 +24,7 @@ from rich.table import Column, Table
 
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.report.describe import BagDescription, size_edges
+from midam.report.describe import BagDescription, FeatureFacts, size_edges
 from midam.report.label_facts import label_words
 from midam.report.words import (
     METRIC_NAMES,
@@ -41,6 +41,7 @@ _LINES = 10
 _EVERY_SECONDS = 60.0
 _PACE_SECONDS = 1.0  # from which on a pace is shown
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
+_FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
 _PLAIN_WIDTH = 120
 _MOST_CLASSES = 30  # that are listed
@@ -306,6 +307,20 @@ def print_description(
         plus = int(np.round(width * positives / count)) if count else 0
         counts = f"{count}" if labels is None else f"{positives} + {count - positives} = {count}"
         console.print(f"    {label:>13} {'+' * plus}{'o' * (width - plus)} {counts}")
+
+
+def print_features(console: Console, features: Sequence[FeatureFacts], *, metric: str) -> None:
+    """A table of features, those first that rank the bags best."""
+    shown = Table(box=None, pad_edge=False, title_justify="left")
+    for head in ("  feature", "kind", "missing", "least", "median", "greatest", f"{metric} of its mean"):
+        shown.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
+    for one in features[:_FEATURES]:
+        numbers = [f"{value:.4g}" for value in (one.low, one.median, one.high)]
+        area = "-" if one.metric is None else f"{one.metric:.3f}"
+        shown.add_row(f"  {escape(one.feature)}", one.kind, f"{one.missing:.1%}", *numbers, area)
+    console.print(shown)
+    if len(features) > _FEATURES:
+        console.print(f"  and {len(features) - _FEATURES} more; --out DIR writes all into DIR/features.csv")
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from midam.train.trainer import Trainer
 
 # Settings that have another name than the parameter of `read_bags`.
+_MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
 _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
 
 
@@ -194,13 +195,24 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
-    more["imputed"] = parts.imputed
+    trained = bags.subset(np.flatnonzero(parts.splits == "train"))
+    data |= {"imputed": parts.imputed, "typical": typical_values(trained)}
     return {
         "data": {**data, **more},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": seen,
     }
+
+
+def typical_values(bags: Bags) -> list[float] | None:
+    """Median of each feature over up to 10 000 instances of bags; None of images, and of more than 512 features."""
+    if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
+        return None
+    from midam.train.warm_start import random_instances
+
+    some = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0))
+    return [float(value) for value in np.median(some.numpy().astype(np.float64), axis=0)]
 
 
 class Reading(NamedTuple):

@@ -62,6 +62,19 @@ class _Tried(Form):
     weight: Share
     note: str | None = None
     epochs: Positive | None = None
+    interval: Interval | None = None
+
+
+class _Feature(Form):
+    feature: str
+    drop: Annotated[Number, Field(ge=-1, le=1)]
+    low: Annotated[Number, Field(ge=-1, le=1)]
+    high: Annotated[Number, Field(ge=-1, le=1)]
+
+
+class _Importance(Form):
+    part: Literal["val", "test"]
+    features: list[_Feature]
 
 
 class _Auto(Form):
@@ -84,6 +97,7 @@ class _Data(Form):
     classes: Annotated[list[str | bool | int | float], Field(min_length=2, max_length=2)] | None = None
     notes: list[str] = Field(default_factory=list)
     options: list[str] = Field(default_factory=list)
+    features: list[str] = Field(default_factory=list)
 
 
 _Seconds = Annotated[Number, Field(ge=0)]
@@ -102,6 +116,7 @@ class Summary(Form):
     covariates: Annotated[_Covariates | None, NotNull] = None
     auto: Annotated[_Auto | None, NotNull] = None
     deployed: Annotated[_Deployed | None, NotNull] = None
+    importance: Annotated[_Importance | None, NotNull] = None
     warnings: list[str] = Field(default_factory=list)
     data: _Data
     version: str

@@ -251,6 +251,7 @@ class _Run:
             "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
             "selected": summary.get("selected", {}),
             "chosen": summary.get("auto"),
+            "importance": summary.get("importance"),
             "changed": changed,
             "settings": list(shown.items()),
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
@@ -273,6 +274,9 @@ class _Run:
                     facts.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
         if "members" in summary:
             facts.append(("scorers averaged", str(summary["members"])))
+        names = summary.get("data", {}).get("features", ())
+        if names:
+            facts.append((f"the {len(names)} features", ", ".join(names)))
         versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
         return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
 

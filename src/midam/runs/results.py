@@ -16,6 +16,7 @@ from midam.data.covariate_codes import CovariateCoder
 from midam.evaluate import Decision
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.report.importance import permutation_importance
 from midam.report.words import data_options, metric_of_history
 from midam.runs.baseline import COMPARED, Beside, compared_auroc, train_beside, write_scores
 from midam.runs.data import Callbacks, SplitBags
@@ -28,6 +29,7 @@ from midam.train.trainer import Trainer
 
 Scores = NDArray[np.float64]
 _MOST_ITERATIONS = 1000
+_MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 300_000
 
 
 class RunEvaluation:
@@ -191,6 +193,8 @@ def write_results(
         summary |= _chosen(trainer.config, choice)
     summary |= evaluation.target.description
     summary["data"] = _of_data(parts, data, trainer.config, origin, notes)
+    importance = _importance(trainer.reported, parts, calls)
+    summary |= {} if importance is None else {"importance": importance}
     summary |= {"version": __version__, "environment": environment(), **about}
     evaluation.draw(folder, summary, data, beside)
     summary["seconds"] = seconds(beside.seconds)
@@ -224,6 +228,7 @@ def _of_data(
         "bags": len(parts.bags),
         "instances": parts.bags.num_instances,
         **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},
+        **({} if parts.bags.feature_names is None else {"features": list(parts.bags.feature_names)}),
         **_imputed(parts),
         "notes": list(notes),
     }
@@ -276,6 +281,23 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     method = {"method": content["method"]} if "method" in content else {}
     write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
     save_checkpoint(folder.model, content)
+
+
+def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
+    """Permutation importance of named features on the test bags, else on the validation bags; None where it is long."""
+    bags, target = parts.bags, target_of(parts.bags)
+    if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES:
+        return None
+    values = target.values(bags)
+    part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
+    if part is None:
+        return None
+    held = bags.subset(np.flatnonzero(parts.splits == part))
+    if held.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
+        return None
+    calls.stage("shuffling the features")
+    found = permutation_importance(model, held, repeats=_SHUFFLES)
+    return {"part": part, "features": [row._asdict() for row in found if np.isfinite(row[1:]).all()]}
 
 
 def _imputed(parts: SplitBags) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class _Data(Form):
     fingerprint: str
     instance_shape: Annotated[list[Annotated[int, Field(ge=1, lt=2**31)]], Field(min_length=1)]
     feature_names: list[str] | None
+    typical: list[float] | None = None
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
     imputed: _Imputed | None = None
@@ -79,6 +80,8 @@ class _Data(Form):
 
     @model_validator(mode="after")
     def _one_value_a_feature(self) -> Self:
+        if self.typical is not None and [len(self.typical)] != self.instance_shape:
+            raise ValueError("typical values that are not one number for each feature")
         if self.imputed is not None:
             found = np.array(self.imputed.values)
             numbers = found.dtype.kind in "if" and bool(np.isfinite(found).all())

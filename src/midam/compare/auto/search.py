@@ -18,7 +18,7 @@ from midam.compare.engine import Row, TrialStore
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.intervals import paired_delong
+from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.reading import Form, Number, Share, check_form
@@ -119,6 +119,8 @@ class Tried:
         Why it was not tried, or left out.
     epochs : int, optional
         Epochs that were chosen on the inner folds, of a method that is trained by epochs.
+    interval : list of two floats, optional
+        95% interval of `auroc`; None where a fold has one bag of a class.
     """
 
     method: str
@@ -127,6 +129,7 @@ class Tried:
     weight: float = 0.0
     note: str | None = None
     epochs: int | None = None
+    interval: list[float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,8 +276,9 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
         inside = held.fold == fold
         crossed.append(auroc(held.labels[inside], others.scores([x[:, inside] for x in held.logits])))
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"], epochs=row.get("epochs")) for row in rows]
-    for number, area, weight in zip(whole, areas, mixture.weights):
-        tried[number] = replace(tried[number], auroc=area, weight=float(weight))
+    for number, area, weight, logits in zip(whole, areas, mixture.weights, held.logits):
+        ends = fold_interval(held.labels, logits.mean(axis=0), held.fold)
+        tried[number] = replace(tried[number], auroc=area, weight=float(weight), interval=ends and list(ends[:2]))
     taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
     chosen = [tried[whole[place]].method for place in taken]
     mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])

@@ -30,6 +30,7 @@ from midam.report.words import (
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
+_SHOWN = 20  # features in the chart
 # What the tested bags were to the training.
 _ROLES = {
     "test": "that played no part in training",
@@ -60,6 +61,7 @@ def report_page(study: Study) -> str:
         sections.append(Section("subgroups", "Subgroups: is it as good for everyone?", "common.html", columns))
         sections += [] if last is None else [last]
     sections += [] if errors is None else [errors]
+    sections += [] if study.importance is None else [_features(study)]
     sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
     how = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
     sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", how))
@@ -294,6 +296,28 @@ def _training(study: Study) -> Section:
     return Section("training", "Training", "common.html", content)
 
 
+def _features(study: Study) -> Section:
+    """What the features are worth, as a chart and a table; of the run's own bags."""
+    found: Mapping[str, Any] = study.importance or {}
+    rows = found["features"]
+    metric = METRIC_NAMES[study.metric]
+    lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
+    says = f"Drop of the {metric} as the values of each feature are shuffled."
+    words = "Values move between the instances of all bags. Features that say the same cover for each other."
+    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, words)
+    cells = [
+        [
+            row["feature"],
+            *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in ("drop", "low", "high")),
+        ]
+        for at, row in enumerate(rows)
+    ]
+    heads = ["feature", f"drop of the {metric}", "95% from", "to"]
+    note = f"On the {PART_NAMES[found['part']]} bags of the run: the {metric}, less that with a feature shuffled."
+    content = {"note": note, "chart": chart, "table": Table("Features", heads, cells)}
+    return Section("features", "Features: what the ranking rests on", "common.html", content)
+
+
 def _tried(auto: Mapping[str, Any]) -> Section:
     """The methods that `auto` tried, as a chart and a table; `auto` is its entry of summary.json."""
     rows: list[list[Any]] = []
@@ -302,17 +326,19 @@ def _tried(auto: Mapping[str, Any]) -> Section:
         taken = "taken" if row["weight"] > 0 else "left out: surely behind, or no better than chance"
         area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
-        rows.append([row["method"], area, weight, Number(row["seconds"], ".1f"), row["note"] or taken])
+        bounds = interval(row["interval"]) if row.get("interval") else None
+        rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or taken])
         if row["auroc"] is not None:
-            lines.append(Row(row["method"], Estimate(row["auroc"], nan, nan, 0), filled=row["weight"] > 0))
+            low, high = row.get("interval") or (nan, nan)
+            lines.append(Row(row["method"], Estimate(row["auroc"], low, high, 0), filled=row["weight"] > 0))
     legend = {"Taken": ("o", BLUE, True)}
     legend |= {"Left out": ("o", BLUE, False)} if any(not line.filled for line in lines) else {}
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
-        rows.append(["the model", mixed, None, None, "fitted for each fold on the others"])
+        rows.append(["the model", mixed, None, None, None, "fitted for each fold on the others"])
         lines.append(Row("the model", Estimate(auto["auroc"], nan, nan, 0), "D", ORANGE))
         legend["The model, their weighted mean"] = ("D", ORANGE, True)
-    heads = ["method", "AUROC, inner folds", "weight", "seconds", "result"]
+    heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
     chart = None
     if any(line.marker == "o" for line in lines):
         says = "AUROC of what was tried, on the inner folds."

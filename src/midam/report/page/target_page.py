@@ -152,6 +152,8 @@ class Study:
         Rows of metrics.csv; the epoch with the best validation bags; whose weights are reported.
     chosen : mapping, optional
         What `auto` tried, and why it took what it took: its entry in summary.json.
+    importance : mapping, optional
+        Permutation importance of the features: its entry in summary.json.
     changed, settings : sequence
         Settings that differ from their defaults (name, value, default), and all of them (name, value).
     facts : sequence of (str, str)
@@ -185,6 +187,7 @@ class Study:
     covariates: Mapping[str, Any] | None = None
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
+    importance: Mapping[str, Any] | None = None
     pseudonyms: bool = False
 
     @property
