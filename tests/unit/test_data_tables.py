@@ -431,3 +431,105 @@ def test_read_bags_has_the_parameters_of_a_request_and_warns_at_the_line_of_its_
     assert list(inspect.signature(read_bags).parameters) == list(inspect.signature(Request).parameters)
     with pytest.raises(TypeError, match=r"^read_bags\(\) got an unexpected keyword argument 'label_colum'"):
         read_bags(data, label_colum="label")
+
+
+# The order of instances.
+
+
+def visits(*, dates=False, seed=0):
+    """A shuffled table of visits: bags of 1 to 5 rows, at other times, two of them at one."""
+    rng, rows = np.random.default_rng(seed), []
+    for bag in range(12):
+        for time in np.sort(rng.uniform(0, 50, 1 + bag % 5)).round(2):
+            rows.append((f"b{bag}", bag % 2, time, rng.normal(), float(rng.integers(9))))
+    table = pd.DataFrame(rows, columns=["bag", "label", "time", "x", "y"]).sample(frac=1, random_state=seed)
+    return table.assign(time=pd.Timestamp("2024-02-28") + pd.to_timedelta(table["time"], unit="D")) if dates else table
+
+
+def ordered_by_hand(table):
+    """Bags by id, as plain loops: values, position, times since the previous and the first, changes."""
+    found = {}
+    for bag, own in table.groupby("bag"):
+        rows, made = own.sort_values("time", kind="stable").reset_index(drop=True), []
+        for i, row in rows.iterrows():
+            before = rows.iloc[max(0, i - 1)]
+            since = [row["time"] - before["time"], row["time"] - rows["time"][0]]
+            since = [gap / pd.Timedelta(days=1) if isinstance(gap, pd.Timedelta) else gap for gap in since]
+            values = [row[name] for name in ("x", "y")]
+            made.append([*values, (i + 1) / len(rows), *since, *(row[name] - before[name] for name in ("x", "y"))])
+        found[bag] = np.array(made, dtype=float)
+    return found
+
+
+@pytest.mark.parametrize("dates", [False, True], ids=["numbers", "dates"])
+@pytest.mark.parametrize("name", ["t.csv", "t.xlsx", "t.parquet", "frame"])
+def test_an_order_sorts_instances_and_gives_features(tmp_path, name, dates):
+    table = visits(dates=dates)
+    read = [table] if name == "frame" else [written(table, tmp_path / name)]
+    bags = (Bags.from_dataframe if name == "frame" else read_bags)(*read, order="time")
+    position = ("position", "time since previous", "time since first")
+    assert bags.feature_names == ("x", "y", *position, "x change", "y change")
+    expected = ordered_by_hand(table)
+    for at, bag in enumerate(bags.ids):
+        np.testing.assert_allclose(bags[at], expected[bag], rtol=1e-9, atol=1e-6)
+        assert bags.labels[at] == int(bag[1:]) % 2
+
+
+def test_the_order_of_a_bag_knows_no_other_bag(tmp_path):
+    table = visits()
+    whole = read_bags(written(table, tmp_path / "all.csv"), order="time", coord_columns=["time"])
+    for at, bag in enumerate(whole.ids):
+        own = Bags.from_dataframe(table[table["bag"] == bag], order="time")
+        np.testing.assert_array_equal(own[0], whole[at])
+        np.testing.assert_array_equal(whole.places(at)[:, 0], np.sort(table[table["bag"] == bag]["time"]))
+
+
+def test_instances_of_one_time_keep_the_order_of_their_rows(tmp_path):
+    path = written(frame((1, 0, 1), time=[3, 3, 1, 1]), tmp_path / "t.csv")
+    with pytest.warns(Note, match="1 of 4 instances have the time of the one before: they keep the order of their row"):
+        bags = read_bags(path, order="time")
+    np.testing.assert_array_equal(bags[0], [[1.5, 0.5, 0, 0, 0], [2.5, 1.0, 0, 0, 1.0]])
+
+
+def test_changes_of_missing_values_are_missing():
+    bags = Bags.from_dataframe(frame((1, 0, 1), x=[1, None, 2, 3], time=[1, 2, 1, 1]), order="time", missing=True)
+    np.testing.assert_array_equal(bags[0], [[1, 0.5, 0, 0, 0], [np.nan, 1.0, 1.0, 1.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "order", "fault"),
+    [
+        ({"time": [1, 2, 1, 1]}, "tim", r"Expected the column 'tim' of `order`, got none .*did you mean 'time'"),
+        ({"time": [1, None, 1, 1]}, "time", r"a time in each row of column time, got none \(.*line 3, .*bag a.*drop"),
+        ({"time": ["1", "2", "x", "y"]}, "time", r"all are numbers, or all dates such as.*got 'x' \(.*line 4.*2 such"),
+        ({"time": ["2024-01-31", "2024-02-31", "3", "x"]}, "time", r"all dates such as 2023-01-31.*got"),
+        ({"time": [1, np.inf, 1, 1]}, "time", r"all are numbers.*got 'inf'"),
+        ({"time": [1, 2, 1, 1]}, "label", r"a column about instances as `order`, got 'label', which is about bags"),
+        ({"time": [1, 2, 1, 1], "position": 1.0}, "time", r"no column 'position' with `order`.*rename it, or leave"),
+    ],
+)
+def test_an_order_that_is_in_doubt_is_refused(tmp_path, columns, order, fault):
+    with pytest.raises(BagDataError, match=fault):
+        read_bags(written(frame((1, 0, 1), **columns), tmp_path / "t.csv"), order=order)
+
+
+@pytest.mark.parametrize("kind", ["npz", "store", "catalog", "folder"])
+def test_only_tables_have_an_order(tmp_path, kind, folder):
+    bags = Bags.from_dataframe(visits())
+    if kind == "npz":
+        write_npz(bags, tmp_path / "b.npz")
+    elif kind == "store":
+        write_store(bags, tmp_path / "store")
+    data = {"npz": tmp_path / "b.npz", "store": tmp_path / "store", "catalog": "digits", "folder": folder}[kind]
+    labels = {"labels": labeled(folder), "positive": "mut"} if kind == "folder" else {}
+    for required in (True, False):
+        with pytest.raises(ConfigError, match=r"a table of instances \(CSV.* with `order`, got a.*column 'time', or"):
+            read_bags(data, order="time", require_labels=required, **labels)
+
+
+def test_a_store_keeps_the_features_of_an_order(tmp_path):
+    bags = Bags.from_dataframe(visits(), order="time")
+    write_store(bags, tmp_path / "store")
+    kept = read_bags(tmp_path / "store", order="time")
+    assert kept.feature_names == bags.feature_names
+    np.testing.assert_array_equal(kept.instances[:], bags.instances)

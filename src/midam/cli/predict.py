@@ -28,6 +28,7 @@ TABLES = {
     "positive": "value of the label column that is label 1; default: by the names of the run's classes",
     "sheet": "sheet of an Excel table; default: the first, of the run's own data the run's",
     "groups": "column of the group; default: the run's",
+    "order": "column of a table by which the instances of a bag are sorted; default: the run's",
     "missing": "what to do about rows whose file is missing, and files that cannot be used; default: the run's",
 }
 

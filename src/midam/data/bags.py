@@ -270,6 +270,7 @@ class Bags:
         split_column: str | None = None,
         coord_columns: Sequence[str] = (),
         ignore_columns: Sequence[str] = (),
+        order: str | None = None,
         covariates: Sequence[str] = (),
         site_column: str | None = None,
         positive: str | None = None,

@@ -19,7 +19,8 @@ Scale = Annotated[float, Field(gt=0)]
 
 _PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
-    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "covariates", "positive", "sheet"),
+    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "order"),
+    *("covariates", "positive", "sheet"),
 )
 
 
@@ -136,6 +137,10 @@ class DataSettings(SettingsGroup):
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
+    order
+        Column of a table, of numbers or dates, by which the instances of a bag are sorted, such as time. It is no
+        feature, but gives further ones: position in the bag, times since the previous and the first instance, and the
+        change of each feature from the previous one.
     covariates
         Columns about the bags, besides their instances: numbers or categories, such as age,sex; of the
         table, the label table, the keys of an npz file or the covariates of a store.
@@ -172,6 +177,7 @@ class DataSettings(SettingsGroup):
     split: str | None = None
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    order: str | None = None
     covariates: tuple[str, ...] = ()
     labels: str | None = None
     slides: str | None = None

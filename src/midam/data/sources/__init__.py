@@ -14,7 +14,7 @@ from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, refuse_unused
 from midam.data.sources.split_table import read_splits
-from midam.data.sources.table_columns import split_sites
+from midam.data.sources.table_columns import ORDER, split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.registry import typed
 
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 # Options that a run cannot have taken over from other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
-    *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
+    *("path_or_name", "order", "images", "reads", "require_labels", "reader", "on_file"),
     *("classes", "features", "bad_labels", "left_out", "read_as_missing"),
 )
 
@@ -63,6 +63,11 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         name the group together: ``"site,patient"``.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
+    order : str, optional
+        Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of one
+        time keep their order. It is no feature, but gives further ones (`midam.data.sources.table_columns`): position
+        in the bag, times since the previous and the first instance, the change of each feature. Other data is refused,
+        unless it was written with these features.
     covariates : sequence of str
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
         that hold covariates of the bags, such as age and sex: `midam.data.covariates`.
@@ -138,6 +143,12 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         raise _unknown(request)
     _check_applies(reader, request)
     bags = reader.read(request.completed())
+    if request.order is not None and "order" not in reader.parameters and not {*ORDER} <= {*(bags.feature_names or ())}:
+        raise ConfigError(
+            f"Expected a table of instances (CSV, TSV, Excel, Parquet) with `order`, got {reader.what} without the "
+            f"features of an order (in {request.source}); give a table with the column {request.order!r}, or leave "
+            "it out."
+        )
     sites, of_bags = split_sites(bags.covariates, request, bags.source)
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)

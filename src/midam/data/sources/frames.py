@@ -5,7 +5,7 @@ Columns that are likely no features are warned of: they name patients, number in
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,8 @@ from midam.data.sources.table_columns import (
     is_row_like,
     merged_ends,
     names_in,
+    order_features,
+    order_names,
     plain_numbers,
     read_covariates,
     require_columns,
@@ -203,6 +205,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
     listed = ("coord_columns", "ignore_columns")
     named += [*((name, column) for name in listed for column in getattr(request, name)), *request.named_covariates]
+    named += [("order", request.order)]
     require_columns(table.columns, named, where)
     arrays = table_arrays(Table(where, table), request)
     sites, arrays["covariates"] = split_sites(arrays["covariates"], request, where)
@@ -226,7 +229,7 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     label = of_labels if has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    named += request.named_covariates
+    named += [*request.named_covariates, ("order", request.order)]
     require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
@@ -236,17 +239,25 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
-    special = {bag, group, *group_parts(group), split, *of_labels, *coords, *ignored, *columns}
-    features = table.features([str(name) for name in table.frame.columns if name not in special], request.features)
+    special = {bag, group, *group_parts(group), split, *of_labels, *columns}
+    times = None if request.order is None else table.times(request.order, owners=special)
+    special |= {*coords, *ignored, request.order}
+    present = [str(name) for name in table.frame.columns if name not in special]
+    features = table.features(present, _unordered(request))
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
     covariates = read_covariates(columns, request, where=table.where)
     if request.features is None:
         warn_of_features(table.frame, features, table.codes, labels, where=table.where)
+    bags = table.codes
+    if times is not None:
+        sort = np.lexsort((times, bags))
+        bags, instances, places = bags[sort], instances[sort], None if places is None else places[sort]
+        features, instances = _with_order(features, instances, times[sort], bags, where=table.where)
     return {
         "X": instances,
-        "bag": table.codes,
+        "bag": bags,
         "ids": table.ids,
         "y": labels.labels,
         "classes": labels.classes,
@@ -259,6 +270,29 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
         "source": table.where,
         "missing": request.impute,
     }
+
+
+def _unordered(request: Request) -> list[str] | None:
+    """Features that a request wants of a table, if it names some, without those that its order makes."""
+    made = [] if request.order is None else order_names(request.features or ())
+    return None if request.features is None else [name for name in request.features if name not in made]
+
+
+def _with_order(
+    names: list[str], x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64], *, where: str
+) -> tuple[list[str], NDArray[Any]]:
+    """Names and values of features with those of the order of rows, which are sorted by bag and time."""
+    made = order_names(names)
+    for name in sorted({*names} & {*made}):
+        raise BagDataError(
+            f"Expected no column {name!r} with `order`, which makes a feature of that name, got one (in {where}); "
+            f"rename it, or leave it out with {given(ignore_columns=[name])}."
+        )
+    ties = int(((np.diff(times) == 0) & (np.diff(codes) == 0)).sum())
+    if ties:
+        text = f"{ties} of {len(times)} instances have the time of the one before: they keep the order of their rows"
+        warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
+    return [*names, *made], np.column_stack([x, order_features(x, times, codes).astype(x.dtype)])
 
 
 class Table:
@@ -366,6 +400,28 @@ class Table:
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
+
+    def times(self, column: str, *, owners: Collection[str | None]) -> NDArray[np.float64]:
+        """Time of each row, a number or days since 1970-01-01; a column about bags, one of the `owners`, is refused."""
+        import pandas as pd
+
+        if column in owners:
+            raise BagDataError(
+                f"Expected a column about instances as `order`, got {column!r}, which is about bags (in "
+                f"{self.where}); name another."
+            )
+        values = plain_numbers(self.frame[column])
+        words = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
+        numbers = pd.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64)
+        if not np.isfinite(numbers).any():
+            dates = pd.to_datetime(words.astype(str), errors="coerce", format="ISO8601", utc=True)
+            numbers = ((dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
+        gaps, advice = values.isna().to_numpy(), "fill it in, or drop the row"
+        self._add(self.faults, gaps, column, f"a time in each row of column {column}", advice, got="none")
+        wrong = ~np.isfinite(numbers) & ~gaps
+        wanted = "times that all are numbers, or all dates such as 2023-01-31 or 2023-01-31 14:05"
+        self._add(self.faults, wrong, column, wanted, "correct it")
+        return numbers
 
     def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Columns of the features: those that are wanted, in their order, or all."""

@@ -29,8 +29,8 @@ _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
 # Parameters of `Request` that are names, or lists of names.
 _NAMES = (
-    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "covariates"),
-    *("site_column", "positive", "grades", "sheet", "classes", "features"),
+    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "order"),
+    *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
@@ -76,6 +76,7 @@ class Request:
     split_column: str | None = None
     coord_columns: Sequence[str] = ()
     ignore_columns: Sequence[str] = ()
+    order: str | None = None
     covariates: Sequence[str] = ()
     site_column: str | None = None
     labels: str | Path | None = None

@@ -1,4 +1,4 @@
-"""Columns of tables: which there are, their values, covariates among them, and their faults in one message."""
+"""Columns of tables: which there are, their values, covariates and an order among them; faults in one message."""
 
 import json
 import re
@@ -35,6 +35,7 @@ _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
+ORDER = ("position", "time since previous", "time since first")  # features of the order of instances
 _SHOWN = 10
 _SEVERAL = 5
 
@@ -132,6 +133,32 @@ def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
         return None
     low, high = int(values.min()), int(values.max())
     return (low, high) if low != high and float(low) == float(high) else None
+
+
+def order_names(names: Sequence[str]) -> list[str]:
+    """Names of the features of `order_features`, of features of these names."""
+    return [*ORDER, *(f"{name} change" for name in names)]
+
+
+def order_features(x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Features [M, 3 + D] of the order in a bag, of the rows x [M, D] by their bag `codes` [M] and then their `times`.
+
+    The place in the bag, from 1/n to 1; the time since the row before and since the first; for each feature the
+    difference to the row before. Both differences are 0 in the first row of a bag, and NaN where a value is missing.
+
+    Examples
+    --------
+    >>> order_features(np.array([[5.0], [7.0], [1.0]]), np.array([1.0, 4.0, 9.0]), np.array([0, 0, 1])).tolist()
+    [[0.5, 0.0, 0.0, 0.0], [1.0, 3.0, 3.0, 2.0], [1.0, 0.0, 0.0, 0.0]]
+    """
+    rows = np.arange(len(codes))
+    opens = np.append(True, codes[1:] != codes[:-1])
+    sizes = np.diff(np.append(rows[opens], len(rows)))
+    first = np.repeat(rows[opens], sizes)
+    values = np.column_stack([times, x]).astype(np.float64)
+    steps = np.where(opens[:, None], 0.0, values - values[rows - 1])
+    places = (rows - first + 1) / np.repeat(sizes, sizes)
+    return np.column_stack([places, steps[:, 0], times - times[first], steps[:, 1:]])
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
