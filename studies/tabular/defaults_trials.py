@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from midam.compare.auto.candidates import Candidate, HeldOut, inner_trials, limited, make_candidate
+from midam.compare.auto.candidates import Candidate, HeldOut, limited, make_candidate
 from midam.compare.auto.search import Found, mix
 from midam.compare.baselines import MOST_BAGS, Baseline
 from midam.compare.engine import Group, Row
+from midam.compare.folds import inner_trials
 from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds

@@ -133,7 +133,12 @@ def test_a_deployed_method_is_a_run_of_all_bags(compared, tmp_path, method):
     row = comparison.summary.set_index("method").loc[method]
     assert summary["deployed"]["auroc"] == row["auroc"]
     assert f"Cross-validated AUROC of {method}: {row['auroc']:.3f}" in summary["deployed"]["note"]
-    assert (run.calibrator, run.threshold) == (None, None)
+    if method == "dam-att":
+        assert (run.calibrator, run.threshold) == (None, None)
+    else:
+        known = run.decision.thresholds
+        assert known.bags == known.out_of_fold == len(bags)
+        assert "Probabilities and threshold come from inner folds" in summary["deployed"]["note"]
     assert "Cross-validated AUROC" in (tmp_path / "run" / "report.html").read_text()
     if method == "dam-att":
         trials = comparison.trials[comparison.trials["method"] == method]

@@ -5,10 +5,12 @@ import shutil
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
 
+from midam import MIDAMClassifier
 from midam.cli import main
 from midam.cli.fit import take_defaults
 from midam.compare import repeated_folds, run_comparison
@@ -17,7 +19,6 @@ from midam.compare.auto.candidates import (
     PIXELS,
     VECTORS,
     Candidate,
-    inner_trials,
     limited,
     make_candidate,
     usual_candidates,
@@ -25,7 +26,7 @@ from midam.compare.auto.candidates import (
 from midam.compare.auto.method import Auto
 from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, search
 from midam.compare.deploy import deploy_method
-from midam.compare.folds import inner_folds
+from midam.compare.folds import inner_folds, inner_trials
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.errors import CheckpointError, ConfigError
@@ -36,6 +37,8 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
 from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.train.lockstep import Trial
@@ -224,7 +227,7 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)
     assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
-    monkeypatch.setattr("midam.compare.auto.candidates.MANY", 29)
+    monkeypatch.setattr("midam.compare.folds.MANY", 29)
     few = inner_trials(bags, np.arange(30), seed=0)
     assert len(few) == 3
     for trial in few:
@@ -354,7 +357,70 @@ def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
     wanted = Auto().choose(bags, seed=0)
     assert [row["weight"] for row in summary["auto"]["tried"]] == [row["weight"] for row in wanted.about["tried"]]
     assert summary["deployed"]["method"] == "auto"
+    assert summary["thresholds"]["out_of_fold"] == summary["thresholds"]["bags"] == 42
+    assert "Probabilities and threshold come from inner folds" in summary["deployed"]["note"]
+    assert load_run(tmp_path / "run").calibrator is not None
     assert predict(load_run(tmp_path / "run").model, bags).tolist() == predict(wanted.model, bags).tolist()
+
+
+def test_bags_of_inner_folds_have_scores_of_mixtures_that_did_not_see_them():
+    bags = make_bags()
+    found = search(usual_candidates((5,), 40)[:2], bags, seed=0)
+    index = np.concatenate([trial.score for trial in inner_trials(bags, np.arange(40), seed=0)])
+    assert found.out_of_fold.values.tolist() == bags.labels[index].tolist()
+    parts = np.split(np.arange(40), np.cumsum([len(own) for own in inner_folds(bags, np.arange(40), seed=0)])[:-1])
+    areas = [auroc(found.out_of_fold.values[own], found.out_of_fold.scores[own]) for own in parts]
+    assert np.mean(areas) == pytest.approx(found.auroc, abs=1e-12)
+
+
+def test_a_method_without_epochs_scores_training_bags_by_inner_folds():
+    bags, forest = make_bags(), make_candidate(VECTORS[0], (5,)).baseline
+    found = forest.out_of_fold(bags, seed=1)
+    first = inner_trials(bags, np.arange(40), seed=1)[0]
+    wanted = predict(forest.fit(bags.subset(first.train), seed=1), bags.subset(first.score))
+    assert found.scores[: len(wanted)].tolist() == wanted.tolist()
+    assert forest.out_of_fold(make_bags(3), seed=0) is None
+
+
+def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
+    for place in ("midam.targets.binary", "midam.runs.fit_at_once"):
+        monkeypatch.setattr(f"{place}.FEW_BAGS", 1)
+    data = save_bags(make_bags(60), tmp_path)
+    found = fit_run(str(data), Settings(), RunFolder(tmp_path / "run"), method=VECTORS[0])["thresholds"]
+    assert (found["bags"], found["out_of_fold"]) == (12, 0)
+
+
+def save_bags(bags, folder):
+    data = folder / "bags.npz"
+    np.savez(data, X=bags.instances, bag=np.repeat(np.arange(len(bags)), bags.sizes), y=bags.require_labels())
+    return data
+
+
+def test_the_rule_of_the_threshold_is_kept_and_used_everywhere(tmp_path, capsys):
+    data, out = save_bags(make_bags(60, shift=2.0), tmp_path), tmp_path / "run"
+    words = ["fit", str(data), "--method", VECTORS[0], "--threshold", "sensitivity=.9", "--out", str(out)]
+    assert main(words) == 0
+    assert "(sensitivity=0.9), chosen on 48 held-out bags (24 positive; 36 of them by inner folds)" in (
+        capsys.readouterr().out
+    )
+    found, run = json.loads((out / "summary.json").read_text()), load_run(out)
+    first, *others = found["thresholds"]["points"]
+    assert first["rule"] == run.settings.run.threshold == "sensitivity=0.9"
+    assert first["threshold"] == run.threshold == found["test"]["at_threshold"]["threshold"]
+    assert {"youden", "specificity=0.95", "f1", "ppv=0.5", "cost=10:1"} < {row["rule"] for row in others}
+    table = pd.read_csv(out / "predictions.csv")
+    assert (table["class"] == (table["score"] >= run.threshold)).all()
+    page = (out / "report.html").read_text()
+    assert all(row["rule"] in page for row in others)
+    assert "sensitivity=0.9 (the threshold of the run)" in page
+    assert main(["evaluate", str(out), str(data)]) == 0
+    assert run.decision.thresholds.words in capsys.readouterr().out
+    assert "sensitivity=0.9 (the threshold of the run)" in (out / "report-bags.html").read_text()
+    again = MIDAMClassifier.load(out)
+    assert (again.threshold, again.threshold_) == ("sensitivity=0.9", run.threshold)
+    assert again.to_run().decision.to_dict() == run.decision.to_dict()
+    assert main(["export", str(out), "--out", str(tmp_path / "card"), "--format", "safetensors"]) == 0
+    assert run.decision.thresholds.words in (tmp_path / "card" / "README.md").read_text()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
 from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.proportions import Estimate, difference, proportion, threshold_for
+from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
 
 pytestmark = pytest.mark.drawn
@@ -119,10 +119,10 @@ def test_thresholds_reach_what_is_wanted_at_least_cost(bags, wanted):
         called = scores >= threshold
         return called[labels == 1].mean(), (~called)[labels == 0].mean()
 
-    found = shares(threshold_for(labels, scores, sensitivity=wanted))
+    found = shares(operating_points(labels, scores, [f"sensitivity={wanted:.6f}"])[0].threshold)
     assert found[0] >= wanted - 1e-9
     assert found[1] == max(spec for sens, spec in map(shares, candidates) if sens >= wanted - 1e-9)
-    found = shares(threshold_for(labels, scores, specificity=wanted))
+    found = shares(operating_points(labels, scores, [f"specificity={wanted:.6f}"])[0].threshold)
     assert found[1] >= wanted - 1e-9
     assert found[0] == max(sens for sens, spec in map(shares, candidates) if spec >= wanted - 1e-9)
 

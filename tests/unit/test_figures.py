@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from midam.errors import BagDataError
-from midam.evaluate.metrics import operating_point, summarize
+from midam.evaluate.metrics import summarize
+from midam.evaluate.proportions import operating_point
 from midam.report import plot_curves, plot_roc, plot_sizes
 
 pytestmark = pytest.mark.drawn

@@ -11,9 +11,13 @@ from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.metrics import auprc, measure, operating_point, summarize, threshold_metrics
+from midam.evaluate.metrics import auprc, measure, summarize, threshold_metrics
+from midam.evaluate.proportions import RULES, operating_point, operating_points
 from midam.evaluate.ranking import auroc
 from midam.registry import METRICS
+from midam.settings import Settings
+from midam.targets import OutOfFold, target_named
+from midam.targets.binary import Binary
 
 
 @st.composite
@@ -82,6 +86,94 @@ def test_operating_point_between_neighboring_floats_and_huge_scores():
     threshold = operating_point([0, 1], [1.0, upper])
     assert 1.0 < threshold <= upper
     assert operating_point([0, 1], [-1.7e308, 1.7e308]) == 0.0
+
+
+@given(bags(), st.sampled_from(["f1", "cost=10:1", "cost=1:3", "ppv=0.5", "ppv=0.9"]))
+@settings(max_examples=100, deadline=None)
+def test_thresholds_by_rule_beat_every_other_one(sample, rule):
+    labels, scores = np.array(sample[0]), np.array(sample[1])
+    name, _, number = rule.partition("=")
+
+    def gain(threshold):
+        called = scores >= threshold
+        hits, alarms = int(called[labels == 1].sum()), int(called[labels == 0].sum())
+        missed = int(labels.sum()) - hits
+        if name == "f1":
+            return 2 * hits / (2 * hits + alarms + missed)
+        if name == "cost":
+            missing, alarm = map(float, number.split(":"))
+            return -missing * missed - alarm * alarms
+        precision = hits / max(hits + alarms, 1)
+        return (1.0, hits) if precision >= float(number) - 1e-9 else (0.0, precision)
+
+    (found,) = operating_points(labels, scores, [rule])
+    every = [*np.unique(scores), np.nextafter(scores.max(), np.inf)]
+    assert gain(found.threshold) == pytest.approx(max(map(gain, every)), abs=1e-12)
+
+
+def test_a_rule_that_cannot_be_met_says_what_is_taken():
+    labels, scores = [0, 1, 0, 1, 0, 0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    with pytest.warns(
+        UserWarning, match=r"Expected a threshold with ppv=0\.9, got a PPV of at most 0\.40; it is taken"
+    ):
+        assert operating_point(labels, scores, "ppv=0.9") == 1.5
+    with pytest.warns(UserWarning, match=r"specificity=1 calls no bag positive"):
+        assert operating_point(labels, scores, "specificity=1") > 6
+    assert [point.rule for point in operating_points(labels, scores)] == list(RULES)
+
+
+@pytest.mark.parametrize(
+    "rule", ["", "youdn", "sensitivity", "sensitivity=", "ppv=1.5", "f1=0.5", "cost=0:1", "0.5", 0.5]
+)
+def test_other_rules_are_refused_before_anything_runs(rule):
+    with pytest.raises(ConfigError, match="threshold"):
+        operating_point([0, 1], [0.0, 1.0], rule)
+    with pytest.raises(ConfigError, match="threshold"):
+        Settings(threshold=rule)
+
+
+def test_rules_are_written_in_one_way():
+    assert [Settings(threshold=rule).run.threshold for rule in ("sensitivity=.9", "ppv=0.50", "cost=10:1")] == [
+        "sensitivity=0.9",
+        "ppv=0.5",
+        "cost=10:1",
+    ]
+
+
+def test_pooled_bags_find_the_threshold_of_rare_positives():
+    """Of 2000 bags, 3% positive, 400 are for validation, 720 scored by inner folds: calls at a sensitivity of 0.9."""
+    rng = np.random.default_rng(0)
+
+    def sample(bags):
+        labels = (np.arange(bags) < 0.03 * bags).astype(np.int64)
+        return labels, rng.normal(size=bags) + 2.5 * labels
+
+    excess = {"alone": [], "pooled": []}
+    for _ in range(100):
+        val, inner, (labels, scores) = sample(400), OutOfFold(*sample(720)), sample(4000)
+        needed = (scores >= operating_point(labels, scores, "sensitivity=0.9")).sum()
+        for name, more in (("alone", None), ("pooled", inner)):
+            decision = Binary().decide(*val, rule="sensitivity=0.9", out_of_fold=more)
+            excess[name].append(np.log(decision.call(scores).sum() / needed))
+    assert decision.thresholds.bags == 1120
+    assert np.exp(np.mean(excess["pooled"])) < 1.5
+    assert np.quantile(np.exp(excess["pooled"]), 0.9) < 2.5
+    assert np.std(excess["pooled"]) < 0.8 * np.std(excess["alone"])
+
+
+def test_enough_validation_bags_are_taken_alone():
+    labels, scores = np.arange(60) % 2, np.arange(60.0)
+    more = OutOfFold(np.array([0, 1]), np.array([-1.0, 99.0]))
+    assert Binary().decide(labels, scores, out_of_fold=more).thresholds.bags == 60
+    assert Binary().decide(labels[:38], scores[:38], out_of_fold=more).thresholds.bags == 40
+    none = Binary().decide(labels[:0], scores[:0], out_of_fold=more)
+    assert (none.thresholds.bags, none.thresholds.out_of_fold) == (2, 2)
+
+
+def test_other_targets_have_no_rule():
+    with pytest.raises(ConfigError, match="Expected no `threshold` with the target 'multiclass', got 'f1'"):
+        target_named({"target": "multiclass", "names": ["a", "b", "c"]}).check_rule("f1")
+    target_named(None).check_rule("f1")
 
 
 def test_threshold_metrics_equal_scikit_learn():

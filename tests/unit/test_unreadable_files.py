@@ -156,7 +156,7 @@ _PARTS = {
     "midam.nn": ["BagEnsemble", "Encoder", "PatchStatistics", "Stack", "load_weights", "resnet20", "resnet20_3d"],
     "midam.train": ["Augment", "AveragePrecision", "PartialAUC", "make_fabric", "method_settings", "train_trials"],
     "midam.data": ["StrataSampler", "check_disjoint", "impute", "is_store", "missing_counts", "read_npz"],
-    "midam.evaluate": ["coverage_range", "net_benefit_of_all", "proportion", "threshold_for"],
+    "midam.evaluate": ["coverage_range", "net_benefit_of_all", "operating_point", "proportion"],
 }
 _HELD = {name: getattr(midam, name) for name in midam.__all__}
 _ERRORS = {name for name, value in _HELD.items() if isinstance(value, type) and issubclass(value, Exception)}

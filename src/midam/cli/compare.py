@@ -40,7 +40,7 @@ was. Classes, labels, grades, numbers and times take the methods that serve them
 # Settings that the names of the methods decide, the folds, or the options above, and those that mean nothing here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
 _FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
-_OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args")
+_OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args", "threshold")
 _SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER, "baseline"}]
 
 

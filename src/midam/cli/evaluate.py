@@ -35,6 +35,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.files import write_json
     from midam.report.terminal import print_evaluation, stdout_console
     from midam.runs.report import evaluation_path, write_evaluation_report
+    from midam.runs.results import thresholds_of
 
     bags, found, notes = evaluated(options, console, metrics=words(options.metrics))
     if options.out is not None:
@@ -50,7 +51,7 @@ def run(options: Namespace, console: Console) -> int:
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
         out.print(f"report: {escape(str(page))}")
-    print_evaluation(out, found.result)
+    print_evaluation(out, {**found.result, **thresholds_of(found.decision)})
     return 0
 
 

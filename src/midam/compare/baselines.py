@@ -37,7 +37,7 @@ from midam.compare.fitted import (
     tree_scores,
     unscaled,
 )
-from midam.compare.folds import Positions, inner_folds
+from midam.compare.folds import Positions, inner_folds, inner_trials
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
@@ -56,7 +56,7 @@ from midam.nn.pooling.summary import (
 )
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
-from midam.targets import target_of
+from midam.targets import OutOfFold, target_of
 from midam.train.lockstep import Trial
 from midam.train.warm_start import fit_standardizers, random_instances
 
@@ -113,6 +113,16 @@ class ModelBaseline(Baseline):
 
         All that it learned stands in its state dictionary, as tensors of finite numbers.
         """
+
+    def out_of_fold(self, bags: Bags, *, seed: int) -> OutOfFold | None:
+        """Scores of bags by models of inner folds that hold them out; None where there are too few bags for folds."""
+        trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
+        if not trials:
+            return None
+        models = (self.fit(bags.subset(trial.train), seed=seed) for trial in trials)
+        scores = [predict(model, bags.subset(trial.score)) for model, trial in zip(models, trials)]
+        index = np.concatenate([trial.score for trial in trials])
+        return OutOfFold(bags.require_labels()[index], np.concatenate(scores))
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:

@@ -49,7 +49,8 @@ def deploy_method(
     The method is the one with the highest mean AUROC over the folds, the first of equals. That figure is the largest of
     several on the same folds, and so optimistic; the summary says it, and how many there were. Of a method that chose
     learning rate and margin, those are taken that most folds chose, and the median epoch of these folds. No bag is held
-    out, and scores of different folds have no common scale: the run has neither calibration nor threshold.
+    out. Of `auto`, and of a method that is fitted in one step, inner folds give calibration and threshold; scores of
+    trainings have no common scale, and a run of one has neither.
 
     Parameters
     ----------
@@ -101,7 +102,8 @@ def deploy_method(
                 return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
 
             what: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
-            what["about"] = {"deployed": _about(comparison, name, chosen=method is not None)}
+            fitted = isinstance(trained, Fitted) and trained.out_of_fold is not None
+            what["about"] = {"deployed": _about(comparison, name, chosen=method is not None, decided=fitted)}
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
@@ -179,23 +181,26 @@ def _train(
 ) -> Trainer | Fitted:
     if isinstance(method.baseline, Auto):
         chosen = method.baseline.choose(bags, seed=config.run.seed)
-        return Fitted(method.name, config, chosen.model, chosen.parts, {"auto": chosen.about})
+        return Fitted(method.name, config, chosen.model, chosen.parts, {"auto": chosen.about}, chosen.out_of_fold)
     if isinstance(method.baseline, ModelBaseline):
         model = BagEnsemble([method.baseline.fit(bags, seed=config.run.seed)])
-        return Fitted(method.name, config, model)
+        held = method.baseline.out_of_fold(bags, seed=config.run.seed)
+        return Fitted(method.name, config, model, out_of_fold=held)
     callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
     return Trainer(config, bags).fit(epochs=epochs, callbacks=callbacks)
 
 
-def _about(comparison: Comparison, name: str, *, chosen: bool) -> dict[str, Any]:
+def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) -> dict[str, Any]:
     """Entries of the summary about the comparison, and a sentence on it."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)
     how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
+    what = "Without held-out bags there are no probabilities, no threshold and no classes."
+    if decided:
+        what = "Probabilities and threshold come from inner folds of all bags."
     note = (
         f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
-        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. Without held-out bags "
-        "there are no probabilities, no threshold and no classes."
+        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. {what}"
     )
     interval = [row["auroc_low"], row["auroc_high"]]
     return {

@@ -39,15 +39,16 @@ if TYPE_CHECKING:
     from midam.evaluate.intervals import paired_delong as paired_delong
     from midam.evaluate.metrics import auprc as auprc
     from midam.evaluate.metrics import measure as measure
-    from midam.evaluate.metrics import operating_point as operating_point
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
     from midam.evaluate.predict import InstanceScores as InstanceScores
     from midam.evaluate.predict import covariates_of as covariates_of
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
+    from midam.evaluate.proportions import OperatingPoint as OperatingPoint
+    from midam.evaluate.proportions import operating_point as operating_point
+    from midam.evaluate.proportions import operating_points as operating_points
     from midam.evaluate.proportions import proportion as proportion
-    from midam.evaluate.proportions import threshold_for as threshold_for
     from midam.evaluate.ranking import Pairs as Pairs
     from midam.evaluate.ranking import auroc as auroc
     from midam.evaluate.subgroups import Subgroup as Subgroup

@@ -6,15 +6,17 @@ A model trained for the AUROC ranks; its sigmoid is no probability until it is c
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from midam.errors import ConfigError, require, require_counts
-from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
 from midam.evaluate.ranking import Scores, check_bags, check_two_classes, group_numbers
+from midam.reading import Count, Form, Number
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
@@ -165,6 +167,46 @@ class PlattCalibrator(OnLogit):
             raise ConfigError("Expected a fitted calibrator, got one without numbers; call fit first.")
 
 
+class Point(Form):
+    """A threshold by a rule, as `midam.evaluate.OperatingPoint` has it."""
+
+    rule: str
+    threshold: Number
+    note: str | None = None
+
+
+class Thresholds(Form):
+    """Thresholds that were chosen: the one that is used first, then those of other rules, and the bags they rest on.
+
+    Of the bags, `out_of_fold` were scored by models of inner folds that did not train on them, the others by the model.
+    """
+
+    points: Annotated[list[Point], Field(min_length=1)]
+    bags: Count
+    positives: Count
+    out_of_fold: Count = 0
+
+    @classmethod
+    def choose(cls, labels: ArrayLike, scores: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
+        """Choose on the labels [N] and scores [N] of bags of both classes, the last of which are `out_of_fold`."""
+        points = operating_points(labels, scores, [rule, *(other for other in RULES if other != rule)])
+        y = np.asarray(labels)
+        counts: dict[str, Any] = {"bags": y.size, "positives": int(y.sum()), "out_of_fold": out_of_fold}
+        return cls(points=[Point(**point._asdict()) for point in points], **counts)
+
+    @property
+    def kind(self) -> str:
+        """What the bags are, in a word."""
+        return "held-out" if self.out_of_fold else "validation"
+
+    @property
+    def words(self) -> str:
+        """The threshold, its rule, and the bags, in words."""
+        pooled = f"; {self.out_of_fold} of them by inner folds" if self.out_of_fold else ""
+        point, of = self.points[0], f"({self.positives} positive{pooled})"
+        return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {of}"
+
+
 @dataclass(frozen=True)
 class BinaryDecision:
     """Probability and class of bags of two classes: a calibrator, and a threshold on the score.
@@ -175,10 +217,25 @@ class BinaryDecision:
         From scores to probabilities.
     threshold : float
         The score from which on a bag is called positive.
+    thresholds : Thresholds, optional
+        How it was chosen, and what other rules choose; None where that is not known.
     """
 
     calibrator: PlattCalibrator
     threshold: float
+    thresholds: Thresholds | None = None
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, labels: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
+        """Fit both on the scores [N] and labels [N] of bags of both classes that the models did not train on.
+
+        A warning tells of a `rule` that cannot be met; `out_of_fold` is as of `Thresholds.choose`.
+        """
+        known = Thresholds.choose(labels, scores, rule=rule, out_of_fold=out_of_fold)
+        point = known.points[0]
+        if point.note is not None:
+            warnings.warn(point.note, UserWarning, stacklevel=2)
+        return cls(PlattCalibrator().fit(scores, labels), point.threshold, known)
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Probabilities [N] of the positive class of scores [N]."""
@@ -189,15 +246,18 @@ class BinaryDecision:
         return (np.asarray(scores) >= self.threshold).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """Both as plain numbers."""
-        return {"calibrator": self.calibrator.to_dict(), "threshold": self.threshold}
+        """All as plain numbers and texts."""
+        known = {} if self.thresholds is None else {"thresholds": self.thresholds.model_dump()}
+        return {"calibrator": self.calibrator.to_dict(), "threshold": self.threshold, **known}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build it from `to_dict`."""
         if values["threshold"] is None:
             raise ConfigError("Expected a threshold next to the calibrator, got none; fit again.")
-        return cls(PlattCalibrator.from_dict(values["calibrator"]), float(values["threshold"]))
+        known = values.get("thresholds")
+        chosen = None if known is None else Thresholds.model_validate(known)
+        return cls(PlattCalibrator.from_dict(values["calibrator"]), float(values["threshold"]), chosen)
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:

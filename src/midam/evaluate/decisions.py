@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
+from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
 from midam.evaluate.survival import risk_cuts, risk_group
 
@@ -113,7 +114,7 @@ class GradeCuts(Cuts):
             what = f"every bag is called grade {median}, the median of the validation bags."
             message = f"Expected scores that rank validation bags, got none better than chance; {what}"
             warnings.warn(message, UserWarning, stacklevel=2)
-        self.cuts_ = [_cut(values, int(start)) for start in starts]
+        self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
@@ -154,16 +155,6 @@ def _best_starts(cost: Scores) -> NDArray[np.intp]:
     for grade in reversed(range(len(froms))):
         end = starts[grade] = froms[grade][end]
     return starts
-
-
-def _cut(values: Scores, start: int) -> float:
-    """Number that exactly the values from `start` on have reached."""
-    if start == 0:
-        return float(values[0])
-    if start == values.size:
-        return float(np.nextafter(values[-1], np.inf))
-    middle = values[start - 1] / 2 + values[start] / 2
-    return float(middle if middle > values[start - 1] else values[start])
 
 
 class Decision(Protocol):

@@ -1,7 +1,7 @@
 """Metrics of bag scores: discrimination, an operating point, and the summary that a run writes.
 
 AUROC and AUPRC need no threshold. Sensitivity, specificity, balanced accuracy and F1 belong to a threshold, which
-:func:`operating_point` chooses on validation bags; a bag is called positive when its score is at least the threshold.
+`midam.evaluate.operating_point` chooses on validation bags; a bag is called positive when its score is at least it.
 
 A metric is a function of labels [N] and scores [N], and of what it names further: `threshold`, `probabilities` or
 `groups`. It returns a number, or None where there is none. `midam.registry.METRICS` lists those that have a name.
@@ -43,35 +43,6 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
     y, s = check_bags(labels, scores)
     check_two_classes(y)
     return float(average_precision_score(y, s))
-
-
-def operating_point(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Threshold that maximizes Youden's J = sensitivity + specificity - 1 (Youden 1950); pass validation bags.
-
-    Candidates are the midpoints between neighboring scores and the lowest score (all bags positive). Among equal J the
-    one with the smallest difference of sensitivity and specificity wins, then the lower threshold. Parameters and
-    errors as of `midam.evaluate.ranking.auroc`.
-
-    Examples
-    --------
-    >>> operating_point([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
-    1.5
-    """
-    y, s = check_bags(labels, scores)
-    positives, negatives = check_two_classes(y)
-    values, place = np.unique(s, return_inverse=True)
-    of_pos, of_neg = (np.bincount(place.reshape(-1)[y == label], minlength=values.size) for label in (1, 0))
-    # Bags at or above each distinct score. Integers keep equal J equal.
-    true_pos = positives - np.cumsum(of_pos) + of_pos
-    false_pos = negatives - np.cumsum(of_neg) + of_neg
-    youden = true_pos * negatives - false_pos * positives
-    imbalance = np.abs(true_pos * negatives - (negatives - false_pos) * positives)
-    best = int(np.lexsort((values, imbalance, -youden))[0])
-    if best == 0:
-        return float(values[0])
-    middle = values[best - 1] / 2 + values[best] / 2
-    # Neighboring floats have no number between them.
-    return float(middle if middle > values[best - 1] else values[best])
 
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:

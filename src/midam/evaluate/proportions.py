@@ -1,15 +1,23 @@
-"""Shares of bags with intervals that know of groups, thresholds for a wanted share, and differences of two figures."""
+"""Shares of bags with intervals that know of groups, thresholds by a rule, and differences of two figures."""
 
+import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
-from midam.errors import ConfigError, require
 from midam.evaluate.intervals import FEW_GROUPS
-from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
+from midam.evaluate.ranking import Scores, check_bags, check_two_classes, group_numbers
+from midam.settings.training import threshold_rule
+
+RULES = (
+    *("youden", "sensitivity=0.95", "sensitivity=0.9", "specificity=0.9", "specificity=0.95", "f1", "ppv=0.5"),
+    "cost=10:1",
+)
+"""Rules for a threshold that a report shows, whichever is taken."""
 
 
 class Estimate(NamedTuple):
@@ -95,59 +103,94 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above, first.bags + second.bags)
 
 
-def threshold_for(
-    labels: ArrayLike, scores: ArrayLike, *, sensitivity: float | None = None, specificity: float | None = None
-) -> float:
-    """Threshold that reaches a wanted sensitivity, or specificity, on these bags; pass validation bags.
+class OperatingPoint(NamedTuple):
+    """A rule, the threshold on the score that it chose, and a note where it cannot be met, or calls all bags alike."""
 
-    Of all that reach it, the one that costs least of the other; it lies halfway to the next score. A bag is called
-    positive from this score on.
+    rule: str
+    threshold: float
+    note: str | None = None
+
+
+def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") -> float:
+    """Threshold on the score from which on a bag is called positive, by a rule; pass bags that were not trained on.
+
+    Candidates are the midpoints between neighboring scores, the lowest score (all bags positive) and one above all
+    (none). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950), of equal J with the least difference of
+    the two. "sensitivity=0.9" is the highest threshold that reaches it, "specificity=0.95" the lowest. "ppv=0.5" is
+    that with the highest sensitivity of those that reach it; where none does, that of the highest PPV, with a warning.
+    "f1" maximizes F1, and "cost=10:1" minimizes 10 times the missed positive bags plus the false alarms; of equals
+    the lowest threshold is taken.
 
     Parameters
     ----------
     labels, scores : array_like, shape [N]
         As of `midam.evaluate.ranking.auroc`.
-    sensitivity, specificity : float in (0, 1]
-        What is wanted; exactly one of them.
-
-    Raises
-    ------
-    ConfigError
-        If not exactly one of them is given, in (0, 1].
-    MidamError
-        As of `midam.evaluate.ranking.auroc`.
+    rule : str, default "youden"
+        As in these examples; a `ConfigError` for another one.
 
     Examples
     --------
+    >>> operating_point([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
+    1.5
     >>> labels, scores = [0, 0, 0, 1, 1, 1], [0.0, 1.0, 4.0, 2.0, 5.0, 6.0]
-    >>> threshold_for(labels, scores, sensitivity=0.6), threshold_for(labels, scores, specificity=0.6)
-    (4.5, 1.5)
+    >>> [operating_point(labels, scores, rule) for rule in ("sensitivity=0.6", "specificity=0.6", "cost=10:1")]
+    [4.5, 1.5, 1.5]
     """
-    for name, share in (("sensitivity", sensitivity), ("specificity", specificity)):
-        if share is not None:
-            require(share, float, name, "give a share in (0, 1]")
-    wanted = sensitivity if specificity is None else specificity
-    if wanted is None or (sensitivity is not None and specificity is not None) or not 0 < wanted <= 1:
-        raise ConfigError(
-            f"Expected a sensitivity or a specificity in (0, 1], got {sensitivity} and {specificity}; give one of them."
-        )
+    (found,) = operating_points(labels, scores, [rule])
+    if found.note is not None:
+        warnings.warn(found.note, UserWarning, stacklevel=2)
+    return found.threshold
+
+
+def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
+    """As `operating_point`, by each of several rules; notes take the place of warnings."""
     y, s = check_bags(labels, scores)
-    check_two_classes(y)
-    values = np.unique(s)
-    if sensitivity is not None:
-        of_pos = np.sort(s[y == 1])[::-1]
-        at = int(np.searchsorted(values, of_pos[_needed(wanted, of_pos.size) - 1]))
-        return float(values[0]) if at == 0 else _between(values[at - 1], values[at])
-    of_neg = np.sort(s[y == 0])
-    at = int(np.searchsorted(values, of_neg[_needed(wanted, of_neg.size) - 1]))
-    return float(np.nextafter(values[at], np.inf)) if at + 1 == values.size else _between(values[at], values[at + 1])
+    positives, negatives = check_two_classes(y)
+    values, place = np.unique(s, return_inverse=True)
+    of_pos, of_neg = (np.bincount(place.reshape(-1)[y == label], minlength=values.size) for label in (1, 0))
+    # Bags at or above each distinct score, and above all. Integers keep equal figures equal.
+    hits = np.append(positives - np.cumsum(of_pos) + of_pos, 0)
+    alarms = np.append(negatives - np.cumsum(of_neg) + of_neg, 0)
+    found = []
+    for rule in rules:
+        at, note = _best_place(rule, hits, alarms)
+        if note is None and rule != "youden" and at in (0, values.size):
+            note = f"The threshold for {rule} calls {'every bag' if at == 0 else 'no bag'} positive."
+        found.append(OperatingPoint(rule, cut_below(values, at), note))
+    return found
+
+
+def cut_below(values: Scores, start: int) -> float:
+    """Number that exactly the ascending `values` from `start` on have reached."""
+    if start == 0:
+        return float(values[0])
+    if start == values.size:
+        return float(np.nextafter(values[-1], np.inf))
+    middle = values[start - 1] / 2 + values[start] / 2
+    # Neighboring floats have no number between them.
+    return float(middle if middle > values[start - 1] else values[start])
+
+
+def _best_place(rule: str, hits: NDArray[np.int64], alarms: NDArray[np.int64]) -> tuple[int, str | None]:
+    """Number of the threshold that a rule takes, of those with so many hits and false alarms, from the lowest on."""
+    name, number = threshold_rule(rule)
+    positives, negatives, places = int(hits[0]), int(alarms[0]), np.arange(hits.size)
+    cleared, precision = negatives - alarms, hits / np.maximum(hits + alarms, 1)
+    imprecise = precision < number - 1e-9
+    keys = {  # what is least, the last key first
+        "youden": (places, np.abs(hits * negatives - cleared * positives), alarms * positives - hits * negatives),
+        "f1": (places, -hits / (hits + alarms + positives)),
+        "sensitivity": (-places, hits < _needed(number, positives)),
+        "specificity": (places, cleared < _needed(number, negatives)),
+        "ppv": (-hits, -precision) if imprecise.all() else (alarms, -hits, imprecise),
+        "cost": (places, number * (positives - hits) + alarms),
+    }
+    best, note = int(np.lexsort(keys[name])[0]), None
+    if name == "ppv" and imprecise.all():
+        note = f"Expected a threshold with {rule}, got a PPV of at most {precision[best]:.2f}; it is taken instead."
+    return best, note
 
 
 def _needed(share: float, count: int) -> int:
     """Bags that make up a share; a share such as 0.9 of 10 bags is 9 of them, whatever its rounding."""
     return max(1, int(np.ceil(share * count - 1e-9)))
-
-
-def _between(low: np.float64, high: np.float64) -> float:
-    middle = low / 2 + high / 2
-    return float(middle if middle > low else high)

@@ -22,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
@@ -232,6 +233,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     if several is not None:
         console.print(f"scores are {several}")
     console.print(f"{headline} {format_metric(summary[headline])}")
+    _print_threshold(console, summary)
     _print_tried(console, summary)
     _print_baseline(console, summary)
     for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
@@ -249,6 +251,7 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
     console.print(f"{headline} bags{seen}: {format_metric(result[headline])}")
+    _print_threshold(console, result)
 
 
 def format_metric(part: Mapping[str, Any]) -> str:
@@ -329,6 +332,16 @@ def print_warnings(console: Console, description: BagDescription) -> None:
         console.print(f"[yellow]warning:[/] {escape(message)}")
     for message in description.notes:
         console.print(f"note: {escape(message)}")
+
+
+def _print_threshold(console: Console, found: Mapping[str, Any]) -> None:
+    """Print how the threshold was chosen, and what it does where its rule cannot be met."""
+    if "thresholds" not in found:
+        return
+    known = Thresholds.model_validate(found["thresholds"])
+    console.print(f"threshold {known.words}", soft_wrap=True)
+    if known.points[0].note is not None:
+        console.print(f"[yellow]warning:[/] {escape(known.points[0].note)}", soft_wrap=True)
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:

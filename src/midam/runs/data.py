@@ -98,6 +98,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     """
     target = target_of(bags)
     target.check(bags)
+    target.check_rule(settings.run.threshold)
     run, values = settings.run, target.values(bags)
     if bags.splits is None:
         shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)

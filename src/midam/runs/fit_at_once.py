@@ -9,10 +9,11 @@ from threadpoolctl import threadpool_limits
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
+from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
-from midam.runs.data import Callbacks, Reading, read_data, split_data, split_parts, write_left_out
+from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
@@ -54,7 +55,7 @@ def fit_at_once(
     if calls.on_start is not None:
         calls.on_start(settings, method)
     how = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
-    fitted = fit_baseline(method, config, parts.part("train"), **how)
+    fitted = fit_baseline(method, config, parts.part("train"), few=has_few(parts), **how)
     trained = time.monotonic()
     calls.stage("scoring", len(parts.bags))
     scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags)
@@ -71,17 +72,26 @@ def fit_at_once(
     return summary
 
 
-def fit_baseline(method: str, config: ResolvedSettings, train: Bags, **how: Any) -> Fitted:
+def has_few(parts: SplitBags) -> bool:
+    """Whether the validation bags are of two classes, and too few positive ones to choose a threshold on."""
+    labels = parts.bags.labels
+    return labels is not None and int(labels[parts.splits == "val"].sum()) < FEW_BAGS
+
+
+def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: bool = False, **how: Any) -> Fitted:
     """Fit a method that is fitted in one step to all these bags; `how` are arguments of `auto`'s search.
+
+    With `few` validation bags, inner folds score the training bags too; `auto` has these scores anyway.
 
     BLAS has one thread: on matrices as small as these its threads take ten times the time of the work.
     """
     baseline, seed = make_baseline(method), config.run.seed
     with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
         if not baseline.chooses:
-            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]))
+            held = baseline.out_of_fold(train, seed=seed) if few else None
+            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]), out_of_fold=held)
         chosen = baseline.choose(train, seed=seed, **how)
-    return Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about})
+    return Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about}, chosen.out_of_fold)
 
 
 def refit_at_once(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, create_model, model_validator
 
 from midam.errors import CheckpointError, nearest
+from midam.evaluate.calibrate import Thresholds
 from midam.reading import Count, Form, Interval, Number, Positive, Share, check_form, read_json
 from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder
@@ -117,6 +118,7 @@ class Summary(Form):
     auto: Annotated[_Auto | None, NotNull] = None
     deployed: Annotated[_Deployed | None, NotNull] = None
     importance: Annotated[_Importance | None, NotNull] = None
+    thresholds: Annotated[Thresholds | None, NotNull] = None
     warnings: list[str] = Field(default_factory=list)
     data: _Data
     version: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.nn.ensemble import BagEnsemble
 
-_OF_RUN = ("seed", "val_fraction", "test_fraction", "allow_leakage", "chunk_size", "reads", "threads")
+_OF_RUN = ("seed", "val_fraction", "test_fraction", "threshold", "allow_leakage", "chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
 _MOST_NUMBERS = 2**28  # of all instances, or of the statistics of all bags
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, MidamError
-from midam.evaluate.calibrate import NO_DECISION
+from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.plain_files import open_plain
@@ -41,6 +41,7 @@ from midam.runs.data import SubgroupTable
 from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.forms import Explanations, read_summary, read_target
 from midam.runs.method import method_title, taken_settings
+from midam.runs.results import thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
@@ -94,7 +95,8 @@ def write_run_report(
     part = next(name for name in ("test", "val", "train") if name in summary)
     _require_same_bags(folder, summary, parts, target)
     run = _Run(folder, settings, data, method, summary, target)
-    tested = _Tested(part, parts[part], summary[part], parts, summary["data"].get("notes", []))
+    notes, chosen = summary["data"].get("notes", []), summary.get("thresholds")
+    tested = _Tested(part, parts[part], summary[part], parts, notes, thresholds=chosen)
     write_text(path, run.page(tested, path, table=table, key=key), typed=out is not None)
     return path
 
@@ -131,7 +133,8 @@ def write_evaluation_report(
     tested = evaluated_bags(bags, found, found.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     run = _Run(folder, settings, trained_on, method, summary, target)
-    new = _Tested(part, tested, found.result[part], parts, notes, part == "new", data, found.notes)
+    chosen = thresholds_of(found.decision).get("thresholds")
+    new = _Tested(part, tested, found.result[part], parts, notes, part == "new", data, found.notes, chosen)
     write_text(path, run.page(new, path, table=table, key=key), typed=out is not None)
     return path
 
@@ -171,6 +174,7 @@ class _Tested(NamedTuple):
     external: bool = False
     data: str | None = None
     cautions: Sequence[str] = ()
+    thresholds: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +198,7 @@ class _Run:
             **self._how_made(tested.data, key),
             target=self.target,
             classes=about.get("data", {}).get("classes"),
+            thresholds=None if tested.thresholds is None else Thresholds.model_validate(tested.thresholds),
             external=external,
             part=tested.part,
             tested=tested.bags,

@@ -14,6 +14,7 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder
 from midam.evaluate import Decision
+from midam.evaluate.calibrate import BinaryDecision
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.importance import permutation_importance
@@ -23,7 +24,7 @@ from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text, environment
 from midam.runs.method import taken_settings
 from midam.settings import ResolvedSettings, yaml_text
-from midam.targets import Target, label_columns, target_of
+from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
 
@@ -35,6 +36,8 @@ _MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 300_000
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
+    With few of these, also on training bags that were scored `out_of_fold`; a `rule` chooses the threshold.
+
     Attributes
     ----------
     target : Target
@@ -43,12 +46,15 @@ class RunEvaluation:
         From scores to predictions; None where the validation bags do not suffice.
     """
 
-    def __init__(self, parts: SplitBags, scores: Scores) -> None:
+    def __init__(
+        self, parts: SplitBags, scores: Scores, *, rule: str = "youden", out_of_fold: OutOfFold | None = None
+    ) -> None:
         self.target = target_of(parts.bags)
         self._parts, self._scores = parts, scores
         self._values = self.target.values(parts.bags)
         held_out = parts.splits == "val"
-        self.decision = self.target.decide(self._values[held_out], scores[held_out])
+        how: dict[str, Any] = {"rule": rule, "out_of_fold": out_of_fold}
+        self.decision = self.target.decide(self._values[held_out], scores[held_out], **how)
 
     def predictions(self) -> str:
         """Text of predictions.csv."""
@@ -58,7 +64,8 @@ class RunEvaluation:
     def summarize(self) -> dict[str, Any]:
         """Entries of summary.json of each split."""
         bags, splits = self._parts.bags, self._parts.splits
-        return summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
+        found = summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
+        return found | thresholds_of(self.decision)
 
     def main_metrics(self) -> dict[str, float | None]:
         """Main metric of each split; None where there is none."""
@@ -132,6 +139,12 @@ def summarize_parts(
     return result
 
 
+def thresholds_of(decision: Decision | None) -> dict[str, Any]:
+    """Entry of a summary on how the threshold of two classes was chosen, where that is known."""
+    known = decision.thresholds if isinstance(decision, BinaryDecision) else None
+    return {} if known is None else {"thresholds": known.model_dump()}
+
+
 @dataclass(frozen=True)
 class Fitted:
     """Input of `write_results` instead of a trainer: a model that was fitted in one step, by a method of this name.
@@ -144,6 +157,7 @@ class Fitted:
     reported: BagEnsemble
     parts: list[dict[str, Any]] | None = None  # of a model that was chosen, as its file has them
     about: Mapping[str, Any] = field(default_factory=dict)  # what the summary tells of the choice
+    out_of_fold: OutOfFold | None = None  # training bags, scored by models of inner folds
 
 
 def write_results(
@@ -169,7 +183,8 @@ def write_results(
     baseline, and is called last. `calls` are told what begins. `about` holds further entries of the summary.
     The model is written before the baseline is trained, the summary last: where it is, all is. Returns the summary.
     """
-    evaluation = RunEvaluation(parts, scores)
+    held = trainer.out_of_fold if isinstance(trainer, Fitted) else None
+    evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=held)
     decided = evaluation.target.saved(evaluation.decision)
     made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))

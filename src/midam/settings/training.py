@@ -1,10 +1,11 @@
 """How a method is trained, and everything else about a run: splits, seed, device, precision, threads, logging."""
 
 import math
+import re
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import AUGMENTATIONS, LOGGERS
@@ -20,6 +21,10 @@ Positive = Annotated[float, Field(gt=0)]
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19
 _THREADS_SHALLOW, _THREADS_DEEP = 1, 0
+_RULE = re.compile(
+    r"(?P<plain>youden|f1)|(?P<of>sensitivity|specificity|ppv)=(?P<share>\d*\.?\d+)"
+    r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
+)
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Chunk = Annotated[int, Field(ge=1)]
 Threads = Annotated[int, Field(ge=0)]
@@ -34,6 +39,34 @@ def _word_or_number(value: Any) -> str:
 OpenCount = Annotated[
     Annotated[Count, Tag("number")] | Annotated[Literal["auto"], Tag("word")], Discriminator(_word_or_number)
 ]
+
+
+def threshold_rule(text: str) -> tuple[str, float]:
+    """Name and number of a rule for the threshold: the share that is wanted, or the ratio of the costs; else 0.
+
+    A `ConfigError` for a text that is no rule.
+
+    Examples
+    --------
+    >>> threshold_rule("youden"), threshold_rule("sensitivity=.9"), threshold_rule("cost=10:1")
+    (('youden', 0.0), ('sensitivity', 0.9), ('cost', 10.0))
+    """
+    found = _RULE.fullmatch(text) if isinstance(text, str) else None
+    if found is not None and found["plain"]:
+        return text, 0.0
+    if found is not None and found["of"] and 0 < float(found["share"]) <= 1:
+        return found["of"], float(found["share"])
+    if found is not None and found["missed"] and float(found["missed"]) > 0 and float(found["alarm"]) > 0:
+        return "cost", float(found["missed"]) / float(found["alarm"])
+    raise ConfigError(
+        f"Expected `threshold` as a rule, got {text!r}; choose youden, f1, sensitivity=0.9, specificity=0.95, "
+        "ppv=0.5 (a share in (0, 1]), or cost=10:1 (of a missed positive bag, of a false alarm)."
+    )
+
+
+def _checked_rule(text: str) -> str:
+    name, number = threshold_rule(text)
+    return text if name == "cost" or not number else f"{name}={number:g}"
 
 
 class TrainingSettings(SettingsGroup):
@@ -153,6 +186,9 @@ class RunSettings(SettingsGroup):
         Fraction of the bags for validation, where the data names no splits.
     test_fraction
         Fraction of the bags for testing, where the data names no splits.
+    threshold
+        Rule for the score from which on a bag is called positive, of two classes: "youden", "sensitivity=0.9",
+        "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1", what a missed positive bag and a false alarm cost.
     allow_leakage
         Accept a split in which a group stands on both sides.
     accelerator
@@ -193,6 +229,7 @@ class RunSettings(SettingsGroup):
     seed: Annotated[int, Field(ge=0)] = 0
     val_fraction: Fraction = 0.2
     test_fraction: Fraction = 0.2
+    threshold: Annotated[str, AfterValidator(_checked_rule)] = "youden"
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate import Decision, LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
 from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import with_classes
 from midam.sklearn.trained import TrainedEstimator
+from midam.targets import OutOfFold
 from midam.targets.binary import Binary
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     positive_: Any
     calibrator_: PlattCalibrator | None
     threshold_: float
+    _thresholds: Thresholds | None = None
 
     def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Self:
         """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
@@ -94,7 +96,8 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of `classes_`, calibrated on the held-out bags: [N, 2] or [N, C] with rows of sum 1, or [N, L].
 
-        Without such bags (``val_fraction=0``, or none of a class) nothing is calibrated: of two classes that is a
+        With few of these, "auto" and other methods without epochs take scores of inner folds too. Without any bags
+        (``val_fraction=0``, or none of a class) nothing is calibrated: of two classes that is a
         `ConfigError`, of more they are the softmax of the scores' logits, of several labels the scores. These rank the
         bags of a class; they do not say how likely it is.
         """
@@ -221,19 +224,21 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self.positive_ = labeled.positive
         return self
 
-    def _decide_on(self, val: Bags | None) -> None:
+    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
         self.calibrator_, self.threshold_, self.decision_ = None, math.nan, None
         if self.target_ != "binary":
-            super()._decide_on(val)
+            super()._decide_on(val, out_of_fold)
             if isinstance(self.decision_, LabelCalibrator):
                 self._warn_of_uncalibrated(self.decision_)
             return
-        self.threshold_ = 0.5
+        self.threshold_, self._thresholds = 0.5, None
+        labels, scores = np.empty(0, dtype=np.int64), np.empty(0)
         if val is not None:
-            scores = predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
-            decision = Binary().decide(val.require_labels(), scores)
-            if decision is not None:
-                self.calibrator_, self.threshold_ = decision.calibrator, decision.threshold
+            labels, scores = val.require_labels(), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
+        decision = Binary().decide(labels, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
+        if decision is not None:
+            self.calibrator_, self.threshold_ = decision.calibrator, decision.threshold
+            self._thresholds = decision.thresholds
 
     def _warn_of_uncalibrated(self, decision: LabelCalibrator) -> None:
         rare = [str(name) for name, of in zip(self._classes, decision.columns_, strict=True) if of is None]
@@ -246,11 +251,14 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             )
 
     def _decision(self) -> Decision | None:
-        return self.decision_ if self.calibrator_ is None else BinaryDecision(self.calibrator_, self.threshold_)
+        if self.calibrator_ is None:
+            return self.decision_
+        return BinaryDecision(self.calibrator_, self.threshold_, self._thresholds)
 
     def _take_up(self, run: LoadedRun) -> None:
         self.decision_ = None if run.target.name == "binary" else run.decision
         self.calibrator_, self.positive_ = run.calibrator, None
+        self._thresholds = run.decision.thresholds if isinstance(run.decision, BinaryDecision) else None
         self.threshold_ = 0.5 if run.threshold is None else run.threshold
         if run.target.name != "binary":
             self.threshold_ = math.nan

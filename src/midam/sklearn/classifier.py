@@ -59,9 +59,9 @@ class MIDAMClassifier(BagClassifier):
     history_ : list of dict
         A row an epoch; with ``method="auto"`` a row for each method that was tried.
     calibrator_ : PlattCalibrator or None
-        From the scores of two classes to probabilities; None with ``val_fraction=0``.
+        From the scores of two classes to probabilities; None with ``val_fraction=0``, but for methods without epochs.
     threshold_ : float
-        Operating point of two classes on the scores of `bag_scores`; 0.5 with ``val_fraction=0``.
+        Operating point of two classes on the scores of `bag_scores`, by the rule `threshold`; 0.5 without calibrator.
     decision_ : TemperatureCalibrator, LabelCalibrator or None
         From the scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
     instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str

@@ -62,6 +62,7 @@ class MIDAMSurvival(BagSurvival):
         clip: float | None = None,
         seed: int = 0,
         val_fraction: float = 0.2,
+        threshold: str = "youden",
         accelerator: Literal["auto", "cpu", "cuda"] = "auto",
         precision: Literal["32-true", "bf16-mixed"] = "32-true",
         compile: bool = False,

@@ -19,7 +19,7 @@ from midam.evaluate.predict import InstanceScores, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
 from midam.runs.data import SplitBags, describe_origin
-from midam.runs.fit_at_once import fit_baseline
+from midam.runs.fit_at_once import fit_baseline, has_few
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.method import choose_method, taken_settings
@@ -28,7 +28,7 @@ from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import MADE_FOR, Labeled
-from midam.targets import Target, target_named, target_of
+from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
 from midam.train.method_names import DEFAULT, is_shorthand
 from midam.train.trainer import Callback, Trainer, make_fabric
@@ -190,8 +190,8 @@ class TrainedEstimator(BagEstimator):
         """Take the decision and the classes of a loaded run."""
         self.decision_ = run.decision
 
-    def _decide_on(self, val: Bags | None) -> None:
-        """Fit the decision on the bags that were held out, if any."""
+    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:  # noqa: ARG002
+        """Fit the decision on the bags that were held out, if any, or scored by inner folds."""
         self.decision_ = None
         if val is None:
             return
@@ -213,13 +213,15 @@ class TrainedEstimator(BagEstimator):
             raise ConfigError(
                 f"Expected y as before, {self.target_} ({before}), got {target.name} ({now}); set warm_start=False."
             )
+        target.check_rule(settings.run.threshold)
         parts = _held_out(bags, settings, target)
         val = parts.part("val") if "val" in parts.splits else None
         if going_on:
             self._require_epochs()
         settings, method = choose_method(self.method, settings)
+        held: OutOfFold | None = None
         if method is not None:
-            self._fit_at_once(method, settings, parts.part("train"))
+            held = self._fit_at_once(method, settings, parts)
         else:
             trainer = self._trainer(with_objective(settings, target), parts.part("train"), val, going_on=going_on)
             self.history_ = self._run(trainer, before=self.history_ if going_on else [])
@@ -234,7 +236,7 @@ class TrainedEstimator(BagEstimator):
         if "outcome" in origin["data"] and len(labeled.classes):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
-        self._decide_on(val)
+        self._decide_on(val, held)
         self.to_run()  # whose making gives the model its features
 
     def _require_epochs(self) -> None:
@@ -245,15 +247,18 @@ class TrainedEstimator(BagEstimator):
                 "warm_start=False."
             )
 
-    def _fit_at_once(self, method: str, settings: Settings, train: Bags) -> None:
+    def _fit_at_once(self, method: str, settings: Settings, parts: SplitBags) -> OutOfFold | None:
         """Fit a method that has no epochs; the search of `auto` is shown with `show_progress`."""
+        train, few = parts.part("train"), has_few(parts)
         with ExitStack() as stack:
             on_candidate = None
             if self.show_progress:
                 on_candidate = stack.enter_context(FitProgress(1, console=Console(stderr=True))).candidate
-            fitted = fit_baseline(method, settings.resolve(train.instance_shape), train, on_candidate=on_candidate)
+            config = settings.resolve(train.instance_shape)
+            fitted = fit_baseline(method, config, train, few=few, on_candidate=on_candidate)
         self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
         self.history_, self._rest, self._calls = list(fitted.about.get("auto", {}).get("tried", ())), [], 1
+        return fitted.out_of_fold
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
         """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""

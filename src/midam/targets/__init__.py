@@ -5,10 +5,10 @@ from typing import Any
 
 from midam.data.bags import Bags
 from midam.registry import TARGETS
-from midam.targets.base import Difference, Target
+from midam.targets.base import Difference, OutOfFold, Target
 from midam.targets.binary import Binary
 
-__all__ = ["Difference", "Target", "target_named", "target_of"]
+__all__ = ["Difference", "OutOfFold", "Target", "target_named", "target_of"]
 
 
 def target_of(bags: Bags) -> Target:

@@ -108,6 +108,13 @@ class Difference(NamedTuple):
     method: str
 
 
+class OutOfFold(NamedTuple):
+    """Labels [N] and scores [N] of training bags, each scored by a model of inner folds that did not train on it."""
+
+    values: NDArray[Any]
+    scores: Scores
+
+
 class Target:
     """Base of the targets.
 
@@ -250,6 +257,14 @@ class Target:
         """Refuse training bags of which nothing can be learned, with a `BagDataError`."""
         raise NotImplementedError
 
+    def check_rule(self, rule: str) -> None:
+        """Refuse a rule for the threshold, which bags of two classes alone have, with a `ConfigError`."""
+        if rule != "youden":
+            raise ConfigError(
+                f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; it is for two classes, leave it "
+                "out."
+            )
+
     def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether bags of these values have a main metric: by default, whether two values differ."""
         return len(np.unique(values)) > 1
@@ -266,8 +281,18 @@ class Target:
         """Main metric of `scores` minus that of `other` scores of the same bags."""
         raise NotImplementedError
 
-    def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> Decision | None:
-        """Fit what turns scores into predictions on validation bags; None where these do not suffice."""
+    def decide(
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        *,
+        rule: str = "youden",  # noqa: ARG002
+        out_of_fold: OutOfFold | None = None,  # noqa: ARG002
+    ) -> Decision | None:
+        """Fit what turns scores into predictions on validation bags; None where these do not suffice.
+
+        Of two classes alone, a `rule` chooses the threshold, and bags scored `out_of_fold` are used.
+        """
         try:
             return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
         except OneClassError:

@@ -10,9 +10,9 @@ from pydantic import model_validator
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
 from midam.errors import OneClassError
-from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, PlattCalibrator
+from midam.evaluate.calibrate import NO_DECISION, BinaryDecision
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.metrics import FEW_BAGS, operating_point, summarize
+from midam.evaluate.metrics import FEW_BAGS, summarize
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
 from midam.reading import ColumnForm, Count, Form, Interval, Number, Share, one_of, shares, texts
@@ -22,6 +22,7 @@ from midam.targets.base import (
     Difference,
     Groups,
     NotNull,
+    OutOfFold,
     PartForm,
     Scores,
     Target,
@@ -172,6 +173,9 @@ class Binary(Target):
         """Refuse bags of one class."""
         both_classes(bags)
 
+    def check_rule(self, rule: str) -> None:
+        """Any rule suits two classes."""
+
     def has_metric(self, values: NDArray[Any]) -> bool:
         """Whether both classes are there."""
         return bool(len(values)) and bool(values.min() < values.max())
@@ -195,11 +199,25 @@ class Binary(Target):
         found = paired_delong(values, scores, other, groups=groups)
         return Difference(*found, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
-    def decide(self, values: NDArray[Any], scores: NDArray[Any]) -> BinaryDecision | None:
-        """Calibrator and operating point; None where validation bags lack a class."""
+    def decide(
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        *,
+        rule: str = "youden",
+        out_of_fold: OutOfFold | None = None,
+    ) -> BinaryDecision | None:
+        """Calibrator and operating point; None where the bags lack a class.
+
+        With fewer than 20 positive validation bags, those that are scored `out_of_fold` are taken too.
+        """
+        more = 0
+        if out_of_fold is not None and values.sum() < FEW_BAGS:
+            more = len(out_of_fold.values)
+            values, scores = (np.concatenate(own) for own in zip((values, scores), out_of_fold, strict=True))
         if not self.has_metric(values):
             return None
-        return BinaryDecision(PlattCalibrator().fit(scores, values), operating_point(values, scores))
+        return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file."""

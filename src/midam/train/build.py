@@ -163,7 +163,8 @@ def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> 
 
 
 def _given(config: Settings) -> dict[str, Any]:
-    return {name: value for name, value in config.flat().items() if value is not None}
+    # The rule for the threshold is nothing to a pooling, such as noisy-and, with a threshold of its own.
+    return {name: value for name, value in config.flat().items() if value is not None and name != "threshold"}
 
 
 def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from torch import Tensor
 
 from midam.errors import CheckpointError, MidamError
+from midam.evaluate.calibrate import Thresholds
 from midam.files import advice_on, write_bytes
 from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
@@ -122,6 +123,7 @@ class ModelContent(_Origin):
     model: _Weights
     calibrator: dict[str, FiniteFloat] | None
     threshold: FiniteFloat | None
+    thresholds: Thresholds | None = None
     decision: dict[str, Any] | None = None
     method: str | None = None
     parts: list[_Part] | None = None

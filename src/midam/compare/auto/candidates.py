@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.compare.baselines import ModelBaseline
-from midam.compare.folds import inner_folds
 from midam.compare.methods import find_method
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -30,7 +29,6 @@ from midam.train.trainer import Trainer
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 _FEW_EPOCHS = 5
-MANY, _FEW_FOLDS = 500, 3  # bags above which inner cross-validation is cut short
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # of the epochs, from which their number is chosen
 
@@ -144,12 +142,6 @@ class Candidate:
     def _together(self) -> bool:
         """Whether the trainings of all folds run in lockstep."""
         return self.config is not None and self.config.model.encoder == "mlp"
-
-
-def inner_trials(bags: Bags, train: NDArray[np.int64], *, seed: int) -> list[Trial]:
-    """Inner folds of the training bags at the positions `train`: of more than 500 of them three of five."""
-    folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
-    return [Trial(np.setdiff1d(train, train[own]), train[own], seed) for own in folds]
 
 
 def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:

@@ -19,6 +19,7 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.settings import Settings
+from midam.targets import OutOfFold
 from midam.train.build import build_ensemble
 from midam.train.lockstep import Trial
 
@@ -38,11 +39,14 @@ class Chosen:
         how many of the model's members are its own.
     about : dict
         What summary.json tells: `tried`, `auroc`, `folds` and a `note`.
+    out_of_fold : OutOfFold, optional
+        Scores of training bags by mixtures that did not see them.
     """
 
     model: BagEnsemble
     parts: list[dict[str, Any]]
     about: dict[str, Any]
+    out_of_fold: OutOfFold | None = None
 
 
 class Auto(Baseline):
@@ -88,7 +92,7 @@ class Auto(Baseline):
             weights += [float(found.mixture.weights[number]) / len(own)] * len(own)
             config = None if candidate.config is None else candidate.config.flat()
             parts.append({"method": candidate.name, "config": config, "scorers": len(own)})
-        return Chosen(BagEnsemble(members, weights), parts, _about(found))
+        return Chosen(BagEnsemble(members, weights), parts, _about(found), found.out_of_fold)
 
     def model(
         self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]

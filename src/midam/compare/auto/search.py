@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import MANY, Candidate, inner_trials
+from midam.compare.auto.candidates import Candidate
 from midam.compare.engine import Row, TrialStore
+from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
@@ -22,6 +23,7 @@ from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.reading import Form, Number, Share, check_form
+from midam.targets import OutOfFold
 from midam.train.lockstep import Trial
 
 Numbers = NDArray[np.float64]
@@ -148,6 +150,8 @@ class Found:
         Mean over the inner folds of the AUROC of the mixture, which is fitted for each fold on the others.
     folds : int
         Inner folds; 0 where the training bags are too few for any, and all candidates are taken unseen.
+    out_of_fold : OutOfFold, optional
+        Scores of the bags that the folds held out, by these mixtures.
     """
 
     tried: list[Tried]
@@ -155,6 +159,7 @@ class Found:
     mixture: Mixture
     auroc: float | None
     folds: int
+    out_of_fold: OutOfFold | None = None
 
 
 def search(
@@ -270,11 +275,12 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
         raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another one with `method`.")
     held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole])
     mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
-    crossed = []
+    crossed: list[Numbers] = []
     for fold in range(len(trials)):
         others = held.fit([other for other in range(len(trials)) if other != fold])
         inside = held.fold == fold
-        crossed.append(auroc(held.labels[inside], others.scores([x[:, inside] for x in held.logits])))
+        crossed.append(others.scores([x[:, inside] for x in held.logits]))
+    figure = np.mean([auroc(held.labels[held.fold == fold], own) for fold, own in enumerate(crossed)])
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"], epochs=row.get("epochs")) for row in rows]
     for number, area, weight, logits in zip(whole, areas, mixture.weights, held.logits):
         ends = fold_interval(held.labels, logits.mean(axis=0), held.fold)
@@ -282,7 +288,8 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
     taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
     chosen = [tried[whole[place]].method for place in taken]
     mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
-    return Found(tried, chosen, mixture, float(np.mean(crossed)), len(trials))
+    out_of_fold = OutOfFold(held.labels, np.concatenate(crossed))
+    return Found(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
 
 
 class _HeldOut:

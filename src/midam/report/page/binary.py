@@ -1,6 +1,7 @@
 """Page of two classes: ranking with bands, calibration, usefulness, operating points, abstention, errors."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
+from midam.evaluate.calibrate import (
+    ConformalSets,
+    Thresholds,
+    calibration_interval,
+    coverage_range,
+    reliability_bins,
+)
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.proportions import Estimate, proportion, threshold_for
+from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
@@ -27,7 +34,6 @@ from midam.report.words import form_apart
 from midam.targets import Target
 
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-_GOALS = (("sensitivity", 0.95), ("sensitivity", 0.90), ("specificity", 0.90), ("specificity", 0.95))
 _ERRORS = (0.05, 0.10, 0.20)
 _WORST = 10  # bags shown of a kind
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
@@ -85,14 +91,14 @@ class BinaryPage(TargetPage):
 
     def second(self) -> str | None:
         """How many bags of each class are called correctly."""
-        at, held = self.summary.get("at_threshold"), self.study.validation
-        if at is None or held is None:
+        at, known = self.summary.get("at_threshold"), self._thresholds
+        if at is None or known is None:
             return None
         positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
         found, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
         return (
-            f"At the threshold chosen on {len(held)} validation bags it found {found} of {positives} positive bags and "
-            f"cleared {cleared} of {negatives} negative ones."
+            f"At the threshold chosen on {known.bags} {known.kind} bags it found {found} of {positives} positive bags "
+            f"and cleared {cleared} of {negatives} negative ones."
         )
 
     def tiles(self) -> list[Tile]:
@@ -118,7 +124,7 @@ class BinaryPage(TargetPage):
         named = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
         return (
             f"n = {self.counted()}.{named} Brackets are 95% intervals; sensitivity and specificity are those of the "
-            "threshold chosen on validation."
+            "threshold of the run."
         )
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
@@ -214,10 +220,11 @@ class BinaryPage(TargetPage):
             "Reliability.",
             f"{len(bins)} {'bin' if len(bins) == 1 else 'bins'} of {each} bags. Below: where the probabilities lie.",
         )
-        held = self.study.validation
-        before = None if held is None else f"{held.positives / len(held):.1%}"
+        known = self._thresholds
+        before = None if known is None else f"{known.positives / known.bags:.1%}"
         caption = f"Calibration of {tested.counts()}"
         content = {"reliability": reliability, "numbers": numbers, "caption": caption}
+        content["kind"] = "validation" if known is None else known.kind
         return {**content, "line": line, "before": before, "share": f"{share:.1%}"}
 
     def _usefulness(self) -> dict[str, Any]:
@@ -237,15 +244,22 @@ class BinaryPage(TargetPage):
         shown = drawing(curve, says, "Decision curve.", f"n = {tested.counts()}.")
         return {"curve": shown, "table": Table("Net benefit", heads, rows)}
 
+    @cached_property
+    def _thresholds(self) -> Thresholds | None:
+        """How the run's threshold was chosen; of a run of an earlier version, by the validation bags in its files."""
+        known, held, threshold = self.study.thresholds, self._validation, self.study.threshold
+        if known is not None or threshold is None or held is None:
+            return known
+        return Thresholds.choose(held.values, held.scores)
+
     def _operating(self) -> dict[str, Any]:
-        tested, held, threshold = self.tested, self._validation, self.study.threshold
-        if threshold is None or held is None:
+        tested, known = self.tested, self._thresholds
+        if known is None:
             return {}
-        wanted = [("Youden's J (the run's threshold)", threshold, "at_threshold")]
-        for goal, least in _GOALS:
-            wanted.append((f"{goal} of {least:.0%}", threshold_for(held.values, held.scores, **{goal: least}), ""))
         rows = []
-        for name, cut, place in wanted:
+        for number, (rule, cut, note) in enumerate((one.rule, one.threshold, one.note) for one in known.points):
+            place = "" if number else "at_threshold"
+            name = f"{rule}{'' if number else ' (the threshold of the run)'}{'' if note is None else ' *'}"
             called = tested.scores >= cut
             rates = [_share(tested, tested.values == label, called == bool(label)) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
@@ -255,10 +269,11 @@ class BinaryPage(TargetPage):
             row = [name, Number(cut, form, keys[0]), *cells, *values, f"{int(called.sum())} of {len(tested)}"]
             rows.append(row)
         unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
-        heads = ["chosen on validation for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
+        heads = ["chosen for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
         table = Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows)
         share = f"{tested.positives / len(tested):.1%}"
-        return {"table": table, "validation": len(held), "positives": held.positives, "share": share}
+        notes = [one.note for one in known.points if one.note]
+        return {"table": table, "known": known, "share": share, "notes": notes, "trained": self.study.part == "train"}
 
     def _abstention(self) -> dict[str, Any]:
         tested, held = self.tested, self._validation

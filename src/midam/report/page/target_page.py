@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Estimator, find_subgroups
@@ -154,6 +155,8 @@ class Study:
         What `auto` tried, and why it took what it took: its entry in summary.json.
     importance : mapping, optional
         Permutation importance of the features: its entry in summary.json.
+    thresholds : Thresholds, optional
+        Of two classes, how the threshold was chosen, and those of other rules; None of runs of earlier versions.
     changed, settings : sequence
         Settings that differ from their defaults (name, value, default), and all of them (name, value).
     facts : sequence of (str, str)
@@ -188,6 +191,7 @@ class Study:
     explained: Explained | None = None
     chosen: Mapping[str, Any] | None = None
     importance: Mapping[str, Any] | None = None
+    thresholds: Thresholds | None = None
     pseudonyms: bool = False
 
     @property
