@@ -58,7 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    quick.draw(item.get_closest_marker("drawn") is not None)
+    marker = item.get_closest_marker("drawn")
+    quick.draw(marker is not None and marker.args != (False,))
 
 
 def _skipped(reporter: pytest.TerminalReporter, marker: str | None = None) -> int:

@@ -1,7 +1,7 @@
 """What makes the runs of tests quick: fewer trees than users get, and figures that are built but not rendered.
 
 A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
-picture carries the marker `drawn`.
+picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does.
 """
 
 import sys

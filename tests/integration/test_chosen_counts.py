@@ -21,7 +21,7 @@ from midam.settings import read_yaml
 
 OPEN = ["--num-instances", "auto", "--num-positive", "auto", "--num-negative", "auto"]
 COUNTS = ("num_positive", "num_negative", "num_instances")
-EPOCHS = 20
+EPOCHS = 8
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ def test_the_data_folder_is_not_written_to(made, capsys):
     assert "another folder than the data" in capsys.readouterr().err
 
 
-BAGS = [f"b{number:02d}" for number in range(16)]
+BAGS = [f"b{number:02d}" for number in range(8)]
 
 
 def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):

@@ -15,7 +15,7 @@ from tests.integration.commands import table
 from midam.cli import main
 from midam.export.score_onnx import Model as OnnxModel
 
-SHORT = ["--epochs", "1", "--members", "2", "--num-instances", "2", "--scaling", "linear"]
+SHORT = ["--epochs", "1", "--members", "1", "--num-instances", "2", "--scaling", "linear"]
 
 
 def with_gaps(path, words, seed=0):

@@ -52,7 +52,16 @@ def run(commands, *, path, cwd):
 def options(names, *, epochs=3):
     """Words of a small training with parts of these names."""
     given = [word for pair in names.items() for word in pair]
-    return [*given, "--members", "1", "--epochs", str(epochs), "--encoder-args", "{width: 8, in_features: 3}"]
+    return [
+        *given,
+        "--members",
+        "1",
+        "--no-baseline",
+        "--epochs",
+        str(epochs),
+        "--encoder-args",
+        "{width: 8, in_features: 3}",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from tests.integration.commands import Moment, finish, fitted, rows, start, stop
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
-EPOCHS = {"vrsp": 24, "minibatch": 20, "exact": 12, "exact-point": 20}
+EPOCHS = dict.fromkeys(("vrsp", "minibatch", "exact", "exact-point"), 9)
 FILES = {"config.yaml", "log.txt", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
 METHODS = {
-    "vrsp": ["--lag", "--optimizer", "sgd"],
+    "vrsp": ["--lag", "--optimizer", "sgd", "--members", "2"],
     "minibatch": [
         "--no-baseline",
         "--estimator",
@@ -225,7 +225,9 @@ def test_no_run_to_resume(tmp_path, capsys):
 @pytest.mark.parametrize(("limit", "file"), [(600, "config.yaml"), (4000, "last.pt")])
 def test_a_full_disk_in_a_first_epoch_leaves_nothing(limit, file, tmp_path):
     run, log = tmp_path / "r", tmp_path / "log"
-    code = finish(start("fit", "digits", "--epochs", "2", "--out", str(run), log=log, file_limit=limit))
+    code = finish(
+        start("fit", "digits", "--epochs", "2", "--members", "1", "--out", str(run), log=log, file_limit=limit)
+    )
     assert code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
     text = log.read_text()

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import expit
+from tests.integration.commands import stop_at
 
 from midam import MIDAMClassifier
 from midam.cli import main
@@ -38,21 +39,18 @@ from midam.functional.poolings import bounded_logit
 from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
-from midam.runs.folder import RunFolder
+from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.train.lockstep import Trial
+from midam.train.trainer import Trainer
 
 EPOCHS = 2
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def quick():
     """Few trees, epochs and strengths of a penalty."""
-    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
-    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
-    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
     made = make_candidate
 
     def short(name, instance_shape, count=0):
@@ -60,7 +58,13 @@ def quick(monkeypatch):
         config = None if found.config is None else found.config.replace(epochs=EPOCHS, members=2)
         return Candidate(name, config=config, baseline=found.baseline)
 
-    monkeypatch.setattr("midam.compare.auto.candidates.make_candidate", short)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
+        patch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
+        patch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
+        patch.setattr("midam.compare.fitted._TREES", 5)
+        patch.setattr("midam.compare.auto.candidates.make_candidate", short)
+        yield
 
 
 def make_bags(count=40, *, seed=0, groups=False, shift=1.0):
@@ -423,15 +427,13 @@ def test_the_rule_of_the_threshold_is_kept_and_used_everywhere(tmp_path, capsys)
     assert run.decision.thresholds.words in (tmp_path / "card" / "README.md").read_text()
 
 
-@pytest.fixture
-def run(tmp_path):
-    bags = make_bags()
-    data = tmp_path / "bags.npz"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder, bags = tmp_path_factory.mktemp("auto"), make_bags()
     names = [f"gene {number}" for number in range(bags.instance_shape[0])]
-    arrays = {"X": bags.instances, "bag": np.repeat(np.arange(40), bags.sizes), "y": bags.require_labels()}
-    np.savez(data, **arrays, feature_names=names)
-    assert main(["fit", str(data), "--method", "auto", "--out", str(tmp_path / "run")]) == 0
-    return tmp_path / "run"
+    data = write_bags(folder / "bags.npz", bags, feature_names=names)
+    assert main(["fit", str(data), "--method", "auto", "--out", str(folder / "run")]) == 0
+    return folder / "run"
 
 
 @pytest.mark.filterwarnings("ignore:.*is finished")
@@ -527,9 +529,11 @@ QUICKLY = ["--epochs", "1", "--members", "1"]
 
 
 @pytest.mark.parametrize("words", [["--method", "midam"], ["--method", "midam-att"], ["--epochs", "100"]], ids=str)
-def test_the_method_alone_is_trained_though_nothing_differs_from_the_defaults(tmp_path, words):
-    data = write_bags(tmp_path / "bags.npz", make_bags(20))
-    assert fit_and_name(data, tmp_path / "run", *words) is None
+def test_the_method_alone_is_trained_though_nothing_differs_from_the_defaults(tmp_path, monkeypatch, words):
+    data, run = write_bags(tmp_path / "bags.npz", make_bags(20)), tmp_path / "run"
+    stop_at(monkeypatch, Trainer, "train_epoch", 2)
+    assert main(["fit", str(data), *words, "--out", str(run)]) == 130
+    assert read_run_config(RunFolder(run))[2] is None
 
 
 @pytest.mark.parametrize("words", [QUICKLY, ["--method", "midam", *QUICKLY], ["--config", "FILE"]], ids=str)

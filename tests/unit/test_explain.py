@@ -395,6 +395,7 @@ def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
         assert picture(path, model, bags)[0] == kind
 
 
+@pytest.mark.drawn(False)
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_every_pooling_has_a_picture(pooling, tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")

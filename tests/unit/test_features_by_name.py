@@ -2,8 +2,8 @@
 
 import json
 import pickle
+import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -144,11 +144,12 @@ def by_export(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     if not (folder / "export").exists():
         assert main(["export", str(run), "--out", str(folder / "export"), "--format", "python"]) == 0
     frame.to_csv(folder / "other.csv", index=False)
-    command = [sys.executable, str(folder / "export" / "score_bags.py"), str(folder / "other.csv")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BagDataError(done.stderr)
-    (folder / "out.csv").write_text(done.stdout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["score_bags.py", str(folder / "other.csv"), "--out", str(folder / "out.csv")])
+        try:
+            runpy.run_path(str(folder / "export" / "score_bags.py"), run_name="__main__")
+        except SystemExit as end:
+            raise BagDataError(str(end)) from None
     return pd.read_csv(folder / "out.csv")["score"].to_numpy()
 
 

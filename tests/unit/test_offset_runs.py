@@ -94,7 +94,8 @@ def test_far_features_of_every_format_train_as_near_ones(
 
 
 @pytest.mark.parametrize(
-    "words", [("--members", "3"), ("--estimator", "exact", "--members", "1"), ("--estimator", "minibatch")]
+    "words",
+    [("--members", "2"), ("--estimator", "exact", "--members", "1"), ("--estimator", "minibatch", "--members", "1")],
 )
 def test_far_features_train_as_near_ones_by_every_estimator(tmp_path: Path, words: tuple[str, ...]) -> None:
     found = [

@@ -112,14 +112,13 @@ def test_few_vectors_on_disk_are_read_once_and_train_alike(disk, monkeypatch):
 def test_large_validation_bags_are_scored_as_rarely_as_costs_no_more_than_the_training(memory):
     many = Bags(np.repeat(memory.instances, 20, axis=0), sizes=memory.sizes * 20, labels=memory.labels)
 
-    def scored(val, **settings):
-        trainer = train(Trainer(make_config(epochs=60, members=1, **settings), memory, val))
-        return [row["epoch"] for row in trainer.history if row["val_auroc"] is not None]
+    def made(val, **settings):
+        return Trainer(make_config(epochs=60, members=1, **settings), memory, val)
 
-    assert scored(many) == list(range(3, 61, 3))
-    assert (
-        scored(many, select="best") == scored(many, val_every=1) == scored(memory.subset(range(4))) == [*range(1, 61)]
-    )
+    history = train(made(many)).history
+    assert [row["epoch"] for row in history if row["val_auroc"] is not None] == list(range(3, 61, 3))
+    each = [made(many, select="best"), made(many, val_every=1), made(memory.subset(range(4)))]
+    assert [trainer._val_every for trainer in each] == [1, 1, 1]
 
 
 def test_a_training_on_disk_is_that_in_memory(memory, disk):
