@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from midam.sklearn import MIDAMClassifier as MIDAMClassifier
     from midam.sklearn import MIDAMRanker as MIDAMRanker
     from midam.sklearn import MIDAMSurvival as MIDAMSurvival
+    from midam.sklearn import PerInstance as PerInstance
     from midam.sklearn import VoxelCounts as VoxelCounts
     from midam.train.estimators import MiniBatch as MiniBatch
     from midam.train.estimators import VarianceReduced as VarianceReduced

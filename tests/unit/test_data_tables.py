@@ -336,7 +336,8 @@ def test_advice_that_several_faults_share_stands_once(tmp_path):
     head, *lines = str(refused.value).splitlines()
     assert head.endswith("got 3 kinds of faults (in " + str(tmp_path / "t.csv") + "); correct them:")
     assert [line[:2] for line in lines] == ["- ", "- ", "  ", "- "]
-    assert lines[2] == ("  for these 2: correct it, or leave out what is no feature with `ignore_columns=['x', 'y']`.")
+    advice = "name it with `categories=['x', 'y']`, or leave out what is no feature with `ignore_columns=['x', 'y']`."
+    assert lines[2] == f"  for these 2: {advice}"
     assert str(refused.value).count("ignore_columns") == 1
 
 
@@ -411,7 +412,10 @@ def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path
     assert "name what is known of a bag beside its instances with `covariates=['plan', 'gap']`" in text
     assert "for these 2" in text
     assert "`group_column='patient'`" in text
-    assert "column channel, bag a; 6 such lines: 2, 3, 4, 5, 6, 7); correct it, or leave out" in text
+    assert (
+        "column channel, bag a; 6 such lines: 2, 3, 4, 5, 6, 7); name it with `categories=['channel']`, or leave out"
+        in text
+    )
     frame.groupby("bag").first().reset_index().to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(BagDataError) as error:
         read_bags(tmp_path / "one.csv")

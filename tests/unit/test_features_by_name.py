@@ -61,7 +61,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def bags_of(frame: pd.DataFrame) -> Bags:
-    return Bags.from_dataframe(frame, missing=True)
+    return Bags.from_dataframe(frame, impute=True)
 
 
 def own_scores(run: Path) -> np.ndarray:

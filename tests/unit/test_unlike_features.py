@@ -133,8 +133,8 @@ def test_an_id_of_the_rows_is_named(name):
     frame = table()
     frame[name] = np.random.default_rng(0).permutation(len(frame)) + 1_000_000
     (text,) = told(frame)
-    assert f"column {name} is read as a feature" in text
-    assert f"`ignore_columns=['{name}']`" in text
+    assert f"{name} (an id of each row, left out)" in text
+    assert "ignore_columns" not in text
     assert told(frame.rename(columns={name: "humid"})) == []
     frame[name] //= 2
     assert told(frame) == []

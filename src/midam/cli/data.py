@@ -94,7 +94,8 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
-    from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
+    from midam.data.column_codes import prepare
+    from midam.data.missing import missing_counts, note_of_filled
     from midam.files import write_text
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
@@ -106,11 +107,11 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
     keep_folder(options, "out", data="name")
     bags = read_bags_of(options.name, options)
-    gaps = missing_shares(bags)
     if options.impute != "none":
         note_of_filled(bags, options.impute, missing_counts(bags), of="all bags")
-        bags = impute(bags, fill_values(bags, options.impute))
-    found = describe_bags(options.name, bags, gaps=gaps)
+    how = Settings(**{name: options[name] for name in _READING}).data
+    made = prepare(bags, how, train=range(len(bags)))
+    bags, found = made.bags, describe_bags(options.name, made.bags, gaps=made.gaps)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name

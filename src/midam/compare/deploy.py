@@ -16,12 +16,13 @@ from midam.compare.plan import settings_of
 from midam.compare.summary import Comparison, format_interval
 from midam.compare.trials import OK
 from midam.data.bags import Bags
+from midam.data.column_codes import prepare
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import typed
-from midam.runs.data import Callbacks, SplitBags, describe_origin, fill
+from midam.runs.data import Callbacks, SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
 from midam.runs.report import write_run_report
@@ -87,8 +88,9 @@ def deploy_method(
     folder.require_free()
     with folder.held():
         try:
-            filled, imputed = fill(bags, config.data.impute, train=bags)
-            parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), imputed)
+            made = prepare(bags, config.data, train=range(len(bags)))
+            filled = made.bags
+            parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), made.imputed, None, made.columns)
             origin = describe_origin(parts)
             trained = _train(found, config, filled, epochs=epochs, on_epoch=on_epoch)
             ready = time.monotonic()

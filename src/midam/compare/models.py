@@ -21,12 +21,13 @@ from midam.compare.plan import Task, single_threaded
 from midam.compare.trials import OK
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
+from midam.data.column_codes import Prepared, prepare
 from midam.errors import DivergedError
-from midam.runs.data import SplitBags, describe_origin, fill
+from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
 from midam.runs.results import RunEvaluation, model_content, write_model
-from midam.settings import ResolvedSettings, Settings
+from midam.settings import DataSettings, ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
 
@@ -55,13 +56,13 @@ def keep_models(
     groups: Sequence[Group[Task]],
     store: TrialStore,
     *,
-    how: str,
+    how: DataSettings | None,
     workers: Workers,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> None:
     """Train and write the models of all trials that have tested one, unless they are there.
 
-    Missing values are filled as `how` says (see `midam.data.missing`), from the training bags of each fold.
+    Columns are encoded and missing values filled as `how` says, by the training bags of each fold.
     """
     tasks = [task for task in _tasks(root, groups, store) if not RunFolder(task.folder).model.exists()]
 
@@ -77,10 +78,11 @@ def keep_models(
     compute(made, partial(fit_model, bags, how=how), keep=write, workers=workers, on_progress=report)
 
 
-def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, Any] | None:
+def fit_model(bags: Bags, task: ModelTask, *, how: DataSettings | None = None) -> dict[str, Any] | None:
     """Content of the model file of a run; None if the training diverges."""
     train, val = task.parts
-    bags, imputed = fill(bags, how, train=bags.subset(train))
+    made = Prepared(bags) if how is None else prepare(bags, how, train=train)
+    bags = made.bags
     names = np.full(len(bags), "", dtype="<U5")
     for name, part in (("train", train), ("val", val), ("test", task.fold.test)):
         names[part] = name
@@ -98,7 +100,7 @@ def fit_model(bags: Bags, task: ModelTask, *, how: str = "none") -> dict[str, An
             scores = trainer.scores(held.bags, trainer.reader(held.bags))
             evaluation = RunEvaluation(held, scores)
             decided = evaluation.target.saved(evaluation.decision)
-    origin = describe_origin(SplitBags(bags.subset(used), names[used], imputed))
+    origin = describe_origin(SplitBags(bags.subset(used), names[used], made.imputed, None, made.columns))
     return model_content(trainer.config, trainer.reported, origin, decided=decided)
 
 

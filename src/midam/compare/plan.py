@@ -28,10 +28,10 @@ from midam.compare.trials import (
     trial_result,
 )
 from midam.data.bags import Bags
-from midam.data.missing import fill_values, impute
+from midam.data.column_codes import prepare
 from midam.errors import ConfigError
 from midam.evaluate.metrics import auprc
-from midam.settings import Settings
+from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
 from midam.train.batch_size import choose_for_each
 from midam.train.lockstep import Trial, TrialResult, every_epoch, train_trials
@@ -63,13 +63,14 @@ class Outcome(NamedTuple):
     validation: tuple[float, float] = (0.0, 0.0)  # main metric of the tested epoch, and mean over epochs
 
 
-def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome], list[str]]:
+def run_task(bags: Bags, task: Task, *, how: DataSettings | None = None) -> tuple[list[Outcome], list[str]]:
     """Outcomes of the folds, and warnings; uses one thread.
 
-    Missing values are filled as `how` says (see `midam.data.missing`), from the training bags of each fold.
+    Columns are encoded and missing values filled as `how` says (`midam.data.column_codes.prepare`), by the training
+    bags of each fold.
     """
-    if how != "none":
-        return _run_imputed(bags, task, how)
+    if how is not None:
+        return _run_prepared(bags, task, how)
     if task.config is None:
         with cpu_threads(1), threadpool_limits(1):
             return [_run_baseline(bags, task)], []
@@ -78,15 +79,16 @@ def run_task(bags: Bags, task: Task, *, how: str = "none") -> tuple[list[Outcome
     return outcomes, [str(warning.message) for warning in caught]
 
 
-def _run_imputed(bags: Bags, task: Task, how: str) -> tuple[list[Outcome], list[str]]:
+def _run_prepared(bags: Bags, task: Task, how: DataSettings) -> tuple[list[Outcome], list[str]]:
     """Outcomes of the folds, each on bags of its own."""
     outcomes: list[Outcome] = []
     messages: list[str] = []
     for number, fold in enumerate(task.folds):
         parts = task.parts[number : number + 1]
         trained = parts[0][0] if parts else fold.train
-        filled = impute(bags, fill_values(bags.subset(trained), how))
-        found, told = run_task(filled, replace(task, folds=[fold], parts=parts))
+        with warnings.catch_warnings(action="ignore"):  # a line for each fold
+            made = prepare(bags, how, train=trained)
+        found, told = run_task(made.bags, replace(task, folds=[fold], parts=parts))
         outcomes, messages = outcomes + found, messages + told
     return outcomes, messages
 

@@ -1,5 +1,6 @@
 """Run a comparison: plan, compute what is missing side by side, summarize."""
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,13 +21,14 @@ from midam.compare.summary import Comparison, make_comparison, plot_comparison, 
 from midam.compare.trials import NO_VALIDATION, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
+from midam.data.column_codes import needs_preparing, prepare
 from midam.data.free_memory import free_memory
-from midam.data.missing import fill_values, impute, missing_counts, note_of_filled
+from midam.data.missing import missing_counts, note_of_filled
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
 from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
-from midam.settings import ResolvedSettings, Settings, yaml_text
+from midam.settings import DataSettings, ResolvedSettings, Settings, yaml_text
 from midam.targets import target_of
 from midam.train.batch_size import memory_share
 from midam.train.members import with_objective
@@ -123,8 +125,9 @@ def run_comparison(
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
     base = _settled(resolved, folder, jobs=workers.here())
-    how = base.data.impute if (gaps := missing_counts(bags)).any() else "none"
-    note_of_filled(bags, how, gaps, of="the training bags of each fold")
+    how = base.data if needs_preparing(bags, base.data) else None
+    if base.data.impute != "none":
+        note_of_filled(bags, base.data.impute, missing_counts(bags), of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
@@ -141,7 +144,7 @@ def run_comparison(
                 keeper.measure(missing)
             compute(missing, partial(run_task, bags, how=how), keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
-            remarks += chosen_counts(bags, groups)
+            remarks += chosen_counts(keeper.whole(), groups)
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
@@ -201,19 +204,24 @@ def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
 class _Keeper:
     """Keeps the trials of a group as it finishes, and gives each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: str) -> None:
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: DataSettings | None) -> None:
         self._bags, self._store, self._folder, self._how = bags, store, folder, how
         self._peaks: dict[str, float] = {}
         self._warned: set[str] = set()
         self._write()
 
+    def whole(self) -> Bags:
+        """Bags that are encoded and filled by all of them, to measure memory and choose counts alone."""
+        if self._how is None:
+            return self._bags
+        with warnings.catch_warnings(action="ignore"):
+            return prepare(self._bags, self._how, train=range(len(self._bags))).bags
+
     def measure(self, groups: Sequence[Group[Task]]) -> None:
         """Measure the peak memory of each method for which it is not known yet."""
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
-        # Filled by all bags: what is measured is memory alone.
-        bags = self._bags if self._how == "none" else impute(self._bags, fill_values(self._bags, self._how))
-        self._peaks = peaks_mib(bags, {name: task for name, task in first.items() if name not in known})
+        self._peaks = peaks_mib(self.whole(), {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):

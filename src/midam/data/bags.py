@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
-from midam.data.covariates import Covariates
+from midam.data.covariates import Column, Covariates
 from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
@@ -62,6 +62,8 @@ class Bags:
         File or files that each bag was read from.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
+    columns : sequence of Column, optional
+        What the features are, where some are categories or times, which training encodes; default: numbers.
     attributes : array of str, shape [N], optional
         JSON of the attributes of the files of each bag: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
@@ -102,6 +104,7 @@ class Bags:
     witnesses: NDArray[np.bool_] | None
     digests: NDArray[np.uint8] | None
     feature_names: tuple[str, ...] | None
+    columns: tuple[Column, ...] | None
     sources: NDArray[np.object_] | None
     attributes: NDArray[np.object_] | None
     cut: dict[str, Any] | None
@@ -126,6 +129,7 @@ class Bags:
         witnesses: ArrayLike | None = None,
         digests: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        columns: Sequence[Column] | None = None,
         sources: ArrayLike | None = None,
         attributes: ArrayLike | None = None,
         cut: Mapping[str, Any] | None = None,
@@ -152,6 +156,7 @@ class Bags:
             witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),
             digests=None if digests is None else validate.digest_array(digests, source),
             feature_names=None if feature_names is None else tuple(map(name_of, feature_names)),
+            columns=None if columns is None else tuple(columns),
             sources=None if sources is None else validate.text_array(sources),
             attributes=None if attributes is None else validate.text_array(attributes),
             cut=None if cut is None else dict(cut),
@@ -176,6 +181,7 @@ class Bags:
         coords: ArrayLike | None = None,
         witnesses: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        columns: Sequence[Column] | None = None,
         source: str = "memory",
         missing: bool = False,
     ) -> Self:
@@ -209,7 +215,7 @@ class Bags:
             # The constructor refuses those of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
-        others |= {"feature_names": feature_names, "outcome": outcome, "covariates": covariates}
+        others |= {"feature_names": feature_names, "columns": columns, "outcome": outcome, "covariates": covariates}
         bags = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
         if source == "memory":  # of files, their reader says it
             warn_of_alike_names(bags)
@@ -271,6 +277,7 @@ class Bags:
         coord_columns: Sequence[str] = (),
         ignore_columns: Sequence[str] = (),
         order: str | None = None,
+        categories: Sequence[str] = (),
         covariates: Sequence[str] = (),
         site_column: str | None = None,
         positive: str | None = None,
@@ -278,14 +285,14 @@ class Bags:
         grades: Sequence[str] = (),
         classes: Sequence[ClassName] | None = None,
         source: str = "a DataFrame",
-        missing: bool = False,
+        impute: bool = False,
     ) -> "Bags":
         """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
 
         Bags are in the order of their first rows; every column that is not named is a feature. Where there is no
         column `bag_column`, the first of two levels of the index names the bag; where there is none named "label", the
-        bags have no labels. `source` is what messages call the frame, which is not changed. With `missing`, some
-        values may be NaN; a run that was trained with `impute` fills them. The rest is as of `midam.read_bags`.
+        bags have no labels. `source` is what messages call the frame, which is not changed. With `impute`, some
+        values may be NaN, which an estimator or a run with `impute` fills. The rest is as of `midam.read_bags`.
 
         Examples
         --------
@@ -295,11 +302,11 @@ class Bags:
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
         asked = {**locals()}
-        for name in ("cls", "frame", "source", "missing"):
+        for name in ("cls", "frame", "source"):
             del asked[name]
         from midam.data.sources.frames import frame_arrays
 
-        arrays, sites = frame_arrays(frame, source, **asked, impute=missing)
+        arrays, sites = frame_arrays(frame, source, **asked)
         bags = cls.from_arrays(**arrays)
         bags = bags if sites is None else bags.replace(sites=sites)
         warn_of_alike_names(bags)
@@ -383,6 +390,11 @@ class Bags:
         """Copy instances at flat positions of any shape (a bag's start + the position inside it), or of a mask [M]."""
         return np.asarray(self.instances[row_positions(rows, len(self.instances))])
 
+    def rows(self) -> NDArray[np.int64]:
+        """Flat positions of the instances of these bags, one bag after the other."""
+        before = np.cumsum(self.sizes) - self.sizes
+        return np.repeat(self.starts - before, self.sizes) + np.arange(self.num_instances)
+
     def places(self, index: int) -> NDArray[Any] | None:
         """Coordinates of the instances of one bag, [n_i, C]; None where there are none."""
         start = int(self.starts[index])
@@ -419,6 +431,8 @@ class Bags:
         validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
         if self.feature_names is not None:
             validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
+        if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
+            raise BagDataError(f"Expected columns of the names of the features, got others (in {source}); rename them.")
         for name in ("groups", "sites", "sources", "attributes"):
             if getattr(self, name) is not None:
                 validate.check_length(getattr(self, name), ids, name[:-1], source)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.column_codes import refuse_columns
 from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk
 from midam.data.sampling import EpochPlan, Sampler, StackedSampler
@@ -85,6 +86,7 @@ class InstanceReader:
         workers: int | None = None,
     ) -> None:
         require(bags, Bags, "bags", "read them with `midam.read_bags`")
+        refuse_columns(bags, "a training or a model")
         self.device = usable_device(device)
         if resident is not None:
             require(resident, bool, "resident", "give True, False or None")

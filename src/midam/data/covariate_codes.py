@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -55,6 +56,11 @@ class Code:
         own = [self.name] if self.categories is None else [f"{self.name}={word}" for word in self.categories]
         other = [] if self.categories is None else [f"{self.name} other"]
         return (*own, *other, *([f"{self.name} missing"] if self.missing else []))
+
+    def places(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """Column of each word: its own, the last for a rare or unknown one, -1 for an empty one."""
+        known = {word.casefold(): place for place, word in enumerate(self.categories or ())}
+        return np.array([known.get(word.casefold(), len(known)) if word else -1 for word in words], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -177,8 +183,15 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
             f"and none is near another: write times and amounts as numbers, dates as 2023-01-31 (in {source})",
             stacklevel=5,
         )
-    own, rare = words[counts >= LEAST].tolist(), words[counts < LEAST].tolist()
-    return Code(name, missing, categories=tuple(own), rare=tuple(rare))
+    return category_code(name, words, counts, missing=missing)
+
+
+def category_code(
+    name: str, words: NDArray[np.str_], counts: NDArray[np.int64], *, missing: bool, most: int | None = None
+) -> Code:
+    """Code of categories by the number of training bags that have each; those beyond the `most` frequent are rare."""
+    own = np.isin(np.arange(len(words)), np.argsort(-counts, kind="stable")[:most]) & (counts >= LEAST)
+    return Code(name, missing, categories=tuple(words[own].tolist()), rare=tuple(words[~own].tolist()))
 
 
 def _encoded(code: Code, column: NDArray[Any], ids: NDArray[np.str_], source: str) -> NDArray[np.float64]:
@@ -209,25 +222,28 @@ def _numbers(
 
 def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
     # A column of categories may hold numbers alone where only some of its bags are read.
-    categories = [category_of(value) for value in column.tolist()]
-    words = [word.casefold() for word in categories]
-    known = {word.casefold(): place for place, word in enumerate(code.categories or ())}
-    other, rare = len(known), {word.casefold() for word in code.rare}
-    features = np.zeros((len(words), other + 1))
-    new, count = dict[str, str](), 0
-    for row, word in enumerate(words):
-        if word:
-            features[row, known.get(word, other)] = 1.0
-            if word not in known and word not in rare:
-                new.setdefault(word, categories[row])
-                count += 1
+    words, of_row = np.unique([category_of(value) for value in column.tolist()], return_inverse=True)
+    places = code.places(words.tolist())
+    warn_of_unseen(code, words.tolist(), np.bincount(of_row, minlength=len(words)), "bag", source)
+    return one_hot(places[of_row], len(code.categories or ()) + 1)
+
+
+def one_hot(places: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Columns [N, width] with a 1 at each place [N], and none where it is -1."""
+    return np.asarray(places[:, None] == np.arange(width), dtype=np.float64)
+
+
+def warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
+    """Warn of words, with their counts, that no training bag had."""
+    seen = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
+    new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in seen}
     if new:
+        spelled = {word.casefold(): word for word in reversed(new)}
         warnings.warn(
-            f"{count} of {len(words)} bags have {with_article(code.name)} that no training bag had: "
-            f"{listed(sorted(new.values()))}; they are scored as of an unknown one (in {source})",
-            stacklevel=5,
+            f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag "
+            f"had: {listed(sorted(spelled.values()))}; they are scored as of an unknown one (in {source})",
+            stacklevel=6,
         )
-    return features
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:

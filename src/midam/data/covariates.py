@@ -1,4 +1,4 @@
-"""Covariates: metadata of bags, such as age, sex and stage of a patient."""
+"""Covariates: metadata of bags, such as age, sex and stage of a patient; and what columns of instances are."""
 
 import math
 import re
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,6 +103,24 @@ class Covariates(BriefRepr):
                     f"Expected a value of the covariate {name!r} for each of the {len(ids)} bags, got shape "
                     f"{column.shape} (in {source}); give as many as bags, and None where one is missing."
                 )
+
+
+class Column(NamedTuple):
+    """A column of instances that `midam.data.column_codes` makes features of, where some are no numbers.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    kind : {"number", "category", "time"}
+        Of a category, the instances hold places in `words`, -1 for none; of a time, days since 1970-01-01.
+    words : tuple of str
+        The categories.
+    """
+
+    name: str
+    kind: Literal["number", "category", "time"] = "number"
+    words: tuple[str, ...] = ()
 
 
 def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
@@ -204,30 +222,41 @@ _OTHER = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ,]+\d.*)?")
 _FEWEST = 3  # so many numbers that all could be dates written together are hardly anything else
 
 
-def days_of(words: Sequence[str], name: str, source: str) -> NDArray[np.float64] | None:
+def days_of(words: Sequence[str], name: str, source: str, *, what: str = "covariate") -> NDArray[np.float64] | None:
     """Days since 1970-01-01 of the texts [N], NaN where one is empty; None of others, with a note of dates.
 
     Dates are written as 2023-01-31, with or without a time. Those in another order, those that no calendar has, and
     other texts among dates are refused: they would be one category a day.
     """
-    given = [word for word in words if word]
-    dates = [word for word in given if _ISO.fullmatch(word) or _OTHER.fullmatch(word)]
-    if not given or 2 * len(dates) <= len(given):
+    if not are_dates(words):
         return None
+    given = [word for word in words if word]
     days = {word: _days(word) for word in given}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
         raise BagDataError(
-            f"Expected dates as 2023-01-31 in the covariate {name!r}, got {wrong[0]!r} (in {source}); write all dates "
+            f"Expected dates as 2023-01-31 in the {what} {name!r}, got {wrong[0]!r} (in {source}); write all dates "
             "so, or a number instead, such as the age."
         )
-    _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
+    if what == "covariate":
+        _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
     return np.array([days.get(word) for word in words], dtype=np.float64)
+
+
+def are_dates(words: Sequence[str]) -> bool:
+    """Whether most of the words that are not empty are dates in some order."""
+    given = [word for word in words if word]
+    return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in given) > len(given)
 
 
 def days_of_times(times: NDArray[np.datetime64], name: str, source: str) -> NDArray[np.float64]:
     """As `days_of`, of an array of times; NaT is NaN."""
     _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
+    return days_since(times)
+
+
+def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
+    """Days since 1970-01-01 of times; NaT is NaN."""
     seconds = times.astype("datetime64[ms]")
     return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / (1000 * _DAY))
 

@@ -26,6 +26,7 @@ class Content(Protocol):
     outcome: TargetLabels | None
     covariates: Covariates | None
     sites: NDArray[np.str_] | None
+    columns: tuple[Any, ...] | None
     digests: NDArray[np.uint8] | None
 
     def __len__(self) -> int: ...
@@ -73,6 +74,8 @@ def fingerprint(bags: Content) -> str:
         head["outcome"] = described(bags.outcome)
     if bags.covariates is not None:
         head["covariates"] = bags.covariates.values()
+    if bags.columns is not None:
+        head["columns"] = bags.columns
     if bags.sites is not None:
         head["sites"] = bags.sites.tolist()
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
@@ -91,6 +94,8 @@ def contents_digest(bags: Content, *, read: bool = True) -> str:
     digest.update(np.ascontiguousarray(bags.sizes).data)
     if bags.covariates is not None:
         digest.update(json.dumps(bags.covariates.values()).encode())
+    if bags.columns is not None:
+        digest.update(json.dumps(bags.columns).encode())
     if bags.digests is not None:
         for low in range(0, len(bags), _BAGS_AT_A_TIME):
             digest.update(bags.digests[low : low + _BAGS_AT_A_TIME].tobytes().hex().encode())

@@ -150,7 +150,8 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
     places = np.array(feature_order(names, own, of=of, where=bags.source))
     x = bags.instances
     picked = _PickedRows(x, places) if on_disk(x) else np.ascontiguousarray(x[..., places])
-    return bags.replace(instances=picked, feature_names=names, digests=None)
+    columns = None if bags.columns is None else [bags.columns[place] for place in places.tolist()]
+    return bags.replace(instances=picked, feature_names=names, columns=columns, digests=None)
 
 
 class _PickedRows(Rows):

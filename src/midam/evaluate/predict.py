@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
+from midam.data.column_codes import refuse_columns
 from midam.data.covariate_codes import CovariateCoder
 from midam.data.missing import align_features, impute, missing_counts, note_of_filled
 from midam.data.on_disk import on_disk
@@ -209,8 +210,8 @@ def evaluation(model: torch.nn.Module) -> Iterator[None]:
 def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     """Bags with the features that a model was trained on, as `midam.nn.ensemble.Inputs` says.
 
-    Features are found by name where both have names, and missing values are filled as in training. What is ready is
-    returned as it is.
+    Features are found by name where both have names, columns are encoded and missing values filled as in training. What
+    is ready is returned as it is.
 
     Raises
     ------
@@ -218,6 +219,7 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
         If features are missing, there are more or fewer of them, or a value is missing or infinite.
     """
     known = model.inputs if isinstance(model, BagEnsemble) else None
+    bags = encoded(model, bags)
     if known is None:
         return bags
     bags, (width, own) = align_features(bags, known.names, of=known.source), (known.shape, bags.instance_shape)
@@ -236,6 +238,17 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
         return bags
     note_of_filled(bags, known.how, counts)
     return impute(bags, np.array(known.filling))
+
+
+def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
+    """Bags with features in place of the raw columns that a model was trained on; others as they are."""
+    known = model.inputs if isinstance(model, BagEnsemble) else None
+    if known is None or known.columns is None:
+        refuse_columns(bags, "the model")
+        return bags
+    if bags.feature_names is None or (bags.columns is None and bags.feature_names == known.names):
+        return bags  # its features
+    return known.columns.encode(align_features(bags, tuple(known.columns.kinds), of=known.source))
 
 
 def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:

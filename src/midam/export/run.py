@@ -226,12 +226,18 @@ def describe(run: LoadedRun) -> dict[str, Any]:
 
 
 def refuse_covariates(run: LoadedRun) -> None:
-    """Refuse a run whose score takes covariates, which no format holds, by an `ExportError`."""
+    """Refuse a run that takes covariates or encodes columns, which no format holds, by an `ExportError`."""
     names = covariate_names(run.model)
     if names:
         raise ExportError(
             f"Expected a model of instances alone to export, got one that takes the covariates {', '.join(names)}; "
             "score bags with `midam predict`, or train without `covariates`."
+        )
+    if run.columns is not None:
+        coded = [name for name, kind in run.columns.kinds.items() if kind != "number"] or ["gaps"]
+        raise ExportError(
+            f"Expected a model of numbers to export, got one that encodes {', '.join(coded)}; score bags with `midam "
+            "predict`, or train without these columns."
         )
 
 

@@ -28,6 +28,8 @@ class Inputs:
     how, filling : str, nested list
         What fills a missing value, "mean", "median" or "zero", and that value, in the shape of an instance; None where
         none may be missing.
+    columns : ColumnCoder, optional
+        What makes these features of raw columns, before they are filled.
     source : str
         What messages call the model.
     """
@@ -36,6 +38,7 @@ class Inputs:
     names: tuple[str, ...] | None = None
     how: str = "zero"
     filling: Any = None
+    columns: Any = None
     source: str = "training"
 
 

@@ -22,7 +22,7 @@ from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
 from midam.evaluate.metrics import check_metric
-from midam.evaluate.predict import covariate_names, prepared
+from midam.evaluate.predict import covariate_names, encoded, prepared
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
@@ -83,7 +83,9 @@ def read_for(
     changes |= {name: value for name, value in reading.items() if value is not None}
     classes, names = run.data.get("classes"), run.data.get("feature_names")
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
-    how |= {"classes": None if classes is None else tuple(classes), "features": names}
+    kinds = {} if run.columns is None else run.columns.kinds
+    how |= {"classes": None if classes is None else tuple(classes)}
+    how |= {"features": list(kinds) or names, "kinds": kinds}
     outcome = run.data.get("outcome")
     if outcome is not None:
         changes["target"] = outcome["target"]
@@ -100,7 +102,7 @@ def read_for(
         _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
-    bags = align_features(bags, names, of=run.source)
+    bags = align_features(encoded(run.model, bags), names, of=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     if cut is not None and "network" in cut:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.column_codes import prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, lost_bags
-from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
 from midam.data.sources import read_bags
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
@@ -59,13 +59,15 @@ class SplitBags:
     """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test".
 
     `imputed` says how missing values were filled, if so: "how", "values" of the features and "missing", their count;
-    `gaps` [N, D] what share of each bag's values they are.
+    `gaps` [N, D] what share of each bag's values they are; `columns` how columns were encoded, the text of a
+    `ColumnCoder`.
     """
 
     bags: Bags
     splits: NDArray[np.str_]
     imputed: dict[str, Any] | None = None
     gaps: NDArray[np.float32] | None = None
+    columns: str | None = None
 
     def part(self, name: str) -> Bags:
         """Bags of one split that has some."""
@@ -77,7 +79,8 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
 
     Missing values that are to be imputed are NaN.
     """
-    how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in Settings.names("data")}
+    names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
+    how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
     how |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
     how.setdefault("images", settings.cut)
     return read_bags(data, **how, reads=settings.run.reads, require_labels=require_labels)
@@ -87,7 +90,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     """Split bags as the data says, else at random: stratified by what they are ranked by, disjoint by group.
 
     A data set that names a test split but no validation split has its validation bags taken from its training bags.
-    Missing values are filled as the settings say, from the training bags.
+    Categories and times are encoded and missing values filled as the settings say, from the training bags.
 
     Raises
     ------
@@ -122,19 +125,8 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             metric = METRIC_NAMES.get(target.metric, target.metric)
             message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, UserWarning, stacklevel=2)
-    filled, found = fill(bags, settings.data.impute, train=parts.part("train"))
-    if found is None:
-        return parts
-    note_of_filled(bags, settings.data.impute, missing_counts(bags))
-    return SplitBags(filled, splits, found, missing_shares(bags))
-
-
-def fill(bags: Bags, how: str, *, train: Bags) -> tuple[Bags, dict[str, Any] | None]:
-    """Bags with their missing values filled from the training bags, and what a run remembers of that."""
-    if how == "none":
-        return bags, None
-    values, counts = fill_values(train, how), missing_counts(bags)
-    return impute(bags, values), {"how": how, "values": values.tolist(), "missing": int(counts.sum())}
+    made = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
+    return SplitBags(made.bags, splits, made.imputed, made.gaps, made.columns)
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
@@ -195,9 +187,13 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     classes = None if bags.classes is None else list(bags.classes)
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
-    more = {"classes": classes, "feature_names": None if names is None else list(names), "cut": bags.cut}
+    more: dict[str, Any] = {
+        "classes": classes,
+        "feature_names": None if names is None else list(names),
+        "cut": bags.cut,
+    }
     trained = bags.subset(np.flatnonzero(parts.splits == "train"))
-    data |= {"imputed": parts.imputed, "typical": typical_values(trained)}
+    more |= {"imputed": parts.imputed, "columns": parts.columns, "typical": typical_values(trained)}
     return {
         "data": {**data, **more},
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},

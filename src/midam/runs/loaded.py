@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
@@ -44,7 +45,7 @@ class LoadedRun:
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
-        source, place, fingerprint, instance_shape, classes, feature_names, cut and imputed of the run's data.
+        source, place, fingerprint, instance_shape, classes, feature_names, cut, imputed and columns of the run's data.
     source : str
         Where the run comes from; messages name it.
     method : str, optional
@@ -78,14 +79,22 @@ class LoadedRun:
             None if names is None else tuple(names),
             how=imputed.get("how", "zero"),
             filling=imputed.get("values"),
+            columns=self.columns,
             source=self.source,
         )
 
+    @property
+    def columns(self) -> ColumnCoder | None:
+        """What makes features of raw columns of categories and times; None where all were numbers."""
+        text = self.data.get("columns")
+        return None if text is None else ColumnCoder.from_json(text)
+
     def digest(self) -> str:
-        """SHA-256 of weights, calibration, threshold and what fills missing values, as hexadecimal digits."""
+        """SHA-256 of weights, calibration, threshold and what makes features of columns, as hexadecimal digits."""
         imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
         made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
         made += [saved["decision"]] if "decision" in saved else []
+        made += [self.data["columns"]] if self.data.get("columns") else []
         found = hashlib.sha256(json.dumps(made).encode())
         for name, value in sorted(self.model.state_dict().items()):
             found.update(name.encode())

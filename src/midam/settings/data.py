@@ -17,10 +17,12 @@ VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "v
 Pixels = Annotated[int, Field(ge=1)]
 Scale = Annotated[float, Field(gt=0)]
 
+TimeFeature = Literal["since-first", "until-last", "hour", "weekday", "days"]
+
 _PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
     *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "order"),
-    *("covariates", "positive", "sheet"),
+    *("categories", "covariates", "positive", "sheet"),
 )
 
 
@@ -141,6 +143,13 @@ class DataSettings(SettingsGroup):
         Column of a table, of numbers or dates, by which the instances of a bag are sorted, such as time. It is no
         feature, but gives further ones: position in the bag, times since the previous and the first instance, and the
         change of each feature from the previous one.
+    categories
+        Columns of a table that are categories, such as merchant,channel: each becomes a feature for each category of 3
+        training bags or more, and one for all others. Text of few values is found by itself; name codes that are
+        numbers, and text of many values.
+    time_features
+        Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
+        the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which tell old bags from new ones.
     covariates
         Columns about the bags, besides their instances: numbers or categories, such as age,sex; of the
         table, the label table, the keys of an npz file or the covariates of a store.
@@ -155,7 +164,9 @@ class DataSettings(SettingsGroup):
         Sheet of an Excel table; default: the first.
     impute
         Fill missing values of a table or npz file: with the "mean" or "median" of the feature in the training bags, or
-        "zero"; "none" refuses them.
+        "zero"; "none" refuses them, but in categories.
+    indicators
+        With `impute`, add a feature for each number or time that training bags lack in places: 1 where it is missing.
     bag_by
         Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
     split_file
@@ -178,12 +189,15 @@ class DataSettings(SettingsGroup):
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     order: str | None = None
+    categories: tuple[str, ...] = ()
+    time_features: tuple[TimeFeature, ...] = ("since-first", "until-last", "hour", "weekday")
     covariates: tuple[str, ...] = ()
     labels: str | None = None
     slides: str | None = None
     positive: str | None = None
     sheet: str | None = None
     impute: Literal["none", "mean", "median", "zero"] = "none"
+    indicators: bool = False
     bag_by: Literal["slide", "patient"] = "slide"
     split_file: str | None = None
     fold: Annotated[int, Field(ge=0)] | None = None

@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
+from midam.data.column_codes import refuse_columns
 from midam.errors import BagDataError, option_advice
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
 from midam.synonyms import same_meaning
 
-_OF_FILES = (*Settings.names("data", "cut"), "test_fraction", "allow_leakage", "logger", "logger_args", "reads")
+_FITTED = ("impute", "indicators", "time_features")  # settings of the data that are learned from training bags
+_OF_FILES = (
+    *(name for name in Settings.names("data", "cut") if name not in _FITTED),
+    *("test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
+)
 _OF_RUNS = ("baseline",)
 
 
@@ -40,7 +45,9 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_features(self, X: Any) -> Bags:
         """Bags of X, whose features are remembered."""
-        bags = bags_of(X, estimator=self)
+        bags = bags_of(X, estimator=self, missing=getattr(self, "impute", "none") != "none")
+        if not hasattr(self, "impute"):
+            refuse_columns(bags, type(self).__name__)
         self._single = int(bags.sizes.max()) == 1
         self.instance_shape_, self.n_features_in_ = bags.instance_shape, math.prod(bags.instance_shape)
         if hasattr(self, "feature_names_in_"):
@@ -52,9 +59,11 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     def _match_features(self, X: Any) -> Bags:
         """Bags of X with the features that were learned."""
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
-        model = getattr(self, "model_", None)
-        fills = model is not None and model.inputs is not None and model.inputs.filling is not None
-        bags = bags_of(X, estimator=self, names=None if known is None else known.tolist(), missing=fills)
+        inputs = getattr(getattr(self, "model_", None), "inputs", None)
+        how = {"missing": inputs is not None and inputs.filling is not None}
+        kinds = {} if inputs is None or inputs.columns is None else inputs.columns.kinds
+        names = None if known is None else known.tolist()
+        bags = bags_of(X, estimator=self, names=names, kinds=kinds, **how)
         if bags.source == ROWS and not self._single:
             raise BagDataError(
                 "Expected bags, got rows [N, D], which would be N bags of one instance, and fit had larger ones; give "
@@ -81,6 +90,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         """Rows, stacks and more are taken."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = getattr(self, "impute", "none") != "none"
         return tags
 
 

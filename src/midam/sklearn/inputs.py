@@ -1,6 +1,6 @@
 """Inputs of an estimator of bags: forms of X, features matched by name, and labels by bag."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
-from midam.data.bags import Bags
+from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.missing import align_features
+from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array, feature_order
 from midam.errors import BagDataError
@@ -24,7 +25,14 @@ ROWS = "rows in memory"
 """The source of bags of one instance that came as rows [N, D]."""
 
 
-def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None, missing: bool = False) -> Bags:
+def bags_of(
+    X: Any,
+    *,
+    estimator: object,
+    names: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    missing: bool = False,
+) -> Bags:
     """Bags of what an estimator was given as X.
 
     Parameters
@@ -37,6 +45,8 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None, mi
         Whose name messages say.
     names : sequence of str, optional
         Features that are wanted, in this order: others are left out with a note where X has names.
+    kinds : mapping of str to str, optional
+        What the columns of a DataFrame are, where that is known: see `midam.read_bags`.
     missing : bool
         Values may be NaN.
 
@@ -50,7 +60,7 @@ def bags_of(X: Any, *, estimator: object, names: Sequence[str] | None = None, mi
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
-        return _of_frame(X, estimator, names, missing=missing)
+        return _of_frame(X, estimator, names, kinds, missing=missing)
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
         X = list(X)
     if isinstance(X, list | tuple):
@@ -132,7 +142,14 @@ def _finite(missing: bool) -> dict[str, Any]:
     return {"ensure_all_finite": "allow-nan"} if missing else {}
 
 
-def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | None, *, missing: bool) -> Bags:
+def _of_frame(
+    frame: "pd.DataFrame",
+    estimator: object,
+    names: Sequence[str] | None,
+    kinds: Mapping[str, str] | None,
+    *,
+    missing: bool,
+) -> Bags:
     levels, own = frame.index.nlevels, _names(frame)
     how = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
     if levels > 2:
@@ -144,7 +161,10 @@ def _of_frame(frame: "pd.DataFrame", estimator: object, names: Sequence[str] | N
         raise BagDataError(f"Expected one row a bag, got several of one index; {how}.")
     frame = _selected(frame, own, names, "a DataFrame")
     if levels == 2:
-        return Bags.from_dataframe(frame, missing=missing)
+        arrays, _ = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
+        bags = Bags.from_arrays(**arrays)
+        warn_of_alike_names(bags)
+        return bags
     return _of_rows(check_array(frame, input_name="X", estimator=estimator, **_finite(missing)), _names(frame))
 
 

@@ -13,9 +13,10 @@ from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
-from midam.evaluate.predict import InstanceScores, instance_scores, predict
+from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.nn.ensemble import BagEnsemble
 from midam.report.terminal import FitProgress
 from midam.runs.data import SplitBags, describe_origin
@@ -67,7 +68,7 @@ class TrainedEstimator(BagEstimator):
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
         """Scores in [0, 1] as in the files of a run, [N], or [N, C] of several classes or labels."""
         check_is_fitted(self)
-        return predict(self.model_, self._match_features(X), chunk_size=self.settings_.run.chunk_size)
+        return predict(self.model_, self._match_fitted(X), chunk_size=self.settings_.run.chunk_size)
 
     def instance_scores(self, X: Any) -> list[InstanceScores]:
         """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`."""
@@ -134,6 +135,9 @@ class TrainedEstimator(BagEstimator):
         # A method that is fitted in one step takes few settings; the others are as by default.
         values = run.settings.flat() if run.method is None else {**taken_settings(run.settings), "method": run.method}
         found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
+        if run.columns is not None:
+            names = list(run.columns.kinds)
+            shape = (len(names),)
         found.set_params(**{name: values[name] for name in found.get_params(deep=False) if name in values})
         found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
         if names is not None:
@@ -168,7 +172,7 @@ class TrainedEstimator(BagEstimator):
 
     def _match_fitted(self, X: Any) -> Bags:
         check_is_fitted(self)
-        return self._match_features(X)
+        return prepared(self.model_, self._match_features(X))
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
         chunk = self.settings_.run.chunk_size
@@ -215,6 +219,12 @@ class TrainedEstimator(BagEstimator):
             )
         target.check_rule(settings.run.threshold)
         parts = _held_out(bags, settings, target)
+        if going_on:
+            known = {name: self.origin_["data"].get(name) for name in ("imputed", "columns")}
+            parts = SplitBags(prepared(self.model_, parts.bags), parts.splits, **known)
+        else:
+            made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"), note=True)
+            parts = SplitBags(made.bags, parts.splits, made.imputed, made.gaps, made.columns)
         val = parts.part("val") if "val" in parts.splits else None
         if going_on:
             self._require_epochs()

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import TransformerMixin
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
 from midam.sklearn.base import BagEstimator
-from midam.sklearn.inputs import is_frame
+from midam.sklearn.inputs import bags_of, is_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,81 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     def _names(self, features: list[str]) -> list[str]:
         """Names of the columns, from those of the features."""
         raise NotImplementedError
+
+
+class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Transforms the instances of bags by a transformer of scikit-learn, in a pipeline before an estimator of bags.
+
+    It is fitted on the instances of the bags of `fit` alone, all alike, and sees no labels. Of a DataFrame with a
+    MultiIndex (bag, instance), and of `Bags` with names, it gets a DataFrame, so that a ColumnTransformer finds columns
+    by name, texts among them; missing values are NaN. A DataFrame gives a DataFrame, anything else `Bags`.
+
+    Parameters
+    ----------
+    transformer : transformer
+        Such as StandardScaler(), SimpleImputer(), PCA() or a ColumnTransformer; it is cloned.
+
+    Attributes
+    ----------
+    transformer_ : transformer
+        The fitted one.
+
+    Examples
+    --------
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> PerInstance(StandardScaler()).fit_transform([[[0.0], [2.0]], [[4.0]]])[1].round(2).tolist()
+    [[1.22]]
+    """
+
+    transformer_: Any
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
+        """Fit a clone of the transformer on all instances; y is not looked at."""
+        self.transformer_ = clone(self.transformer).fit(self._rows(X)[0])
+        return self
+
+    def transform(self, X: Any) -> "Bags | pd.DataFrame":
+        """The same bags with transformed instances."""
+        check_is_fitted(self)
+        rows, bags = self._rows(X)
+        made = self.transformer_.transform(rows)
+        array = np.asarray(made.toarray() if issparse(made) else made)
+        named = hasattr(self.transformer_, "get_feature_names_out")
+        names = list(self.transformer_.get_feature_names_out()) if named else list(getattr(made, "columns", ()))
+        if bags is None:
+            import pandas as pd
+
+            return pd.DataFrame(array, index=X.index, columns=names or None)
+        own = bags.rows()
+        parts = {name: getattr(bags, name) for name in ("coords", "witnesses")}
+        kept = {name: None if part is None else np.asarray(part[own]) for name, part in parts.items()}
+        known = names if names and bags.feature_names is not None else None
+        return bags.replace(instances=array, starts=None, feature_names=known, columns=None, digests=None, **kept)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the features that the transformer gives."""
+        check_is_fitted(self)
+        return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
+
+    def _rows(self, X: Any) -> "tuple[NDArray[Any] | pd.DataFrame, Bags | None]":
+        """Instances of X, a row each, and its bags; None of a DataFrame, whose index holds them."""
+        if is_frame(X):
+            return X.reset_index(drop=True), None
+        bags = bags_of(X, estimator=self, missing=True)
+        rows = np.asarray(bags.instances[bags.rows()])
+        if bags.feature_names is None:
+            return rows, bags
+        import pandas as pd
+
+        frame = pd.DataFrame(rows, columns=list(bags.feature_names))
+        for column in bags.columns or ():
+            if column.kind == "category":
+                words = np.array([*column.words, None], dtype=object)
+                frame[column.name] = words[frame[column.name].to_numpy(dtype=np.int64)]
+        return frame, bags
 
 
 class BagStatistics(BagTransformer):

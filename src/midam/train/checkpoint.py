@@ -13,6 +13,7 @@ import torch
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from torch import Tensor
 
+from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import Thresholds
 from midam.files import advice_on, write_bytes
@@ -77,6 +78,7 @@ class _Data(Form):
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
     imputed: _Imputed | None = None
+    columns: str | None = None
     outcome: _Outcome | None = None
 
     @model_validator(mode="after")
@@ -88,6 +90,8 @@ class _Data(Form):
             numbers = found.dtype.kind in "if" and bool(np.isfinite(found).all())
             if not numbers or found.shape != tuple(self.instance_shape):
                 raise ValueError("imputed values that are not one finite number for each feature")
+        if self.columns is not None and ColumnCoder.from_json(self.columns).features != tuple(self.feature_names or ()):
+            raise ValueError("columns that do not give its features")
         return self
 
 

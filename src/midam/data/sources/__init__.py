@@ -26,7 +26,7 @@ P = ParamSpec("P")
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
     *("path_or_name", "order", "images", "reads", "require_labels", "reader", "on_file"),
-    *("classes", "features", "bad_labels", "left_out", "read_as_missing"),
+    *("classes", "features", "kinds", "bad_labels", "left_out", "read_as_missing"),
 )
 
 
@@ -63,6 +63,9 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         name the group together: ``"site,patient"``.
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and that are left out.
+    categories : sequence of str
+        Columns of a table of instances that are categories; text of few values is found by itself. Training encodes
+        them: `midam.data.column_codes`.
     order : str, optional
         Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of one
         time keep their order. It is no feature, but gives further ones (`midam.data.sources.table_columns`): position
@@ -103,6 +106,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         of a run.
     features : sequence of str, optional
         Columns of a table of instances that are its features, in this order; others are left out, with a note.
+    kinds : mapping of str to str, optional
+        What these columns are, "number", "category" or "time", where that is known, as of a run.
     bad_labels : {"error", "ignore"}
         What to do about labels that are in doubt or missing: "ignore" reads the bags without, with a note.
     images : ImageOptions

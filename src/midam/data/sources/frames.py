@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.covariates import Column
+from midam.data.sources.feature_kinds import read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
 from midam.data.sources.request import COLUMNS, Request
@@ -37,7 +39,6 @@ from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
 from midam.names import name_of
-from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,7 @@ def warn_of_features(
     """Warn of columns that are read as features, and are likely none.
 
     - One called as patients are, with one value in each bag.
-    - One called as instances are, that counts them, or called an id, with a whole number of its own in each row.
+    - One called as instances are, that counts them.
     - One with one value in each bag: a label, or a covariate. Where it is called as
       labels are, or where it follows the label of the bags, it gives the answer away.
     - One of two values, the larger of which stands in the positive bags and in no other: labels of instances.
@@ -83,9 +84,7 @@ def warn_of_features(
     telling, of_bags, of_instances = [], [], []
     known = _label_columns(labels)
     for column in features:
-        if (is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}) or (
-            several and is_id_like(column) and _names_rows(frame[column].to_numpy())
-        ):
+        if is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
             if is_group_like(column):
@@ -137,11 +136,6 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
     return bool(start and (values == values[firsts[codes]]).all())
 
 
-def _names_rows(values: NDArray[np.float64]) -> bool:
-    """Whether values [M] are whole numbers, another one in each row."""
-    return bool((values == np.floor(values)).all() and len(np.unique(values)) == len(values))
-
-
 def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
     """Columns [N] of the label: 0 and 1, codes of classes, one a label, time and event."""
     if labels.outcome is None:
@@ -180,7 +174,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     such column.
     """
     where, names = source, [name_of(name) for name in frame.columns]
-    label = name_of(columns["label_column"])
+    label = name_of(columns.get("label_column", "label"))
     asked = (
         label != "label"
         or label in names
@@ -203,7 +197,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
         )
     table = with_groups(table, request, where)
     named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
-    listed = ("coord_columns", "ignore_columns")
+    listed = ("coord_columns", "ignore_columns", "categories")
     named += [*((name, column) for name in listed for column in getattr(request, name)), *request.named_covariates]
     named += [("order", request.order)]
     require_columns(table.columns, named, where)
@@ -244,17 +238,23 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     special |= {*coords, *ignored, request.order}
     present = [str(name) for name in table.frame.columns if name not in special]
     features = table.features(present, _unordered(request))
+    kinds = read_kinds(table.frame, features, table.codes, request, table.faults, where=table.where)
+    table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
     covariates = read_covariates(columns, request, where=table.where)
     if request.features is None:
+        kinds.tell(table.where)
         warn_of_features(table.frame, features, table.codes, labels, where=table.where)
-    bags = table.codes
+    bags, what = table.codes, kinds.columns
     if times is not None:
         sort = np.lexsort((times, bags))
         bags, instances, places = bags[sort], instances[sort], None if places is None else places[sort]
-        features, instances = _with_order(features, instances, times[sort], bags, where=table.where)
+        numbers = [at for at in range(len(features)) if what is None or what[at].kind == "number"]
+        made, of_order = _of_order(features, numbers, instances, times[sort], bags, where=table.where)
+        features, instances = [*features, *made], np.column_stack([instances, of_order])
+        what = None if what is None else [*what, *map(Column, made)]
     return {
         "X": instances,
         "bag": bags,
@@ -267,6 +267,7 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
         "splits": splits,
         "coords": places,
         "feature_names": features,
+        "columns": what,
         "source": table.where,
         "missing": request.impute,
     }
@@ -278,11 +279,17 @@ def _unordered(request: Request) -> list[str] | None:
     return None if request.features is None else [name for name in request.features if name not in made]
 
 
-def _with_order(
-    names: list[str], x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64], *, where: str
+def _of_order(
+    names: list[str],
+    numbers: list[int],
+    x: NDArray[Any],
+    times: NDArray[np.float64],
+    codes: NDArray[np.int64],
+    *,
+    where: str,
 ) -> tuple[list[str], NDArray[Any]]:
-    """Names and values of features with those of the order of rows, which are sorted by bag and time."""
-    made = order_names(names)
+    """Names and values of the features of the order of rows, which are sorted by bag and time; of `numbers` changes."""
+    made = order_names([names[place] for place in numbers])
     for name in sorted({*names} & {*made}):
         raise BagDataError(
             f"Expected no column {name!r} with `order`, which makes a feature of that name, got one (in {where}); "
@@ -292,7 +299,7 @@ def _with_order(
     if ties:
         text = f"{ties} of {len(times)} instances have the time of the one before: they keep the order of their rows"
         warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
-    return [*names, *made], np.column_stack([x, order_features(x, times, codes).astype(x.dtype)])
+    return made, order_features(x[:, numbers], times, codes).astype(x.dtype)
 
 
 class Table:
@@ -456,8 +463,12 @@ class Table:
         several = len(self.codes) > len(np.unique(self.codes))
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
+        texts = [c for c, rows in wrong.items() if 2 * rows.sum() > self.frame[c].notna().sum()]
+        texts = [c for c in texts if c not in of_bags and not is_group_like(c)]
         for column, rows in wrong.items():
             other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
+            if column in texts:
+                other = f"name it with {given(categories=texts)}"
             if column in of_bags:
                 other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")

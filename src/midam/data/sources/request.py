@@ -3,7 +3,7 @@
 `ImageOptions` are the settings that cut images, slides and volumes into instances.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -29,8 +29,8 @@ _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
 # Parameters of `Request` that are names, or lists of names.
 _NAMES = (
-    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "order"),
-    *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
+    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "categories"),
+    *("order", "covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
@@ -77,6 +77,7 @@ class Request:
     coord_columns: Sequence[str] = ()
     ignore_columns: Sequence[str] = ()
     order: str | None = None
+    categories: Sequence[str] = ()
     covariates: Sequence[str] = ()
     site_column: str | None = None
     labels: str | Path | None = None
@@ -92,6 +93,7 @@ class Request:
     impute: bool = False
     classes: tuple[ClassName, ...] | None = None
     features: Sequence[str] | None = None
+    kinds: Mapping[str, str] | None = None
     bad_labels: BadLabels = "error"
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.column_codes import refuse_columns
 from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
 from midam.data.store.format import (
     COORDS,
@@ -67,6 +68,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: what it leads to is written
     part, journal_path = _beside(place)
     progress = ImportProgress(on_bag or (lambda _: None))

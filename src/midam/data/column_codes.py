@@ -1,0 +1,285 @@
+"""Columns of instances made numbers: categories, dates and gaps; learned from training bags, kept with the model."""
+
+import json
+import warnings
+from dataclasses import asdict
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from midam.data.bags import Bags
+from midam.data.covariate_codes import Code, category_code, one_hot, warn_of_unseen
+from midam.data.covariates import Column, category_of
+from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
+from midam.errors import BagDataError, ConfigError, given, listed
+from midam.names import name_of
+from midam.settings.data import DataSettings, TimeFeature
+
+MOST = 100  # categories of a column with a feature of their own
+_WEEK, _THURSDAY, _HOURS = 7, 3, 24  # 1970-01-01 was a Thursday, day 3 of a week that begins on Monday
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+class ColumnCode:
+    """How one column of instances becomes features.
+
+    Attributes
+    ----------
+    name : str
+        Of the column.
+    kind : {"number", "category", "time"}
+        A number stays as it is.
+    category : Code, optional
+        Features of a category.
+    times : tuple of str
+        Features of a time.
+    missing : bool
+        Whether a last feature says where a number or a time is missing.
+    """
+
+    name: Annotated[str, AfterValidator(name_of)]
+    kind: Literal["number", "category", "time"]
+    category: Code | None = None
+    times: tuple[TimeFeature, ...] = ()
+    missing: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        if self.kind == "category":
+            return () if self.category is None else self.category.features
+        own = (self.name,) if self.kind == "number" else tuple(f"{self.name} {part}" for part in self.times)
+        return (*own, f"{self.name} missing") if self.missing else own
+
+
+@dataclass(frozen=True)
+class ColumnCoder:
+    """Encodes the raw columns of instances as features.
+
+    A category is 1 in its own feature; one that is in fewer than 3 training bags, or that none of them had, is 1 in the
+    feature "other" alone. What training bags lack at times has a last feature, which says where it is missing. Of a
+    time there are days since the first and until the last instance of its bag, its hour and its weekday from 0, Monday.
+
+    Attributes
+    ----------
+    codes : tuple of ColumnCode
+        One for each column, in the order of the columns.
+
+    Examples
+    --------
+    >>> columns = [Column("amount"), Column("channel", "category", ("app", "web"))]
+    >>> x = np.array([[5.0, 0.0], [6.0, 1.0], [7.0, 0.0], [8.0, 0.0]])
+    >>> bags = Bags(x, sizes=[2, 1, 1], feature_names=["amount", "channel"], columns=columns)
+    >>> coder = ColumnCoder.fit(bags, DataSettings())
+    >>> coder.features
+    ('amount', 'channel=app', 'channel other')
+    >>> coder.encode(bags)[0].tolist()
+    [[5.0, 1.0, 0.0], [6.0, 0.0, 1.0]]
+    """
+
+    codes: tuple[ColumnCode, ...]
+
+    @classmethod
+    def fit(cls, train: Bags, settings: DataSettings) -> Self | None:
+        """Learn codes from training bags; None where all columns stay as they are.
+
+        A column without any value, or a category without one in 3 bags, is left out with a warning.
+        """
+        if train.columns is None and not settings.indicators:
+            return None
+        columns, rows = _columns(train), train.rows()
+        x, owner = train.instances[rows], np.repeat(np.arange(len(train)), train.sizes)
+        coder = cls(tuple(_code(column, x[:, i], owner, train, settings) for i, column in enumerate(columns)))
+        if not coder.features:
+            raise BagDataError(
+                f"Expected at least one column that tells instances apart, got none (in {train.source}); add columns."
+            )
+        return coder if train.columns is not None or any(code.missing for code in coder.codes) else None
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Kind of each column by name, for `midam.read_bags`."""
+        return {code.name: code.kind for code in self.codes}
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(name for code in self.codes for name in code.features)
+
+    def encode(self, bags: Bags) -> Bags:
+        """The same bags with features in place of columns, which stand in the order of the codes.
+
+        Categories that no training bag had are warned of; values of another kind than in training are refused.
+        """
+        rows, parts = bags.rows(), []
+        for i, (code, column) in enumerate(zip(self.codes, _columns(bags), strict=True)):
+            parts += _encoded(code, column, bags.instances[:, i], rows, bags)
+        features = np.stack(parts, axis=1) if parts else np.empty((len(bags.instances), 0))
+        return bags.replace(instances=features, feature_names=self.features, columns=None, digests=None)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads."""
+        return json.dumps([asdict(code) for code in self.codes])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The coder that a model file holds; a `ValueError` for another text."""
+        return cls(TypeAdapter(tuple[ColumnCode, ...]).validate_json(text))
+
+
+class Prepared(NamedTuple):
+    """Bags of numbers without gaps, and what made them so of the training bags.
+
+    `columns` is the text of a `ColumnCoder`; `imputed` holds "how", the "values" of the features and "missing", the
+    number of gaps that were filled; `gaps` [N, D] what share of each bag's values they are.
+    """
+
+    bags: Bags
+    columns: str | None = None
+    imputed: dict[str, Any] | None = None
+    gaps: NDArray[np.float32] | None = None
+
+
+def needs_preparing(bags: Bags, settings: DataSettings) -> bool:
+    """Whether bags have to be encoded or filled by what is fitted on training bags."""
+    return bags.columns is not None or (settings.impute != "none" and bool(missing_counts(bags).any()))
+
+
+def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = False) -> Prepared:
+    """Encode the columns of bags and fill their gaps, as the settings say, by the bags at the positions `train` alone.
+
+    With `note`, say what was filled.
+    """
+    if settings.indicators and settings.impute == "none":
+        raise ConfigError(f"Expected `impute` with `indicators`, got none; add {given(impute='median')}.")
+    coder = ColumnCoder.fit(bags.subset(train), settings)
+    bags = bags if coder is None else coder.encode(bags)
+    text = None if coder is None else coder.to_json()
+    if settings.impute == "none":
+        bags.check(finite=coder is not None)
+        return Prepared(bags, text)
+    values, counts = fill_values(bags.subset(train), settings.impute), missing_counts(bags)
+    if note:
+        note_of_filled(bags, settings.impute, counts)
+    facts = {"how": settings.impute, "values": values.tolist(), "missing": int(counts.sum())}
+    return Prepared(impute(bags, values), text, facts, missing_shares(bags))
+
+
+def _columns(bags: Bags) -> tuple[Column, ...]:
+    if bags.columns is not None:
+        return bags.columns
+    if bags.feature_names is None:
+        raise BagDataError(
+            f"Expected features with names, got none (in {bags.source}); give `feature_names`, or leave out "
+            "`indicators`."
+        )
+    return tuple(map(Column, bags.feature_names))
+
+
+def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags, settings: DataSettings) -> ColumnCode:
+    if column.kind == "category":
+        return ColumnCode(column.name, "category", _category(column, x, owner, train))
+    gaps = np.isnan(x)
+    missing = settings.indicators and bool(gaps.any()) and not gaps.all()
+    if column.kind == "number":
+        return ColumnCode(column.name, "number", missing=missing)
+    if gaps.all():
+        _left_out(column, "no value in any", train)
+        return ColumnCode(column.name, "time")
+    rows = np.arange(len(x))
+    known = {part: _time(part, x, rows, owner, len(train)) for part in settings.time_features}
+    times = tuple(part for part, values in known.items() if np.nanmin(values) < np.nanmax(values))
+    if not times:
+        _left_out(column, "one time alone in all", train)
+    return ColumnCode(column.name, "time", times=times, missing=missing and bool(times))
+
+
+def _category(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags) -> Code | None:
+    """Code by the number of bags that have each category: one of many instances of one bag would name the bag."""
+    pairs = np.unique(np.stack([owner, x.astype(np.int64)], axis=1), axis=0)[:, 1]
+    counts = np.bincount(pairs[pairs >= 0], minlength=len(column.words))
+    words = np.array(column.words, dtype=np.str_)
+    code = category_code(column.name, words[counts > 0], counts[counts > 0], missing=bool((x < 0).any()), most=MOST)
+    if code.categories or (code.missing and (x >= 0).any()):
+        return code
+    _left_out(column, "no category in 3 of the" if counts.any() else "no value in any", train)
+    return None
+
+
+def _left_out(column: Column, got: str, train: Bags) -> None:
+    what = "training bags" if got.endswith(("the", "all")) else "training bag"
+    warnings.warn(f"the column {column.name} is left out: it has {got} {what} (in {train.source})", stacklevel=6)
+
+
+def _encoded(
+    code: ColumnCode, column: Column, x: NDArray[Any], rows: NDArray[np.int64], bags: Bags
+) -> list[NDArray[Any]]:
+    if code.kind == "category":
+        return [] if code.category is None else [*_one_hot(code.category, column, x, rows, bags).T]
+    gaps = np.isnan(x)
+    if column.kind != code.kind and not gaps[rows].all():
+        raise BagDataError(
+            f"Expected the column {code.name!r} to hold {_KINDS[code.kind]} as in training, got {_KINDS[column.kind]} "
+            f"(in {bags.source}); correct it, or leave its fields empty."
+        )
+    if code.kind == "number":
+        features = [x]
+    else:
+        owner = np.repeat(np.arange(len(bags)), bags.sizes)
+        features = [_time(part, x, rows, owner, len(bags)) for part in code.times]
+    return [*features, gaps.astype(np.float64)] if code.missing else features
+
+
+_KINDS = {"number": "numbers", "category": "categories", "time": "dates"}
+
+
+def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64], bags: Bags) -> NDArray[np.float64]:
+    words: tuple[str, ...] = column.words
+    if column.kind != "category":  # only numbers, or nothing, in bags that were read without the run
+        values, of_row = np.unique(np.where(np.isnan(x), np.nan, x), return_inverse=True)
+        words, x = tuple(category_of(repr(float(value))) for value in values), of_row.astype(np.float64)
+    places = np.append(code.places(words), -1)[x.astype(np.int64)]
+    own = x[rows].astype(np.int64)
+    warn_of_unseen(code, words, np.bincount(own[own >= 0], minlength=len(words)), "instance", bags.source)
+    missing = places < 0
+    if missing[rows].any() and not code.missing:
+        warnings.warn(
+            f"the column {code.name} is missing in {int(missing[rows].sum())} of {len(rows)} instances, and was in no "
+            f"training bag: no category stands in for it (in {bags.source})",
+            stacklevel=5,
+        )
+    own_features = one_hot(places, len(code.categories or ()) + 1)
+    return np.column_stack([own_features, missing]) if code.missing else own_features
+
+
+def _time(
+    part: TimeFeature, days: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64], count: int
+) -> NDArray[Any]:
+    """A feature of times, in days since 1970-01-01; `owner` is the bag, of `count`, of each of the `rows`."""
+    if part == "days":
+        return days
+    if part == "hour":
+        return days % 1 * _HOURS
+    if part == "weekday":
+        return (np.floor(days) + _THURSDAY) % _WEEK
+    first = part == "since-first"
+    ends = np.full(count, np.inf if first else -np.inf)
+    (np.fmin if first else np.fmax).at(ends, owner, days[rows])
+    elapsed = np.zeros(len(days))
+    elapsed[rows] = np.abs(days[rows] - ends[owner])
+    elapsed[np.isnan(days)] = np.nan
+    return elapsed
+
+
+def refuse_columns(bags: Bags, what: str) -> None:
+    """Refuse bags with columns that are no numbers yet."""
+    if bags.columns is not None:
+        names = [column.name for column in bags.columns if column.kind != "number"]
+        raise BagDataError(
+            f"Expected numbers for {what}, got categories or dates in {listed(names)} (in {bags.source}); train with "
+            f"`midam fit` or an estimator, which encode them, or leave them out with {given(ignore_columns=names)}."
+        )

@@ -1,0 +1,178 @@
+"""What the feature columns of a table are: numbers, truth values, dates or categories; and ids, which are left out."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.covariates import Column, are_dates, category_of, days_of, days_since, number_of
+from midam.data.sources.request import Request
+from midam.data.sources.table_columns import Faults, is_group_like, plain_numbers, require_columns
+from midam.errors import BagDataError, Note, given, listed
+from midam.names import note_of_merged
+from midam.synonyms import is_id_like
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows in the mean, is categories by itself
+_TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
+_OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department)")
+FEW = 8  # bags: with no more of them, ids may be such by chance
+_CODES = 3  # so many whole numbers may be codes
+
+
+class Kinds(NamedTuple):
+    """The table with numbers in the columns of its features, these columns, what they are, and a line on each."""
+
+    frame: "pd.DataFrame"
+    features: list[str]
+    columns: list[Column] | None
+    said: dict[str, str]
+
+    def tell(self, where: str) -> None:
+        """Say in a line what columns are, and warn of whole numbers in columns that are called as codes are."""
+        if self.said:
+            of = ", ".join(f"{name} ({what})" for name, what in self.said.items())
+            kept = [name for name in self.said if name in self.features]
+            leave = f"; leave out what is no feature with {given(ignore_columns=kept[-1:])}" if kept else ""
+            text = f"columns that are no plain numbers: {of} (in {where}){leave}"
+            warnings.warn(text, Note, stacklevel=6)
+        plain = [name for name in self.features if name not in self.said and _OF_CODE.fullmatch(name.lower())]
+        codes = [name for name in plain if _are_whole(self.frame[name].dropna().unique())]
+        if codes:
+            warnings.warn(
+                f"whole numbers in {listed(codes)} are read as amounts, and may be codes: name those with "
+                f"{given(categories=codes)} (in {where})",
+                stacklevel=6,
+            )
+
+
+def read_kinds(
+    frame: "pd.DataFrame",
+    features: Sequence[str],
+    codes: NDArray[np.int64],
+    request: Request,
+    faults: Faults,
+    *,
+    where: str,
+) -> Kinds:
+    """Read the columns of features as a run did, or as what they are; text that is none of these stays as it is.
+
+    `codes` [M] are the bags of the rows.
+    """
+    import pandas as pd
+
+    wanted = [("categories", name) for name in request.categories if request.features is None]
+    require_columns(features, wanted, where)
+    columns, changed, said = list[Column](), dict[str, Any](), dict[str, str]()
+    firsts = np.unique(codes, return_index=True)[1]
+    for name in features:
+        values = plain_numbers(frame[name])
+        kind = "" if request.kinds is None else request.kinds.get(name, "number")
+        if name in request.categories or (not kind and isinstance(values.dtype, pd.CategoricalDtype)):
+            kind = "category"
+        if request.features is None and not kind and is_id_like(name) and _names_rows(values, firsts):
+            said[name] = "an id of each row, left out"
+            continue
+        words: tuple[str, ...] = ()
+        names: tuple[str, ...] = ()
+        made, of_row = None, codes
+        if kind == "category" or not pd.api.types.is_numeric_dtype(values):
+            words, of_row = _words(values)
+        kind = kind or _kind(name, values, words, of_row, firsts[codes])
+        try:
+            if kind == "category":
+                made, names = _places(words, of_row, name, where)
+                said[name] = f"{len(names)} categories"
+            elif kind == "time" and (made := _times(values, words, of_row, name, where)) is not None:
+                said[name] = "dates"
+            elif kind == "number" and words and (made := _truths(words, of_row)) is not None:
+                said[name] = "1 for yes, 0 for no"
+        except BagDataError as error:
+            faults.add_error(error)
+            made = np.zeros(len(frame))
+        columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
+        changed |= {} if made is None else {name: made}
+    kept = [column.name for column in columns]
+    plain = all(column.kind == "number" for column in columns)
+    return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, said)
+
+
+def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Distinct values of a column as categories, "" for a missing one, the last; and the place of that of each row."""
+    import pandas as pd
+
+    of_row, distinct = pd.factorize(values)
+    words = (*(category_of(value) for value in distinct), "")
+    return words, np.where(of_row < 0, len(words) - 1, of_row)
+
+
+def _kind(
+    name: str, values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], firsts: NDArray[np.intp]
+) -> str:
+    """Kind of a column; "" of text that is refused: of many values, nearly numbers, one in each bag, or of patients.
+
+    `firsts` [M] is the first row of the bag of each row.
+    """
+    import pandas as pd
+
+    known = {word.casefold() for word in words if word}
+    if not known:
+        return "number"
+    if is_group_like(name) or ((firsts != np.arange(len(firsts))).any() and (of_row == of_row[firsts]).all()):
+        return ""
+    if pd.api.types.is_datetime64_any_dtype(values) or are_dates(words):
+        return "time"
+    if known <= _TRUE | _FALSE:
+        return "number"
+    often = int((of_row < len(words) - 1).sum()) >= ROWS * len(known)
+    numbers = sum(number_of(word) is not None for word in known)
+    return "category" if often and len(known) <= MOST and 2 * numbers < len(known) else ""
+
+
+def _places(
+    words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Place of the category of each row, -1 of none, and the categories; those that differ by case alone are one."""
+    note_of_merged([word for word in words if word], f"categories of column {name}", source=where)
+    first: dict[str, str] = {}
+    names = tuple(sorted({first.setdefault(word.casefold(), word) for word in words if word}))
+    place = {word.casefold(): number for number, word in enumerate(names)}
+    return np.array([place.get(word.casefold(), -1) for word in words], dtype=np.float64)[of_row], names
+
+
+def _times(
+    values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
+) -> NDArray[np.float64] | None:
+    """Days since 1970-01-01 of a column of times; None of another."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return days_since(pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
+    days = days_of(words, name, where, what="column") if words else None
+    return None if days is None else days[of_row]
+
+
+def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """1, 0 or NaN of each row, where all words stand for yes or no."""
+    plain = [word.casefold() for word in words]
+    if not set(plain) <= {"", *_TRUE, *_FALSE}:
+        return None
+    return np.array([np.nan if not word else float(word in _TRUE) for word in plain])[of_row]
+
+
+def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
+    """Whether a column that is called an id has another value, a whole number or a text, in each row of many bags."""
+    import pandas as pd
+
+    if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():
+        return False
+    return not pd.api.types.is_numeric_dtype(values) or bool((values == np.floor(values)).all())
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    return len(values) >= _CODES and bool((values == np.floor(values)).all())

@@ -1,0 +1,469 @@
+"""Categories, dates, truth values, ids and gaps in the columns of instances: read, learned from training bags, kept."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from midam import Bags, BagStatistics, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
+from midam.compare.folds import Fold
+from midam.compare.methods import find_method
+from midam.compare.plan import Task, run_task
+from midam.compare.run import run_comparison
+from midam.data.column_codes import ColumnCoder, prepare
+from midam.data.covariates import Column
+from midam.data.store import write_store
+from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError
+from midam.evaluate.predict import predict, prepared
+from midam.export import export_run
+from midam.runs.apply import read_for
+from midam.runs.data import split_data
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
+from midam.runs.scoring import predict_run
+from midam.settings import DataSettings, Settings
+from midam.train.checkpoint import ModelContent, load_checkpoint, save_checkpoint
+from midam.train.trainer import Trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:columns that are no plain numbers:UserWarning")
+SMALL = {"epochs": 2, "members": 1, "num_instances": 2, "threads": 1}
+
+
+def table(bags=24, rows=5, *, seed=0, **columns):
+    """Rows of bags b0, b1, ...; of a positive bag the first is paid to games."""
+    rng = np.random.default_rng(seed)
+    count, place = bags * rows, np.arange(bags * rows)
+    merchant = rng.choice(["cafe", "fuel", "books"], count).astype(object)
+    merchant[(place % rows == 0) & (place // rows % 2 == 1)] = "games"
+    frame = pd.DataFrame(
+        {
+            "bag": [f"b{number}" for number in place // rows],
+            "label": place // rows % 2,
+            "amount": rng.normal(size=count),
+            "merchant": merchant,
+            "time": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 9000, count), unit="h"),
+        }
+    )
+    return frame.assign(**columns)
+
+
+def written(frame, path):
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".xlsx":
+        frame.to_excel(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
+    return str(path)
+
+
+def told(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = call()
+    return found, [str(warning.message) for warning in caught]
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.xlsx", "t.parquet", ""])
+def test_columns_are_found_by_themselves_in_each_format(tmp_path, name):
+    frame = table(ok=np.resize(["yes", "no", "no", "yes", None], 120))
+    if name == "":
+        bags, said = told(lambda: Bags.from_dataframe(frame, impute=True))
+    else:
+        path = tmp_path / name
+        if ".tsv" in name:
+            frame.to_csv(path, sep="\t", index=False)
+        else:
+            written(frame, path)
+        bags, said = told(lambda: read_bags(path, impute=True))
+    kinds = {column.name: column.kind for column in bags.columns}
+    assert kinds == {"amount": "number", "merchant": "category", "time": "time", "ok": "number"}
+    assert bags.columns[1].words == ("books", "cafe", "fuel", "games")
+    assert [bags.columns[1].words[int(place)] for place in bags.instances[:, 1]] == frame["merchant"].tolist()
+    days = (frame["time"] - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    np.testing.assert_allclose(bags.instances[:, 2], days, rtol=1e-12)
+    np.testing.assert_array_equal(bags.instances[:5, 3], [1, 0, 0, 1, np.nan])
+    (line,) = said
+    assert "merchant (4 categories), time (dates), ok (1 for yes, 0 for no)" in line
+
+
+def test_text_of_many_values_and_patients_is_refused_as_before(tmp_path):
+    words = [f"shop {number}" for number in range(120)]
+    with pytest.raises(BagDataError, match="Expected numbers in column shop, got 'shop 0'"):
+        read_bags(written(table(shop=words), tmp_path / "t.csv"))
+    bags = read_bags(str(tmp_path / "t.csv"), categories=["shop"])
+    assert len(bags.columns[-1].words) == 120
+    with pytest.raises(BagDataError, match=r"covariates=\['sex'\]"):
+        read_bags(written(table(sex=np.repeat(["f", "m"], 60)), tmp_path / "t.csv"))
+
+
+def test_a_number_with_a_slip_is_no_category(tmp_path):
+    values = np.resize(["1.5", "2.5", "3.5", "1,5"], 120)
+    with pytest.raises(BagDataError, match="Expected numbers in column x, got '1,5'"):
+        read_bags(written(table(x=values), tmp_path / "t.csv"))
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(BagDataError, match=r"'merchnt' of `categories`, got none .*did you mean 'merchant'"):
+        read_bags(written(table(), tmp_path / "t.csv"), categories=["merchnt"])
+
+
+def test_dates_in_two_forms_are_refused(tmp_path):
+    times = np.resize(["2024-01-31 10:00", "2024-02-01", "31.01.2024"], 120)
+    with pytest.raises(BagDataError, match=r"Expected dates as 2023-01-31 in the column 'time', got '31\.01"):
+        read_bags(written(table(time=times), tmp_path / "t.csv"))
+
+
+def test_ids_are_left_out_and_codes_warned_of(tmp_path):
+    frame = table(transaction_id=np.random.default_rng(0).permutation(120), mcc_code=np.resize([5411, 5812, 7995], 120))
+    bags, said = told(lambda: read_bags(written(frame, tmp_path / "t.csv")))
+    assert bags.feature_names == ("amount", "merchant", "time", "mcc_code")
+    assert "transaction_id (an id of each row, left out)" in said[0]
+    assert "whole numbers in mcc_code are read as amounts, and may be codes" in said[1]
+    bags, said = told(lambda: read_bags(str(tmp_path / "t.csv"), categories=["mcc_code"]))
+    assert bags.columns[-1] == Column("mcc_code", "category", ("5411", "5812", "7995"))
+    assert len(said) == 1
+
+
+def test_an_order_gives_changes_of_numbers_alone(tmp_path):
+    path = written(table(hour=np.tile(np.arange(5), 24)), tmp_path / "t.csv")
+    bags = read_bags(path, order="hour")
+    assert bags.feature_names[3:] == ("position", "time since previous", "time since first", "amount change")
+    assert [column.kind for column in bags.columns[:3]] == ["number", "category", "time"]
+    made = prepare(bags, DataSettings(), train=range(24)).bags
+    assert {"amount change", "merchant=cafe", "position"} <= set(made.feature_names)
+    again = read_bags(
+        path, order="hour", features=bags.feature_names, kinds=ColumnCoder.fit(bags, DataSettings()).kinds
+    )
+    np.testing.assert_array_equal(again.instances, bags.instances)
+
+
+# Learning.
+
+
+def bags_of(frame, **how):
+    return Bags.from_dataframe(frame, **how)
+
+
+def test_categories_are_those_of_the_training_bags_that_are_in_three():
+    frame = table()
+    frame.loc[frame["bag"] == "b0", "merchant"] = "rare"  # five rows of one bag
+    frame.loc[frame["bag"].isin(["b20", "b21", "b22"]), "merchant"] = "late"
+    bags = bags_of(frame)
+    coder = ColumnCoder.fit(bags.subset(np.arange(20)), DataSettings())
+    names = [f"merchant={word}" for word in ("books", "cafe", "fuel", "games")]
+    parts = ("since-first", "until-last", "hour", "weekday")
+    assert coder.features == ("amount", *names, "merchant other", *(f"time {part}" for part in parts))
+    found, said = told(lambda: coder.encode(bags))
+    assert found.columns is None
+    assert found.feature_names == coder.features
+    assert "15 of 120 instances have a merchant that no training bag had: late" in said[0]
+    one_hot = found.instances[:, 1:6]
+    np.testing.assert_array_equal(one_hot.sum(axis=1), 1)
+    np.testing.assert_array_equal(one_hot[:, 4] == 1, frame["merchant"].isin(["rare", "late"]))
+    again = ColumnCoder.from_json(coder.to_json())
+    assert again == coder
+
+
+def test_times_are_features_within_their_bag():
+    frame = table(bags=4, rows=3, time=pd.to_datetime(["2024-01-01 06:00", "2024-01-03 12:00", None] * 4))
+    frame = frame.drop(columns="merchant")
+    coder = ColumnCoder.fit(bags_of(frame, impute=True), DataSettings(time_features=("until-last", "hour", "days")))
+    made = coder.encode(bags_of(frame, impute=True).subset([3, 1]))
+    names = list(coder.features)
+    rows = made[1]
+    np.testing.assert_array_equal(rows[:, names.index("time until-last")], [2.25, 0, np.nan])
+    np.testing.assert_array_equal(rows[:, names.index("time hour")], [6, 12, np.nan])
+    monday = ColumnCoder.fit(bags_of(frame, impute=True), DataSettings()).encode(bags_of(frame, impute=True))
+    np.testing.assert_array_equal(monday[0][:, -1], [0, 2, np.nan])  # 2024-01-01 was a Monday
+
+
+def test_a_date_without_hours_has_no_hour():
+    frame = table(time=pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(120) % 17, unit="D"))
+    assert not any("hour" in name for name in ColumnCoder.fit(bags_of(frame), DataSettings()).features)
+
+
+def test_gaps_of_categories_need_no_impute_and_have_a_feature():
+    frame = table()
+    frame.loc[::7, "merchant"] = None
+    frame.loc[frame["bag"] == "b3", "merchant"] = None
+    coder = ColumnCoder.fit(bags_of(frame), DataSettings())
+    found = coder.encode(bags_of(frame))
+    gaps = found.instances[:, coder.features.index("merchant missing")]
+    np.testing.assert_array_equal(gaps, frame["merchant"].isna())
+    whole = ColumnCoder.fit(bags_of(table()), DataSettings())
+    _, said = told(lambda: whole.encode(bags_of(frame)))
+    assert "the column merchant is missing in 23 of 120 instances, and was in no training bag" in said[-1]
+
+
+def test_what_has_no_value_in_training_is_left_out_or_refused():
+    frame = table(merchant=None, amount=np.nan)
+    frame.loc[101:, ["merchant", "amount"]] = ["cafe", 1.0]
+    bags = bags_of(frame, impute=True, categories=["merchant"])
+    coder, said = told(lambda: ColumnCoder.fit(bags.subset(np.arange(20)), DataSettings()))
+    assert said == ["the column merchant is left out: it has no value in any training bag (in a DataFrame)"]
+    assert not any("merchant" in name for name in coder.features)
+    with (
+        pytest.warns(UserWarning, match="merchant is left out"),
+        pytest.raises(BagDataError, match="got none of amount"),
+    ):
+        prepare(bags, DataSettings(impute="median"), train=np.arange(20))
+
+
+def test_indicators_say_where_numbers_were_missing():
+    frame = table()
+    frame.loc[::5, "amount"] = np.nan
+    bags = bags_of(frame, impute=True)
+    made = prepare(bags, DataSettings(impute="median", indicators=True), train=np.arange(12))
+    names = made.bags.feature_names
+    assert names[:2] == ("amount", "amount missing")
+    assert "time missing" not in names
+    np.testing.assert_array_equal(made.bags.instances[:, 1], frame["amount"].isna())
+    median = np.nanmedian(frame["amount"][: 12 * 5])
+    np.testing.assert_allclose(made.bags.instances[0, 0], median)
+    numbers = bags_of(frame[["bag", "label", "amount"]], impute=True)
+    assert prepare(numbers, DataSettings(impute="zero", indicators=True), train=range(24)).bags.instance_shape == (2,)
+    with pytest.raises(ConfigError, match="Expected `impute` with `indicators`"):
+        prepare(bags, DataSettings(indicators=True), train=range(24))
+
+
+def test_values_of_another_kind_than_in_training_are_refused():
+    coder = ColumnCoder.fit(bags_of(table()), DataSettings())
+    other = table(amount=np.resize(["much", "little"], 120))
+    with pytest.raises(BagDataError, match="Expected the column 'amount' to hold numbers as in training, got categ"):
+        coder.encode(bags_of(other))
+    numbers = table(merchant=np.arange(120) % 3)
+    found, said = told(lambda: coder.encode(bags_of(numbers)))
+    assert "120 of 120 instances have a merchant that no training bag had: 0, 1, 2" in said[-1]
+    assert found.instances[:, 5].all()
+
+
+def test_raw_columns_are_refused_where_numbers_are_needed(tmp_path):
+    bags = bags_of(table())
+    advice = "Expected numbers for .*, got categories or dates in merchant, time"
+    with pytest.raises(BagDataError, match=advice):
+        write_store(bags, tmp_path / "store")
+    with pytest.raises(BagDataError, match=advice):
+        Trainer(Settings(**SMALL), bags)
+    with pytest.raises(BagDataError, match=advice):
+        BagStatistics().fit(bags)
+
+
+# Runs.
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("columns")
+    frame = table(40)
+    frame.loc[::9, "amount"] = np.nan
+    frame.loc[frame["bag"] == "b5", ["amount", "merchant"]] = np.nan
+    frame["split"] = np.where(frame["bag"].isin(["b36", "b37", "b38", "b39"]), "test", "train")
+    frame.loc[frame["split"] == "test", "merchant"] = "late"
+    path = written(frame, folder / "t.csv")
+    settings = Settings(**SMALL, split="split", impute="median", baseline=False)
+    with warnings.catch_warnings(action="ignore"):
+        fit_run(path, settings, RunFolder(folder / "run"))
+    return frame, path, folder / "run"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_takes_raw_columns_again(run, tmp_path):
+    _, path, folder = run
+    loaded = load_run(folder)
+    assert "merchant=late" not in loaded.data["feature_names"]
+    assert "merchant missing" in loaded.data["feature_names"]
+    assert all("=late" not in name for name in loaded.columns.features)
+    scores, _ = predict_run(loaded, read_for(loaded, path))
+    kept = pd.read_csv(folder / "predictions.csv").set_index("bag")["score"]
+    np.testing.assert_allclose(scores, kept[read_for(loaded, path).ids], rtol=1e-6)
+    # Two bags in another order of columns, with others beside, in another format.
+    rows = pd.read_csv(path).query("bag in ['b1', 'b2']").drop(columns=["label", "split"]).assign(note="x")
+    bags = read_for(loaded, written(rows[rows.columns[::-1]], tmp_path / "new.parquet"))
+    np.testing.assert_allclose(predict_run(loaded, bags)[0], kept[["b1", "b2"]], rtol=1e-6)
+
+
+def test_a_category_that_was_never_seen_is_flagged_and_scored(run, tmp_path):
+    _, path, folder = run
+    loaded = load_run(folder)
+    rows = pd.read_csv(path).query("bag == 'b1'").assign(merchant="zoo", amount=1.0)
+    bags, said = told(lambda: read_for(loaded, written(rows, tmp_path / "new.csv")))
+    assert any("5 of 5 instances have a merchant that no training bag had: zoo" in line for line in said)
+    assert bags.instances[:, bags.feature_names.index("merchant other")].all()
+    assert len(told(lambda: predict_run(loaded, bags)[0])[0]) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bag_with_gaps_alone_is_scored(run, tmp_path):
+    _, path, folder = run
+    loaded = load_run(folder)
+    rows = pd.read_csv(path).query("bag == 'b1'").assign(merchant=None, amount=np.nan, time=None)
+    bags = read_for(loaded, written(rows, tmp_path / "new.csv"))
+    assert np.isfinite(bags.instances).all()
+    rows = rows.drop(columns="merchant")
+    with pytest.raises(BagDataError, match="merchant"):
+        read_for(loaded, written(rows, tmp_path / "new.csv"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_columns_that_do_not_fit_a_model_are_refused(run, tmp_path):
+    content = load_checkpoint(run[2] / "model.pt", ModelContent)
+    codes = json.loads(content["data"]["columns"])
+    for text in ("no json", json.dumps(codes[1:]), json.dumps([{**codes[0], "kind": "code"}])):
+        content["data"]["columns"] = text
+        save_checkpoint(tmp_path / "model.pt", {key: value for key, value in content.items() if key != "format"})
+        with pytest.raises(CheckpointError):
+            load_run(tmp_path)
+    with pytest.raises(ExportError, match="got one that encodes merchant, time"):
+        export_run(run[2], tmp_path / "export")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_each_fold_learns_of_its_training_bags():
+    frame = table(40)
+    frame.loc[frame["bag"].isin(["b0", "b1", "b2", "b3"]), "merchant"] = "late"
+    bags, method = bags_of(frame), find_method("bag-statistics-logistic")
+    fold = Fold(0, 0, np.arange(8, 40), np.arange(8))
+    data = DataSettings()
+    made = prepare(bags, data, train=fold.train)
+    assert not any("late" in name for name in made.bags.feature_names)
+    parts = [(fold.train, np.array([], dtype=np.int64))]
+    [own], _ = run_task(bags, Task(method, None, [fold], parts), how=data)
+    [by_hand], _ = run_task(made.bags, Task(method, None, [fold], parts))
+    assert own.columns["scores"] == by_hand.columns["scores"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_comparison_takes_raw_columns(tmp_path):
+    bags = bags_of(table(24))
+    folds = [(0, 0, np.arange(12), np.arange(12, 24)), (0, 1, np.arange(12, 24), np.arange(12))]
+    methods = ["midam", "bag-statistics-logistic"]
+    how = {
+        "settings": Settings(epochs=1, members=1),
+        "measure_memory": False,
+        "lrs": [0.1],
+        "margins": [1.0],
+        "select": "last",
+    }
+    found = run_comparison(bags, methods, folds, **how, out=tmp_path / "c", keep_models=True)
+    assert found.trials["status"].eq("ok").all()
+    loaded = load_run(tmp_path / "c" / "models" / "midam" / "repeat-0-fold-0")
+    assert np.isfinite(predict(loaded.model, bags)).all()
+
+
+def test_a_run_on_categories_splits_before_it_learns():
+    frame = table(40)
+    frame.loc[frame["bag"] == "b39", "merchant"] = "late"
+    frame["split"] = np.where(frame["bag"].isin([f"b{number}" for number in range(30, 40)]), "test", "train")
+    with warnings.catch_warnings(action="ignore"):
+        parts = split_data(bags_of(frame, split_column="split"), Settings())
+    coder = ColumnCoder.from_json(parts.columns)
+    merchant = next(code for code in coder.codes if code.name == "merchant").category
+    assert "late" not in (*merchant.categories, *merchant.rare)
+
+
+# scikit-learn.
+
+
+def frame_of(**columns):
+    frame = table(**columns)
+    frame["instance"] = frame.groupby("bag").cumcount()
+    y = frame.groupby("bag", sort=False)["label"].first()
+    return frame.drop(columns="label").set_index(["bag", "instance"]), y
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_estimator_encodes_fills_saves_and_goes_on(tmp_path):
+    X, y = frame_of()
+    X.iloc[::6, 0] = np.nan
+    model = MIDAMClassifier(**SMALL, impute="median", indicators=True)
+    model = clone(model).fit(X, y)
+    assert model.feature_names_in_.tolist() == ["amount", "merchant", "time"]
+    assert model.instance_shape_ == (3,)
+    assert {"amount missing", "merchant=games", "time hour"} <= set(model.to_run().data["feature_names"])
+    scores = model.bag_scores(X)
+    model.save(tmp_path / "run")
+    again = MIDAMClassifier.load(tmp_path / "run")
+    assert (again.impute, again.indicators) == ("median", True)
+    np.testing.assert_allclose(again.bag_scores(X[X.columns[::-1]]), scores, rtol=1e-6)
+    assert len(again.instance_scores(X)) == 24
+    _, said = told(lambda: again.bag_scores(X.assign(merchant="zoo")))
+    assert any("merchant that no training bag had: zoo" in line for line in said)
+    model.partial_fit(X, y)
+    assert np.isfinite(model.bag_scores(X)).all()
+
+
+def test_missing_values_are_filled_by_those_of_the_training_bags():
+    rng = np.random.default_rng(0)
+    bags = [rng.normal(size=(4, 2)) for _ in range(30)]
+    for bag in bags[::3]:
+        bag[0, 0] = np.nan
+    y = np.arange(30) % 2
+    with pytest.raises(ValueError, match="nan"):
+        MIDAMClassifier(**SMALL).fit(bags, y)
+    for model in (MIDAMClassifier(**SMALL, impute="mean"), MIDAMRanker(**SMALL, impute="mean")):
+        with warnings.catch_warnings(action="ignore"):
+            model.fit(bags, y)
+            facts = model.origin_["data"]["imputed"]
+            held = [i for i, split in enumerate(model.origin_["splits"].values()) if split == "train"]
+            known = np.concatenate([bags[i] for i in held])
+            np.testing.assert_allclose(facts["values"], np.nanmean(known, axis=0), rtol=1e-6)
+            assert np.isfinite(model.bag_scores([np.full((2, 2), np.nan), *bags])).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_transformer_runs_on_the_instances():
+    X, y = frame_of()
+    X.iloc[::6, 0] = np.nan
+    columns = ColumnTransformer(
+        [
+            ("amount", make_pipeline(SimpleImputer(), StandardScaler()), ["amount"]),
+            ("merchant", OneHotEncoder(handle_unknown="ignore"), ["merchant"]),
+        ],
+        verbose_feature_names_out=False,
+    )
+    pipeline = make_pipeline(PerInstance(columns), MIDAMClassifier(**SMALL))
+    pipeline = clone(pipeline).fit(X.iloc[:80], y[:16])
+    made = pipeline[:-1].transform(X)
+    assert (
+        list(made.columns)
+        == [
+            "amount",
+            "merchant_books",
+            "merchant_cafe",
+            "merchant_fuel",
+            "merchant_games",
+        ]
+        == pipeline[0].get_feature_names_out().tolist()
+    )
+    np.testing.assert_allclose(made["amount"].iloc[:80].mean(), 0, atol=1e-12)
+    assert abs(made["amount"].iloc[80:].mean()) > 1e-3
+    assert pipeline.predict_proba(X).shape == (24, 2)
+    # Bags with names and raw columns, a part of them, give the same numbers.
+    bags = Bags.from_dataframe(table().assign(amount=X["amount"].to_numpy()), impute=True).subset([3, 1])
+    same = PerInstance(columns).fit(X.iloc[:80]).transform(bags)
+    np.testing.assert_allclose(same[1], made.loc["b1"].to_numpy())
+    assert same.columns is None
+    assert same.labels.tolist() == [1, 1]
+    parts = PerInstance(PCA(1)).fit_transform([np.eye(3), np.ones((2, 3))])
+    assert parts.instance_shape == (1,)
+
+
+def test_prepared_bags_are_not_prepared_again(run):
+    _, path, folder = run
+    loaded = load_run(folder)
+    with warnings.catch_warnings(action="ignore"):
+        bags = read_for(loaded, path)
+        assert prepared(loaded.model, bags).instances is bags.instances
