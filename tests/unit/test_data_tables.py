@@ -496,7 +496,7 @@ def test_instances_of_one_time_keep_the_order_of_their_rows(tmp_path):
 
 
 def test_changes_of_missing_values_are_missing():
-    bags = Bags.from_dataframe(frame((1, 0, 1), x=[1, None, 2, 3], time=[1, 2, 1, 1]), order="time", missing=True)
+    bags = Bags.from_dataframe(frame((1, 0, 1), x=[1, None, 2, 3], time=[1, 2, 1, 1]), order="time", impute=True)
     np.testing.assert_array_equal(bags[0], [[1, 0.5, 0, 0, 0], [np.nan, 1.0, 1.0, 1.0, np.nan]])
 
 
