@@ -225,6 +225,8 @@ def test_a_data_frame_is_read_as_a_table_is():
     assert unlabeled.labels is None
     assert Bags.from_dataframe(table().rename(columns={"label": 7}), label_column="7").labels.tolist() == [1, 0]
     assert Bags.from_dataframe(table(label=[True, True, False])).labels.tolist() == [1, 0]
+    positional = Bags.from_dataframe(table().rename(columns={"bag": "scan", "label": "sick"}), "scan", "sick")
+    assert (positional.ids.tolist(), positional.labels.tolist()) == (["b", "a"], [1, 0])
     for values, positive in ((["normal", "normal", "malignant"], "malignant"), ([2, 2, 1], "1")):
         named = Bags.from_dataframe(table(label=values), positive=positive)
         assert named.labels.tolist() == [0, 1]

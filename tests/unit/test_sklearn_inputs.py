@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier
 from midam.errors import BagDataError
-from midam.sklearn.inputs import bags_of
+from midam.sklearn.inputs import bags_of, warn_of_groups_for_bags
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
@@ -266,3 +266,14 @@ def test_frames_of_numbers_beside_truth_values_are_numbers():
     found = bags_of([frame, frame[:1]], estimator=None)
     assert found[0].tolist() == [[1.5, 1.0, 1.0], [2.0, 0.0, 2.0]]
     assert found.feature_names == ("a", "b", "c")
+
+
+def test_rows_whose_groups_look_like_bags_are_warned_of(recwarn):
+    rows, groups = np.random.default_rng(0).normal(size=(40, 3)), [f"scan-{i // 4}" for i in range(40)]
+    flat, frame = bags_of(rows, estimator=None), pd.DataFrame(rows)
+    alike = flat.replace(labels=np.repeat([0, 1] * 5, 4), groups=groups)
+    for others in (alike.replace(labels=np.arange(40) % 2), alike.replace(groups=None), alike.replace(source="a file")):
+        warn_of_groups_for_bags(others)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="each of the 40 rows of X is taken for a bag of one instance"):
+        MIDAMClassifier(epochs=1, members=1).fit(frame, alike.labels, groups=pd.Series(groups))

@@ -269,9 +269,9 @@ class Bags:
     def from_dataframe(
         cls,
         frame: "pd.DataFrame",
-        *,
         bag_column: str = "bag",
         label_column: str = "label",
+        *,
         group_column: str | None = None,
         split_column: str | None = None,
         coord_columns: Sequence[str] = (),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +118,22 @@ def per_bag(values: Any, X: Any, what: str) -> Any:
             "the bags of X, or pass an array."
         )
     return values
+
+
+def warn_of_groups_for_bags(bags: Bags) -> None:
+    """Warn of rows, each a bag of one instance, whose groups look like the bags: several rows of one label each."""
+    if bags.source != ROWS or bags.groups is None or bags.labels is None:
+        return
+    names, group = np.unique(bags.groups, return_inverse=True)
+    kinds = len(np.unique(np.stack([group, bags.labels]), axis=1).T)
+    if kinds == len(names) < len(bags):
+        warn(
+            f"each of the {len(bags)} rows of X is taken for a bag of one instance, and rows of one group share their "
+            "label; if the groups are the bags, make them with Bags.from_dataframe(frame, bag_column), or give X a "
+            "MultiIndex (bag, instance)",
+            UserWarning,
+            stacklevel=6,
+        )
 
 
 def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from midam.runs.method import choose_method, taken_settings
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings
-from midam.sklearn.inputs import per_bag
+from midam.sklearn.inputs import per_bag, warn_of_groups_for_bags
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
@@ -211,6 +211,7 @@ class TrainedEstimator(BagEstimator):
         if groups is not None:
             bags = bags.replace(groups=groups)
             warn_of_alike_names(bags)
+            warn_of_groups_for_bags(bags)
         target = target_of(bags)
         if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
             before, now = ", ".join(map(str, self._classes)), ", ".join(map(str, labeled.classes))
