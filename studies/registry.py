@@ -32,6 +32,7 @@ STUDIES = Registry(
         "complexity": "studies.theory.complexity.run",
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
+        "icmil": "studies.tabular.icmil.run",
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
         "needle-vectors": "studies.regime.needle.run_vectors",
