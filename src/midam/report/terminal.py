@@ -250,8 +250,8 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
-    console.print(f"{headline} bags{seen}: {format_metric(result[headline])}")
     _print_threshold(console, result)
+    console.print(f"{headline} bags{seen}: {format_metric(result[headline])}")
 
 
 def format_metric(part: Mapping[str, Any]) -> str:
