@@ -50,6 +50,7 @@ VERSIONS = {
     "labels": 1,
     "screening": 1,
     "icmil": 1,
+    "order": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

@@ -33,6 +33,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "icmil": "studies.tabular.icmil.run",
+        "order": "studies.tabular.order.run",
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
         "needle-vectors": "studies.regime.needle.run_vectors",
