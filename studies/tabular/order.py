@@ -37,10 +37,9 @@ _METRICS = {"binary": "AUROC", "survival": "C-index"}
 
 @dataclass(frozen=True)
 class Design:
-    """The sets with their epochs, and the repeats of five folds."""
+    """The sets, with their epochs."""
 
     epochs: Mapping[str, int] = field(hash=False)
-    repeats: tuple[int, ...] = (0,)
 
 
 FULL = Design({"pbc2_landmark2y": 100, "physionet2012_icu": 20})
@@ -67,14 +66,13 @@ def with_order(bags: Bags) -> Bags:
     return made.replace(labels=bags.labels, outcome=bags.outcome, source=bags.source)
 
 
-Task = tuple[Design, str, str, int, int]
+Task = tuple[Design, str, str, int]
 
 
 def _train(task: Task) -> list[Row]:
-    design, name, arm, repeat, number = task
+    design, name, arm, number = task
     bags = catalog.load(name)
-    folds = repeated_folds(bags, repeats=repeat + 1, folds=_FOLDS)
-    chosen = [fold for fold in folds if (fold.repeat, fold.fold) == (repeat, number)]
+    chosen = [fold for fold in repeated_folds(bags, repeats=1, folds=_FOLDS) if fold.fold == number]
     bags = with_order(bags) if arm == ARMS[1] else bags
     settings = Settings(members=1, threads=1, accelerator="cpu", epochs=design.epochs[name])
     rate = settings.resolve(bags.instance_shape).training.lr
@@ -89,10 +87,10 @@ def _train(task: Task) -> list[Row]:
     ]
 
 
-def _group(design: Design, name: str, arm: str, repeat: int, fold: int) -> Group[Task]:
+def _group(design: Design, name: str, arm: str, fold: int) -> Group[Task]:
     settings = short_digest([design.epochs[name], METHODS])
-    found = trial_name(SECTION, data=name, arm=arm, repeat=repeat, fold=fold, settings=settings)
-    return Group([found], [(design, name, arm, repeat, fold)])
+    found = trial_name(SECTION, data=name, arm=arm, repeat=0, fold=fold, settings=settings)
+    return Group([found], [(design, name, arm, fold)])
 
 
 def body(
@@ -118,9 +116,9 @@ def body(
     yield from lines
     yield ""
     yield (
-        "Means over the test parts of five folds, the same for both. Intervals are 95% corrected resampled t intervals "
-        "of the paired differences. Both sets are small for such a question: a difference inside its interval may be "
-        "there and not be seen. Missing values were carried forward before they came here, so that many changes are 0."
+        "Means over the test parts of five folds, the same for both. Intervals are 95% corrected resampled t "
+        "intervals of the paired differences. The sets are small for such a question: a difference inside its interval "
+        "may be there and not be seen. Missing values were carried forward before, so that many changes are 0."
     )
 
 
@@ -131,10 +129,9 @@ def run(options: StudyOptions) -> None:
     part, design = ("-smaller", SMALLER) if options.smaller else (part, design)
     with Store(options.cache, f"{SECTION}{part}") as store:
         cells = [(name, arm) for name in design.epochs for arm in ARMS]
-        places = [(repeat, fold) for repeat in design.repeats for fold in range(_FOLDS)]
-        groups = {cell: [_group(design, *cell, *place) for place in places] for cell in cells}
+        groups = {(name, arm): [_group(design, name, arm, at) for at in range(_FOLDS)] for name, arm in cells}
         # Both ways of a fold in turns, so that a study that is stopped has pairs.
-        turns = [groups[name, arm][at] for name in design.epochs for at in range(len(places)) for arm in ARMS]
+        turns = [groups[name, arm][at] for name in design.epochs for at in range(_FOLDS) for arm in ARMS]
         complete(turns, _train, store=store, options=options, section=SECTION)
         rows = {cell: store.find([group.names[0] for group in groups[cell]]) for cell in cells}
         values = {cell: [row for row in own if row is not None] for cell, own in rows.items()}
@@ -149,7 +146,7 @@ def run(options: StudyOptions) -> None:
             SECTION,
             title="The order in a bag",
             shows=_SHOWS,
-            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]}, of folds and weights",
+            seeds="0, of folds and weights",
             seconds=store.wall_time(),
             store=store,
             body=body(found, metrics, ratio),
