@@ -114,8 +114,11 @@ def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
-        *("seconds", "version", "environment"),
+        *("seconds", "version", "environment", "thresholds"),
     }
+    chosen = summary["thresholds"]
+    assert (chosen["bags"], chosen["positives"], chosen["out_of_fold"]) == (60, 30, 0)
+    assert chosen["points"][0]["threshold"] == summary["test"]["at_threshold"]["threshold"]
     for split, bags in (("test", 100), ("val", 60), ("train", 200)):
         part = [row for row in found if row["split"] == split]
         labels, scores = [int(row["label"]) for row in part], [float(row["score"]) for row in part]
