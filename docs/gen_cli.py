@@ -52,6 +52,8 @@ def _word(kind: Any) -> str:
         return "dict"
     if get_origin(kind) is Literal:
         return " or ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is list and get_origin(get_args(kind)[0]) is Literal:
+        return f"list of {', '.join(f'`{value}`' for value in get_args(get_args(kind)[0]))}"
     return str(kind) if get_origin(kind) else str(kind.__name__)
 
 

@@ -234,9 +234,10 @@ def days_of(words: Sequence[str], name: str, source: str, *, what: str = "covari
     days = {word: _days(word) for word in given}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
+        other = ", or a number instead, such as the age" if what == "covariate" else ""
         raise BagDataError(
             f"Expected dates as 2023-01-31 in the {what} {name!r}, got {wrong[0]!r} (in {source}); write all dates "
-            "so, or a number instead, such as the age."
+            f"so{other}."
         )
     if what == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)

@@ -224,7 +224,7 @@ class TrainedEstimator(BagEstimator):
             known = {name: self.origin_["data"].get(name) for name in ("imputed", "columns")}
             parts = SplitBags(prepared(self.model_, parts.bags), parts.splits, **known)
         else:
-            made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"), note=True)
+            made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"))
             parts = SplitBags(made.bags, parts.splits, made.imputed, made.gaps, made.columns)
         val = parts.part("val") if "val" in parts.splits else None
         if going_on:

@@ -41,7 +41,8 @@ class Kinds(NamedTuple):
             leave = f"; leave out what is no feature with {given(ignore_columns=kept[-1:])}" if kept else ""
             text = f"columns that are no plain numbers: {of} (in {where}){leave}"
             warnings.warn(text, Note, stacklevel=6)
-        plain = [name for name in self.features if name not in self.said and _OF_CODE.fullmatch(name.lower())]
+        coded = [column.name for column in self.columns or () if column.kind != "number"]
+        plain = [name for name in self.features if name not in coded and _OF_CODE.fullmatch(name.lower())]
         codes = [name for name in plain if _are_whole(self.frame[name].dropna().unique())]
         if codes:
             warnings.warn(
@@ -87,7 +88,7 @@ def read_kinds(
         try:
             if kind == "category":
                 made, names = _places(words, of_row, name, where)
-                said[name] = f"{len(names)} categories"
+                said |= {} if name in request.categories else {name: f"{len(names)} categories"}
             elif kind == "time" and (made := _times(values, words, of_row, name, where)) is not None:
                 said[name] = "dates"
             elif kind == "number" and words and (made := _truths(words, of_row)) is not None:

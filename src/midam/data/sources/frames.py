@@ -460,11 +460,11 @@ class Table:
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
         leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
-        several = len(self.codes) > len(np.unique(self.codes))
+        several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
         texts = [c for c, rows in wrong.items() if 2 * rows.sum() > self.frame[c].notna().sum()]
-        texts = [c for c in texts if c not in of_bags and not is_group_like(c)]
+        texts = [c for c in texts if apart and c not in of_bags and not is_group_like(c)]
         for column, rows in wrong.items():
             other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
             if column in texts:
