@@ -42,6 +42,8 @@ class Stub(NamedTuple):
         return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n"
 
 
+_WIDTH = 100  # of an annotation and its default
+
 STUBS = {
     FOLDER / "classifier.pyi": Stub(
         "MIDAMClassifier", "BagClassifier", "bag_classifier", ('method: str = "midam"', "positive: Any = None", *COMMON)
@@ -57,7 +59,11 @@ def _word(kind: Any, default: object) -> str:
     found = _type(kind)
     if default is None and "None" not in found:
         found += " | None"
-    return f"{found} = {repr(default).replace(chr(39), chr(34))}"
+    value = repr(default).replace(chr(39), chr(34))
+    if isinstance(default, tuple) and len(found) + len(value) > _WIDTH:  # as ruff would wrap it
+        own = "".join(f'            "{part}",\n' for part in default)
+        value = f"(\n{own}        )"
+    return f"{found} = {value}"
 
 
 def _type(kind: Any) -> str:

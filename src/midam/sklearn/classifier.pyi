@@ -72,7 +72,12 @@ class MIDAMClassifier(BagClassifier):
         memory_budget: float | None = None,
         workers: int | None = None,
         resident: bool | None = None,
-        time_features: Sequence[Literal["since-first", "until-last", "hour", "weekday", "days"]] = ("since-first", "until-last", "hour", "weekday"),
+        time_features: Sequence[Literal["since-first", "until-last", "hour", "weekday", "days"]] = (
+            "since-first",
+            "until-last",
+            "hour",
+            "weekday",
+        ),
         impute: Literal["none", "mean", "median", "zero"] = "none",
         indicators: bool = False,
         method: str = "midam",
