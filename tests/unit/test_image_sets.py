@@ -309,7 +309,8 @@ def test_texture_tells_apart_what_color_cannot():
 
 
 @pytest.mark.parametrize("name", ["rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic"])
-def test_baselines_of_images_beat_chance_and_repeat(name):
+def test_baselines_of_images_beat_chance_and_repeat(name, monkeypatch):
+    monkeypatch.setattr("midam.compare.fitted._TREES", 500)  # as users get
     bags = image_bags()
     if name == "voxel-logistic":
         volumes = (bags.instances[:, :1] > 99).astype(np.uint8)

@@ -13,6 +13,8 @@ from midam.settings import Settings
 ROOMS = ("method", "training", "model", "run")
 # What goes by the shape of the instances; a class can't know it.
 BY_SHAPE = ("encoder", "optimizer", "lr", "members", "center_start", "clip", "chunk_size", "threads")
+# Another thing of the same name: the share of instances at which noisy-and rises.
+OTHERS = {("NoisyAndPooling", "threshold")}
 PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.sklearn")
 
 
@@ -35,7 +37,7 @@ def differing(module: ModuleType) -> list[str]:
             continue
         for parameter in inspect.signature(thing).parameters.values():
             setting, default = parameter.name, parameter.default
-            if setting not in usual or default is parameter.empty or default is None:
+            if setting not in usual or default is parameter.empty or default is None or (name, setting) in OTHERS:
                 continue
             own = usual[setting] is None and setting not in BY_SHAPE  # stands nowhere else
             if not own and (list(default) if isinstance(default, tuple) else default) != usual[setting]:

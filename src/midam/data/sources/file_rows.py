@@ -58,7 +58,7 @@ class Parts(ABC):
 class FileSet(Parts):
     """Files of instances, opened when they are read; of too many, or by another process, they are opened again."""
 
-    _most = _HANDLES, _HELD_BYTES
+    _once = False
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -79,7 +79,7 @@ class FileSet(Parts):
     def once(self) -> "FileSet":
         """The same files, of which one for each of two threads stays open."""
         found = FileSet(self.paths, self.facts, self.options, self.reader)
-        found._most = 2, 0
+        found._once = True
         return found
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -110,8 +110,8 @@ class FileSet(Parts):
             opened = self._open[number] = open_file(self.paths[number], self.options, places, reader=self.reader)
             self._handles, self._held = self._handles + opened.handle, self._held + opened.held
         self._open.move_to_end(number)
-        handles, held = self._most
-        while len(self._open) > (1 if held else 2) and (self._handles > handles or self._held > held):
+        least, handles, held = (2, 2, 0) if self._once else (1, _HANDLES, _HELD_BYTES)
+        while len(self._open) > least and (self._handles > handles or self._held > held):
             _, oldest = self._open.popitem(last=False)
             self._handles, self._held = self._handles - oldest.handle, self._held - oldest.held
             oldest.close()
