@@ -49,8 +49,6 @@ class EmbeddedRows(Rows):
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
         self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
         self._raw, self._bags, self._network, self._device = bags.instances, bags, network.to(device), device
-        if isinstance(self._raw, FileRows):
-            self._raw = FileRows(self._raw.files.once())
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
         # The images of a bag of several files pass one by one.
         files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts

@@ -46,10 +46,6 @@ class Parts(ABC):
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of the column "features" or "coords" of one part; ascending and distinct."""
 
-    def once(self) -> "Parts":
-        """The same parts for whoever reads each once, one after the other: little of them stays in memory."""
-        return self
-
     def close(self) -> None:
         """Let go of what is open; a later read opens it again."""
         return
@@ -57,8 +53,6 @@ class Parts(ABC):
 
 class FileSet(Parts):
     """Files of instances, opened when they are read; of too many, or by another process, they are opened again."""
-
-    _once = False
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -75,12 +69,6 @@ class FileSet(Parts):
         """Put probed files together; warn once of scans in which something may be wrong."""
         _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
         return cls(paths, facts, options, reader)
-
-    def once(self) -> "FileSet":
-        """The same files, of which one for each of two threads stays open."""
-        found = FileSet(self.paths, self.facts, self.options, self.reader)
-        found._once = True
-        return found
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
@@ -110,8 +98,7 @@ class FileSet(Parts):
             opened = self._open[number] = open_file(self.paths[number], self.options, places, reader=self.reader)
             self._handles, self._held = self._handles + opened.handle, self._held + opened.held
         self._open.move_to_end(number)
-        least, handles, held = (2, 2, 0) if self._once else (1, _HANDLES, _HELD_BYTES)
-        while len(self._open) > least and (self._handles > handles or self._held > held):
+        while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
             _, oldest = self._open.popitem(last=False)
             self._handles, self._held = self._handles - oldest.handle, self._held - oldest.held
             oldest.close()
