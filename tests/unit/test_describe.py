@@ -60,6 +60,15 @@ def test_features_are_listed_with_their_kind_and_how_they_rank():
     assert found["flat"].metric == 0.5
 
 
+def test_features_of_large_bags_are_described_on_a_sample(monkeypatch):
+    bags = make(bags=60)
+    monkeypatch.setattr(describe, "_FEATURE_NUMBERS", 60 * 4 * 3)
+    found = describe_bags("x", bags)
+    (least,) = [one.low for one in found.features if one.feature == "feature 0"]
+    assert least == min(bags[i][:3, 0].min() for i in range(60))
+    assert "the features were described on a sample of the instances" in found.notes
+
+
 def test_a_feature_is_worth_what_the_ranking_loses_without_it():
     bags = make(bags=60)
     x = bags.instances + 3 * np.repeat(bags.labels, bags.sizes)[:, None] * [0, 1, 0, 0]

@@ -114,15 +114,18 @@ class ModelBaseline(Baseline):
         All that it learned stands in its state dictionary, as tensors of finite numbers.
         """
 
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
+        """Scores of the bags that each trial holds out, by a model of its training bags."""
+        models = (self.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
+        return [predict(model, bags.subset(trial.score)) for model, trial in zip(models, trials)]
+
     def out_of_fold(self, bags: Bags, *, seed: int) -> OutOfFold | None:
         """Scores of bags by models of inner folds that hold them out; None where there are too few bags for folds."""
         trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
         if not trials:
             return None
-        models = (self.fit(bags.subset(trial.train), seed=seed) for trial in trials)
-        scores = [predict(model, bags.subset(trial.score)) for model, trial in zip(models, trials)]
         index = np.concatenate([trial.score for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate(scores))
+        return OutOfFold(bags.require_labels()[index], np.concatenate(self.held_out(bags, trials)))
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:

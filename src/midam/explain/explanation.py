@@ -166,6 +166,8 @@ def explain_bag(
         Measure deletion and insertion curves.
     typical : sequence of float [D], optional
         Typical value of each feature: what each feature of the `top` instances adds is then measured.
+    top : int
+        Instances whose features are looked at.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
     about : Mapping

@@ -34,7 +34,7 @@ from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
-_FEATURE_BAGS = 2000
+_FEATURE_BAGS, _FEATURE_NUMBERS = 2000, 2**24
 _MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 
 
@@ -98,23 +98,26 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
         if not exact:
             notes.append("constant features were looked for in a sample of the instances")
     features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
-    if features and len(bags) > _FEATURE_BAGS:
-        notes.append(f"the features were described on a sample of {_FEATURE_BAGS} bags")
+    if features and (len(bags) > _FEATURE_BAGS or bags.num_instances * len(features) > _FEATURE_NUMBERS):
+        notes.append("the features were described on a sample of the instances")
     return BagDescription(bag_facts(name, bags), traps, notes, features)
 
 
 def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[FeatureFacts]:
-    """Facts about each feature of labeled or unlabeled bags of vectors, of at most 2000 of them.
+    """Facts about each feature of labeled or unlabeled bags of vectors: of at most 2000 of them, and 2**24 numbers.
+
+    Of large bags the first instances are read.
 
     `gaps` [N, D] are the shares of values that were missing, and are filled; otherwise missing values are NaN.
     """
-    some = np.arange(len(bags))
-    if len(bags) > _FEATURE_BAGS:
-        some = np.sort(np.random.default_rng(0).choice(len(bags), _FEATURE_BAGS, replace=False))
-    part = bags.subset(some)
+    width = bags.instance_shape[0]
+    count = min(len(bags), _FEATURE_BAGS, max(2, _FEATURE_NUMBERS // width))
+    part = bags.subset(some := np.linspace(0, len(bags) - 1, count).round().astype(np.int64))
+    most = max(1, _FEATURE_NUMBERS // (len(part) * width))
     target = target_of(part)
     values = target.values(part) if part.labels is not None or part.outcome is not None else None
-    rows = [np.asarray(part[i], dtype=np.float64) for i in range(len(part))]
+    spans = zip(part.starts.tolist(), np.minimum(part.sizes, most).tolist())
+    rows = [np.asarray(part.instances[low : low + size], dtype=np.float64) for low, size in spans]
     x = np.concatenate(rows)
     absent = np.isnan(x)
     missing = absent.mean(axis=0) if gaps is None else np.average(gaps[some], axis=0, weights=part.sizes)

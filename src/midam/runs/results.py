@@ -299,7 +299,7 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
 
 
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
-    """Permutation importance of named features on the test bags, else on the validation bags; None where it is long."""
+    """Permutation importance of named features on test bags, else on validation bags; None where it takes long."""
     bags, target = parts.bags, target_of(parts.bags)
     if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES:
         return None

@@ -15,7 +15,6 @@ from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import find_method
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
@@ -68,8 +67,7 @@ class Candidate:
         Of a training, the epochs are chosen: all of those of the settings, or a half, fifth, tenth or twentieth.
         """
         if self.baseline is not None:
-            models = (self.baseline.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
-            return HeldOut([predict(model, bags.subset(trial.score))[None] for model, trial in zip(models, trials)])
+            return HeldOut([scores[None] for scores in self.baseline.held_out(bags, trials)])
         return self.choose_epochs(bags, trials, self.paths(bags, trials))
 
     def choose_epochs(self, bags: Bags, trials: Sequence[Trial], paths: Sequence[NDArray[np.float64]]) -> HeldOut:
