@@ -1,4 +1,4 @@
-"""The README's way from feature files to scores, on real images in three true layouts."""
+"""The way of the docs from feature files to scores, on real images in three true layouts."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from tests.pages import blocks
 from midam import ResNet20
 from midam.data.store import open_store
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 LAYOUTS = ["clam", "trident", "stamp"]
 _PATCH = 32
 
@@ -82,15 +82,15 @@ def write(folder, slides, layout):
 
 
 def how_to():
-    """The four commands of the README, without their comments."""
-    (block,) = [b for b in blocks("sh", README) if "data import" in b]
+    """The four commands of the page, without their comments."""
+    (block,) = [b for b in blocks("sh", PAGE) if "data import" in b]
     lines = [line.split("#")[0] for line in block.replace("\\\n", " ").splitlines() if line.startswith("midam")]
     assert [line.split()[1] for line in lines] == ["data", "fit", "predict", "evaluate"]
     return [shlex.split(line)[1:] for line in lines]
 
 
 def follow(root, options, monkeypatch):
-    """Run the README's commands in `root`; only the training is shortened."""
+    """Run the page's commands in `root`; only the training is shortened."""
     monkeypatch.chdir(root)
     further = {
         "data": options,

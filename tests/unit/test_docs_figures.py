@@ -1,10 +1,11 @@
-"""The figures in the README are those of the results pages."""
+"""The figures in the findings, and the words around them, are those of the results pages."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = " ".join((ROOT / "README.md").read_text("utf-8").split())
+FINDINGS = " ".join((ROOT / "docs" / "findings.md").read_text("utf-8").split())
 INTERVAL = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
 
 
@@ -20,15 +21,17 @@ def section(text: str, title: str) -> list[list[str]]:
 
 
 def test_table_2_over_splits() -> None:
-    said = re.search(r"Over (\d+) splits .*? within (0\.\d{3}) of 0 .*? (\d+) of (\d+) of the paper's means", README)
+    said = re.search(r"Over (\d+) splits .*? at most (0\.\d{3}) .*? (\d+) of its (\d+) means", FINDINGS)
     assert said is not None
     splits, bound, inside, rows = said.groups()
     verdicts = [row[6] for row in section(page("table2"), f"Over {splits} splits, margin 1")]
     assert (verdicts.count("inside"), len(verdicts)) == (int(inside), int(rows))
+    assert f"{len(verdicts) - int(inside)} of its {rows} means lie outside" in README
     paired = section(page("table2"), "What stochastic pooling adds to DAM, margin 1")
     assert {row[1] for row in paired} == {splits}
     assert max(abs(float(row[2].split()[0])) for row in paired) == float(bound)
-    assert "no corrected interval excludes 0" in README
+    assert "all 10 corrected intervals hold 0" in FINDINGS
+    assert len(paired) == 10
     assert {row[5] for row in paired} == {"no difference found"}
 
 
@@ -41,8 +44,9 @@ def test_cross_validation() -> None:
         found = [INTERVAL.fullmatch(cell) for cell in cells]
         ahead[method] = [name for name, part in zip(head, found) if part and float(part[3]) < 0]
         behind[method] = [name for name, part in zip(head, found) if part and float(part[2]) > 0]
-    assert "separable neither from whole bags (`dam-att`) nor from mini-batches (`dam-mb-att`)" in README
-    assert "ahead of LibAUC's loop on Fox, of torchmil's ABMIL on Fox and Tiger, and not separable from extra" in README
+    rows = {row[0]: row[1:] for row in section(text, "Paired difference to midam-att")}
+    behind_by = rows["libauc-midam-att"][2], rows["torchmil-abmil"][2]
+    assert "On Fox, LibAUC's loop is behind by {} and torchmil's ABMIL by {}".format(*behind_by) in FINDINGS
     same = ("dam-att", "dam-mb-att", "bag-statistics-extratrees")
     assert not any(ahead[name] or behind[name] for name in same)
     assert (ahead["libauc-midam-att"], ahead["torchmil-abmil"]) == (["fox"], ["fox", "tiger"])
@@ -54,23 +58,19 @@ def test_table_3() -> None:
     volumes = rows["adrenal, MIDAM (att) minus DAM (MB-att)"]
     mean, low, high = (float(x) for x in INTERVAL.fullmatch(color[3]).groups())
     over = [float(x) for x in re.findall(r"[+-]\d\.\d{3}", color[4])]
-    said = f"by {mean:.3f} AUROC (95% interval by source image {low:.3f} to {high:.3f}; over trainings"
-    assert f"{said} {over[0]:.3f} to {over[1]:.3f})" in README
-    mean, low, high = (-float(x) for x in INTERVAL.fullmatch(volumes[3]).groups())
-    assert f"mini-batches are ahead of it by {mean:.3f} ({high:.3f} to {low:.3f})" in README
+    said = f"By {mean:+.3f} [{low:+.3f}, {high:+.3f}] over the tested images; over trainings the interval is"
+    assert f"{said} [{over[0]:+.3f}, {over[1]:+.3f}]" in FINDINGS
+    assert f"behind mini-batches by {volumes[3]}" in FINDINGS
 
 
 def test_the_needle() -> None:
     found = {}
     for size in ("1 of 500", "5 of 5000"):
         rows = {row[0]: row for row in section(page("needle"), f"smoothed-max, {size}")}
-        found[size] = rows["top, annealed"], rows["uniform"]
-    (own, plain), (large, plain_large) = found.values()
-    assert f"above an AUROC of 0.7 in {own[3]} of trainings" in README
-    assert f"(mean {own[1]}, uniform draws {plain[1]})" in README
-    assert f"with five in 5000 in {large[3]} ({large[1]} against {plain_large[1]})" in README
-    findings = (ROOT / "docs" / "findings.md").read_text("utf-8").replace("\n ", "")
-    assert f"{own[1]} against {plain[1]} of uniform draws at the same cost, {own[4]};" in findings
+        found[size] = [rows[name] for name in ("top, annealed", "uniform", "top, annealed, best of 4")]
+    (own, plain, _), (large, _, best) = found.values()
+    assert f"{own[1]} against {plain[1]} of uniform draws at the same cost, {own[4]};" in FINDINGS
+    assert f"with 5 of 5000: {best[1]} on average for {large[1]} of one" in FINDINGS
 
 
 def test_coverage_of_paired_differences() -> None:
