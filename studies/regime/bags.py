@@ -102,6 +102,17 @@ def nine_bags(
     )
 
 
+def image_bags(size: int, *, positive: int, repeat: int, counts: Counts, vectors: Path) -> Bags:
+    """Return the bags of one set of `nine_bags`, of the images [1, 28, 28] of which the vectors were made."""
+    rows = draw_rows(size, positive=positive, repeat=repeat, counts=counts, vectors=vectors)
+    return Bags.from_list([mnist()[0][own, None] for own in rows], (np.arange(len(rows)) % 2).tolist())
+
+
+def single_images(rows: NDArray[np.int64], vectors: Path) -> Bags:
+    """Return bags of one image of MNIST each; the nines are positive."""
+    return Bags.from_list(list(mnist()[0][rows, None, None]), is_nine(rows, vectors).astype(int).tolist())
+
+
 def draw_rows(
     size: int, *, positive: int, repeat: int, counts: Counts, vectors: Path | None = None
 ) -> NDArray[np.int64]:
@@ -164,6 +175,7 @@ def _digits(vectors: Path | None = None) -> tuple[NDArray[np.float64], NDArray[n
     return rows, mnist()[1][: len(rows)]
 
 
+@lru_cache(maxsize=1)
 def mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images [20000, 28, 28] of MNIST in the folder of the real data, and their digits."""
     path = Path(os.environ.get("MIDAM_DATA", ".")) / "digits" / "mnist_20k.npz"

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.neural_network import MLPClassifier
 
@@ -19,12 +21,13 @@ from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.evaluate.ranking import auroc
+from midam.registry import typed
 from midam.settings import Settings
 from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.regime.bags import Counts, draw_rows, embed_digits, is_nine, nine_bags
+from studies.regime.bags import Counts, draw_rows, embed_digits, image_bags, is_nine, nine_bags, single_images
 from studies.regime.budget import BACKWARD, FORWARD
 from studies.regime.needle_page import body, plot_trials, vector_body
 from studies.regime.run import run_design
@@ -44,6 +47,7 @@ class Rule:
     name: str
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
     tries: int = 1  # Trainings with weights and draws of their own, of which validation bags keep one
+    rates: tuple[float, ...] = ()  # The pretrained network is trained on, at rates of which validation bags keep one
 
 
 _DRAWN = {"num_instances": _PLAIN_INSTANCES, "num_positive": 8, "num_negative": 8}
@@ -61,6 +65,7 @@ EXACT = Rule(
 )
 # No draw rule: what the images would allow if each training instance had its label.
 LABELED = Rule("instances labeled")
+LABELED_TUNED = Rule("instances labeled, fine-tuned", rates=(0.001, 0.0003))
 # Fitted in one step.
 FITTED: dict[str, Callable[[], Baseline]] = {
     "trees on bag statistics": BagStatisticsTrees,
@@ -94,10 +99,16 @@ class Design:
     counts: Counts = field(default_factory=Counts)
     digits: int = 0  # Digits of MNIST as vectors; 0: pixels of those that scikit-learn carries
     vectors: Path | None = field(default=None, compare=False)  # Their store
+    cuda: bool = field(default=False, compare=False)  # The pretrained network is trained on a GPU
 
     def bags(self, cell: Cell, repeat: int) -> Bags:
         """Return the bags of a repeat."""
         return _bags(cell.size, cell.witnesses, repeat, self.counts, self.vectors)
+
+    def images(self, cell: Cell, repeat: int) -> Bags:
+        """Return the same bags as images."""
+        assert self.vectors is not None, "digits of MNIST"
+        return _images(cell.size, cell.witnesses, repeat, self.counts, self.vectors)
 
     def config(self, cell: Cell, rule: Rule, repeat: int) -> Settings:
         """Return the settings of a training."""
@@ -120,6 +131,10 @@ class Design:
             own["epochs"] = cell.epochs
             own["draw_args"] = {"pass_budget": cell.pass_budget, **own.get("draw_args", {})}
         own |= {} if self.epochs is None else {"epochs": self.epochs}
+        if rule.rates:
+            own |= {"encoder": "fine-tuned", "encoder_args": {"network": typed(NETWORK)}, "standardize": True}
+            own |= {"hidden": None, "precision": "bf16-mixed" if self.cuda else "32-true"}
+            own |= {"accelerator": "cuda" if self.cuda else "cpu"}
         return Settings(**common | {"val_every": own.get("epochs", 1)} | own)
 
 
@@ -139,6 +154,9 @@ SMALLER = Design(
     epochs=2,
     counts=Counts(train=16, val=6, test=8),
 )
+# What trains the network on. Whole bags of 500 would encode a million images a training.
+_TUNED = {20: (UNIFORM.name,), 100: (UNIFORM.name, GROWN.name), 500: (UNIFORM.name, TRACKED.name, GROWN.name)}
+_BOUNDS = (LABELED.name, LABELED_TUNED.name)
 # Passes over all bags, two of each class a step.
 _EXACT_EPOCHS = {20: 20, 100: 20, 500: 12}
 
@@ -148,12 +166,17 @@ def vector_cells(size: int) -> tuple[Cell, ...]:
     plain = {"estimator": "exact", "num_positive": 2, "num_negative": 2, "epochs": _EXACT_EPOCHS[size]}
     exact = Rule("exact", plain)
     drawn = [replace(rule, settings=rule.settings | {"epochs": 40}) for rule in (UNIFORM, TRACKED, GROWN)]
+    annealed = replace(exact, settings=plain | {"anneal": 0.7})
     rules = {
-        "smoothed-max": (*drawn, replace(exact, settings=plain | {"anneal": 0.7})),
+        "smoothed-max": (*drawn, annealed, *(_tuned(rule) for rule in drawn if rule.name in _TUNED[size])),
         "attention": (drawn[0], exact),
-        "mean": (exact, *(Rule(name) for name in FITTED), LABELED),
+        "mean": (exact, *(Rule(name) for name in FITTED), LABELED, LABELED_TUNED),
     }
     return tuple(Cell(pooling, size, 1, own, epochs=40) for pooling, own in rules.items())
+
+
+def _tuned(rule: Rule) -> Rule:
+    return replace(rule, name=f"{rule.name}, fine-tuned", rates=LABELED_TUNED.rates)
 
 
 def _vector_design(sizes: tuple[int, ...]) -> Design:
@@ -179,7 +202,9 @@ _QUESTION = (
     "rule, and in bags of which size?\n\n"
     "Written before the first run: a rule finds the needle at a size where the 95% t interval of its mean test AUROC "
     "over the repeats lies above 0.7. It is at chance where the interval reaches 0.5, and weak between these. Two "
-    "rules differ where the interval of their paired differences leaves out 0."
+    "rules differ where the interval of their paired differences leaves out 0. Rows with 'fine-tuned' train the "
+    "network on, all its layers, from the pixels: that pays at a size where the interval of a rule's paired difference "
+    "to the same rule on frozen vectors lies above 0."
 )
 _HOW = (
     "10 000 digits of MNIST; in each repeat 60% of them are for training bags, 15% for validation and 25% for test "
@@ -191,22 +216,31 @@ _HOW = (
     "0.9 on the same draws; `top, annealed` draws what scored highest; `exact` sees whole bags, 2 + 2 a step. Cost as "
     "in [The needle](needle.md). Trees and logistic regression see mean, minimum, maximum and standard deviation of "
     "each number over the bag. `instances labeled` is no rule but a bound: a network with the same layer, trained on "
-    "which training digits are nines, which scores a bag by its highest digit."
+    "which training digits are nines, which scores a bag by its highest digit. Fine-tuned, the network itself is "
+    "trained on, with no layer after it, on the same draws, bags and steps, by Adam at 0.001 or 0.0003, as validation "
+    "bags choose; its cost is of the whole network for each instance, where the others pass it once; "
+    "`instances labeled, fine-tuned` is trained on single digits, 32 + 32 a step, 6 epochs."
 )
 
 
 def _train(task: tuple[Design, Cell, Rule, int]) -> list[Row]:
     design, cell, rule, repeat = task
-    bags, started = design.bags(cell, repeat), time.perf_counter()
+    bags, started = (design.images if rule.rates else design.bags)(cell, repeat), time.perf_counter()
     train, val, test = (bags.subset(design.counts.positions(split)) for split in ("train", "val", "test"))
+    device = {"device": torch.cuda.get_device_name() if design.cuda else "CPU"} if rule.rates else {}
+    if rule == LABELED_TUNED:
+        tried = [_labeled_areas(design, cell, repeat, lr) for lr in rule.rates]
+        best = max(tried, key=lambda own: own["val"])
+        return [{**best, "cost": None, "drawn_weight": None, **device, "seconds": time.perf_counter() - started}]
     if rule == LABELED or rule.name in FITTED:
         labels, scores = bags.require_labels(), _fitted_scores(design, cell, rule, repeat)
         val_auroc, test_auroc = (auroc(labels[at], scores[at]) for at in map(design.counts.positions, ("val", "test")))
         seconds = time.perf_counter() - started
         return [{"val": val_auroc, "test": test_auroc, "cost": None, "drawn_weight": None, "seconds": seconds}]
     config, tried = design.config(cell, rule, repeat), []
-    for number in range(rule.tries):
-        trainer = Trainer(config.replace(seed=repeat + number * _NEXT_SEED), train, val).fit()
+    rates = rule.rates or (config.training.lr,)
+    for number, lr in product(range(rule.tries), rates):
+        trainer = Trainer(config.replace(seed=repeat + number * _NEXT_SEED, lr=lr), train, val).fit()
         row = trainer.history[-1]
         scores = trainer.scores(test, trainer.reader(test))
         test_auroc = auroc(test.require_labels(), scores)
@@ -214,12 +248,17 @@ def _train(task: tuple[Design, Cell, Rule, int]) -> list[Row]:
         tried.append({**own, "cost": cost(trainer, cell, design)})
     best = max(tried, key=lambda own: own["val"])
     paid = sum(own["cost"] for own in tried)
-    return [{**best, "cost": paid, "seconds": time.perf_counter() - started}]
+    return [{**best, "cost": paid, **device, "seconds": time.perf_counter() - started}]
 
 
 @lru_cache(maxsize=1)
 def _bags(size: int, witnesses: int, repeat: int, counts: Counts, vectors: Path | None) -> Bags:
     return nine_bags(size, sets=[(witnesses, repeat)], counts=counts, vectors=vectors)
+
+
+@lru_cache(maxsize=1)
+def _images(size: int, witnesses: int, repeat: int, counts: Counts, vectors: Path) -> Bags:
+    return image_bags(size, positive=witnesses, repeat=repeat, counts=counts, vectors=vectors)
 
 
 def _fitted_scores(design: Design, cell: Cell, rule: Rule, repeat: int) -> NDArray[np.float64]:
@@ -234,6 +273,23 @@ def _fitted_scores(design: Design, cell: Cell, rule: Rule, repeat: int) -> NDArr
     network = MLPClassifier((x.shape[1],), activation="tanh", max_iter=1000, random_state=repeat)
     network.fit(x, is_nine(distinct, design.vectors))
     return np.array([network.predict_proba(bags[i].astype(np.float32))[:, 1].max() for i in range(len(bags))])
+
+
+def _labeled_areas(design: Design, cell: Cell, repeat: int, lr: float) -> Row:
+    """AUROC of bags by their highest image, of the network trained on with the labels of the training images."""
+    assert design.vectors is not None, "digits of MNIST"
+    counts = design.counts
+    rows = draw_rows(cell.size, positive=cell.witnesses, repeat=repeat, counts=counts, vectors=design.vectors)
+    config = design.config(cell, LABELED_TUNED, repeat).replace(
+        pooling="mean", estimator="minibatch", lr=lr, num_instances=1, num_positive=32, num_negative=32, epochs=6
+    )
+    train = single_images(np.unique(rows[counts.positions("train")]), design.vectors)
+    distinct, at = np.unique(rows, return_inverse=True)
+    images = single_images(distinct, design.vectors)
+    trainer = Trainer(config, train).fit()
+    scores = trainer.scores(images, trainer.reader(images))[at.reshape(rows.shape)].max(axis=1)
+    labels = np.arange(len(rows)) % 2
+    return {split: auroc(labels[own], scores[own]) for split in ("val", "test") for own in [counts.positions(split)]}
 
 
 def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
@@ -260,6 +316,12 @@ def wanted_groups(design: Design) -> list[Group[tuple[Design, Cell, Rule, int]]]
     ]
 
 
+def _turn(group: Group[tuple[Design, Cell, Rule, int]]) -> tuple[bool, int, int]:
+    """When a group's turn is: trainings on pixels come last, and of these the largest bags first."""
+    ((_, cell, rule, repeat),) = group.tasks
+    return (True, -cell.size, repeat) if rule.rates else (False, repeat, cell.size)
+
+
 def outcomes(design: Design, store: Store, cell: Cell, rule: Rule) -> NDArray[np.float64]:
     """Return test AUROC, validation AUROC and cost of each repeat, [repeats, 3]."""
     names = [_name(design, cell, rule, repeat) for repeat in design.repeats]
@@ -277,8 +339,9 @@ def _name(design: Design, cell: Cell, rule: Rule, repeat: int) -> Row:
         rule=rule.name,
         repeat=repeat,
         bags=[counts.train, counts.val, counts.test],
-        settings=settings_hash(design.config(cell, rule, repeat)),
+        settings=settings_hash(replace(design, cuda=False).config(cell, rule, repeat)),
         **({"tries": rule.tries} if rule.tries > 1 else {}),
+        **({"rates": list(rule.rates)} if rule.rates else {}),
         **({"digits": design.digits, "lr": design.config(cell, rule, repeat).training.lr} if design.digits else {}),
     )
 
@@ -301,21 +364,27 @@ def run(options: StudyOptions) -> None:
     run_design(options, SECTION, (FULL, QUICK, SMALLER), study, title="The needle", shows=_SHOWS)
 
 
-@as_study("one nine in up to 500 digits, on vectors of a pretrained network", store=VECTORS)
+@as_study(
+    "one nine in up to 500 digits, by a pretrained network that is frozen or trained on",
+    takes=("device",),
+    store=VECTORS,
+)
 def run_vectors(options: StudyOptions) -> None:
     """Run the study on vectors and write its page and its figure."""
 
     def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
-        design = replace(design, vectors=embed_digits(NETWORK, design.digits, cache=options.cache))
-        groups = sorted(wanted_groups(design), key=lambda group: (group.tasks[0][3], group.tasks[0][1].size))
+        vectors = embed_digits(NETWORK, design.digits, cache=options.cache)
+        design = replace(design, vectors=vectors, cuda=options.use_cuda())
+        groups = sorted(wanted_groups(design), key=_turn)
         complete(groups, _train, store=store, options=options, section=VECTORS)
         found: dict[int, dict[str, NDArray[np.float64]]] = {}
         for cell, rows in _parts(design, store):
             for name, own in rows.items():
-                title = name if name in (*FITTED, LABELED.name) else f"{cell.pooling}, {name}"
+                title = name if name in (*FITTED, *_BOUNDS) else f"{cell.pooling}, {name}"
                 found.setdefault(cell.size, {})[title] = own
         plot_trials([(f"1 of {size}", rows) for size, rows in found.items()], figure)
-        lines = vector_body(found, figure.name, reference="smoothed-max, uniform", bound=LABELED.name)
-        return [*lines, _HOW]  # before the trials are published
+        lines = vector_body(found, figure.name, reference="smoothed-max, uniform", bounds=_BOUNDS)
+        devices = sorted({row["device"] for row in store.rows if row.get("device")})
+        return [*lines, f"{_HOW} Fine-tuned rows were trained on: {', '.join(devices)}."]  # before trials are published
 
     run_design(options, VECTORS, VECTOR_DESIGNS, study, title="The needle in vectors of images", shows=_QUESTION)

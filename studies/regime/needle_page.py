@@ -52,10 +52,10 @@ def body(found: Sequence[tuple[str, Outcomes]], figure: str, *, reference: str, 
     )
 
 
-def vector_body(found: Mapping[int, Outcomes], figure: str, *, reference: str, bound: str) -> Iterator[str]:
+def vector_body(found: Mapping[int, Outcomes], figure: str, *, reference: str, bounds: Sequence[str]) -> Iterator[str]:
     """Lines of the page on vectors: by bag size, what each rule finds; differences are to the rule `reference`."""
     for size, rows in found.items():
-        names = [name for name in rows if name != bound]
+        names = [name for name in rows if name not in bounds]
         best = max(names, key=lambda name: rows[name][:, 0].mean())
         parts = []
         for word in _VERDICTS:
