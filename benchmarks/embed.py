@@ -1,18 +1,20 @@
-"""Speed and memory of `midam embed`: beside the bare network, and as bags grow.
+"""Speed and memory of `midam embed`: next to the bare network, and as bags grow.
 
     MIDAM_DATA=... python benchmarks/embed.py --write
 
 Speed: `midam.embed_bags` reads, decodes, scales, passes and writes; the bare network passes the very same tensors,
-which wait in memory. The two take turns in one process, with the same threads; the ratio is that of the best turns.
+which wait in memory. The two take turns in one process, with the same threads, and change places each turn; the result
+is the median ratio of the turns. Waiting is the share of the time of `embed_bags` in which the network does not run.
 
-Memory: one bag of more and more tiles of 224 x 224 (49 cells each), JPEG files of one patient. Each figure comes from a
-process of its own, and is its highest anonymous memory (RssAnon, looked at each 5 ms).
+Memory: one bag of more and more tiles of 320 x 320 (100 cells each), JPEG files of one patient. Each figure comes from
+a process of its own, and is its highest anonymous memory (RssAnon, looked at each 1 ms).
 """
 
 import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,8 +38,9 @@ from midam.settings.data import CutSettings
 
 PAGE = RESULTS / "embed.md"
 NETWORK = "efficientnet-lite0"
-SETS = {"breast": 12, "colon": 200, "adrenal": 60}  # bags of each that are embedded
-TILES = (2, 20, 204, 2041)  # about 100 to 100 000 cells
+SETS = {"breast": 8, "colon": 120, "adrenal": 40}  # bags of each that are embedded
+TILES = (1, 10, 100, 1000)
+_SIDE = 320  # pixels of a tile: 100 cells
 TURNS = 5
 
 
@@ -49,10 +52,11 @@ def load(name: str, count: int, network: Network) -> Bags:
 
 
 class Recorded:
-    """Keeps what a network is given, for as long as the block runs."""
+    """Keeps what a network is given, and the seconds of each pass, for as long as the block runs."""
 
     def __init__(self, network: Network) -> None:
-        self.network, self.calls = network, list[tuple[str, torch.Tensor]]()
+        self.network, self.calls, self.seconds = network, list[tuple[str, torch.Tensor]](), 0.0
+        self._inside = False
 
     def __enter__(self) -> "Recorded":
         for name in ("maps", "vectors"):
@@ -67,32 +71,46 @@ class Recorded:
         passed = getattr(self.network, name)
 
         def keep(images: torch.Tensor) -> torch.Tensor:
-            if not self.calls or self.calls[-1][1] is not images:  # vectors may call maps
-                self.calls.append((name, images))
+            if self._inside:  # vectors may call maps
+                inner: torch.Tensor = passed(images)
+                return inner
+            self._inside, started = True, time.perf_counter()
             found: torch.Tensor = passed(images)
+            self._inside, self.seconds = False, self.seconds + time.perf_counter() - started
+            self.calls.append((name, images))
             return found
 
         return keep
 
 
 def speed(name: str, count: int) -> dict[str, float]:
-    """Seconds of both ways, the best of some turns."""
+    """Medians of some turns: seconds of both ways, their ratio, and the share of the time that is waiting."""
     network = midam.load_network(NETWORK)
     bags = load(name, count, network)
-    seconds: dict[str, list[float]] = {"embed": [], "bare": []}
+    turns: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        with Recorded(network) as recorded:
-            midam.embed_bags(bags, network, Path(folder) / "first")
-        for turn in range(TURNS):
-            started = time.perf_counter()
-            midam.embed_bags(bags, network, Path(folder) / f"{turn}")
-            seconds["embed"].append(time.perf_counter() - started)
-            started = time.perf_counter()
-            with torch.inference_mode():
-                for way, images in recorded.calls:
-                    getattr(network, way)(images)
-            seconds["bare"].append(time.perf_counter() - started)
-    return {way: min(own) for way, own in seconds.items()} | {"instances": float(bags.num_instances)}
+
+        def embed(turn: str) -> Recorded:
+            with Recorded(network) as recorded:
+                midam.embed_bags(bags, network, Path(folder) / turn)
+            return recorded
+
+        calls = embed("first").calls
+        for number in range(TURNS):
+            turn: dict[str, float] = {}
+            for way in ("embed", "bare") if number % 2 else ("bare", "embed"):
+                started = time.perf_counter()
+                if way == "embed":
+                    passed = embed(str(number)).seconds
+                else:
+                    with torch.inference_mode():
+                        for kind, images in calls:
+                            getattr(network, kind)(images)
+                turn[way] = time.perf_counter() - started
+            turns.append(turn | {"share": turn["bare"] / turn["embed"], "waiting": 1 - passed / turn["embed"]})
+    medians = {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
+    shares = [turn["share"] for turn in turns]
+    return medians | {"least": min(shares), "most": max(shares), "instances": float(bags.num_instances)}
 
 
 def memory(tiles: int) -> dict[str, float]:
@@ -100,20 +118,19 @@ def memory(tiles: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "tiles"
         folder.mkdir()
-        pixels = np.random.default_rng(0).integers(0, 256, (28, 28, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((224, 224)).save(folder / "0.jpg")
+        pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((_SIDE, _SIDE)).save(folder / "0.jpg")
         for number in range(1, tiles):
             shutil.copy(folder / "0.jpg", folder / f"{number}.jpg")
-        lines = ["bag,file,label", *(f"patient,{number}.jpg,1" for number in range(tiles))]
+        lines = ["file,patient,label", *(f"{number}.jpg,one,1" for number in range(tiles))]
         (folder / "labels.csv").write_text("\n".join(lines) + "\n")
         network = midam.load_network(NETWORK)
-        bags = midam.read_bags(
-            folder, labels=folder / "labels.csv", images=CutSettings(patch_size=network.stride or 32)
-        )
+        cut = CutSettings(patch_size=network.stride or 32)
+        bags = midam.read_bags(folder, labels=folder / "labels.csv", images=cut, bag_by="patient")
         started = time.perf_counter()
-        with AnonymousPeak() as peak:
+        with AnonymousPeak(every_s=0.001) as peak:
             midam.embed_bags(bags, network, Path(name) / "store")
-        return {"mib": peak.mib, "seconds": time.perf_counter() - started, "cells": float(bags.num_instances)}
+        return {"mib": peak.mib, "seconds": time.perf_counter() - started, "cells": float(bags.sizes.max())}
 
 
 def in_process(*words: str) -> dict[str, float]:
@@ -124,10 +141,10 @@ def in_process(*words: str) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def page(speeds: dict[str, dict[str, float]], peaks: list[dict[str, float]]) -> str:
-    """Text of the page."""
-    shares = {name: row["bare"] / row["embed"] for name, row in speeds.items()}
+def page(speeds: dict[str, dict[str, float]], peaks: list[dict[str, float]], load: tuple[float, float]) -> str:
+    """Text of the page; `load` is the load of the machine before and after."""
     least, most = min(row["mib"] for row in peaks), max(row["mib"] for row in peaks)
+    lowest, waiting = (pick(row[key] for row in speeds.values()) for pick, key in ((min, "share"), (max, "waiting")))
     return "\n".join(
         [
             "# Speed and memory of `midam embed`",
@@ -136,19 +153,20 @@ def page(speeds: dict[str, dict[str, float]], peaks: list[dict[str, float]]) -> 
             "than the bare network on tensors that wait in memory, and how does memory grow with a bag?",
             "",
             f"- Command: `python benchmarks/embed.py --write`, {torch.get_num_threads()} threads",
-            f"- {measured_on()}",
+            f"- {measured_on()}. Load of the machine when it began {load[0]:.1f}, when it ended {load[1]:.1f} (of "
+            f"{os.cpu_count()} cores)",
             "",
-            "| set | bags | instances | embed, s | bare network, s | share of its speed |",
-            "|---|---:|---:|---:|---:|---:|",
+            "| set | bags | instances | embed, s | bare network, s | share of its speed | least to most | waiting |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|",
             *(
                 f"| {name} | {SETS[name]} | {row['instances']:.0f} | {row['embed']:.2f} | {row['bare']:.2f} | "
-                f"{shares[name]:.1%} |"
+                f"{row['share']:.1%} | {row['least']:.1%} to {row['most']:.1%} | {row['waiting']:.1%} |"
                 for name, row in speeds.items()
             ),
             "",
-            f"Embedding has at least {min(shares.values()):.1%} of the bare network's speed (wanted: 85%). Reading, "
-            "decoding, scaling and writing run beside the network as far as they can. Each figure is the best of "
-            f"{TURNS} turns.",
+            f"Embedding has at least {lowest:.1%} of the bare network's speed (wanted: 85%), and the network waits for "
+            f"at most {waiting:.1%} of the time (wanted: 5%). Both take turns, each figure is the median of {TURNS} "
+            "turns, and the share that of the ratios of each turn.",
             "",
             "| cells of one bag | tiles | peak memory, MiB | seconds |",
             "|---:|---:|---:|---:|",
@@ -173,8 +191,10 @@ def main() -> None:
         what, *rest = options.one
         print(json.dumps(memory(int(rest[0])) if what == "memory" else speed(rest[0], SETS[rest[0]])))
         return
+    before = os.getloadavg()[0]
+    speeds = {name: in_process("speed", name) for name in SETS}
     peaks = [in_process("memory", str(tiles)) for tiles in TILES]
-    text = page({name: in_process("speed", name) for name in SETS}, peaks)
+    text = page(speeds, peaks, (before, os.getloadavg()[0]))
     print(text)
     if options.write:
         write_text(PAGE, text)

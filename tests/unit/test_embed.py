@@ -2,8 +2,12 @@
 
 import csv
 import json
+import os
 import shutil
+import subprocess
 import sys
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +19,8 @@ import midam
 from midam.cli import main
 from midam.data.sources.formats.images import read_pixels
 from midam.data.sources.request import ImageOptions
-from midam.embed.bags import check_recipe, make_recipe
+from midam.data.store import write_store
+from midam.embed.bags import check_recipe, embedded, make_recipe
 from midam.embed.kinds import fitting_patch, usual_network
 from midam.embed.lite0 import lite0_layers
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
@@ -196,8 +201,6 @@ def test_a_store_has_vectors_places_labels_and_the_recipe(images):
 
 def test_vectors_depend_on_nothing_but_the_bags(images, monkeypatch):
     monkeypatch.setattr("midam.embed.bags._CELLS", 6)
-    from midam.embed.bags import embedded
-
     bags, network = read(), midam.load_network(typed(TINY))
     made = embedded(bags, network, make_recipe(bags, network, dtype="float32"))
     whole = made.instances[0 : made.num_instances]
@@ -211,6 +214,42 @@ def test_images_of_one_bag_pass_one_by_one(images):
     both = midam.embed_bags(read(bag_by="patient"), TINY, "both.store")
     assert len(both) == 6
     np.testing.assert_array_equal(both[0], np.concatenate([one[0], one[6]]))
+
+
+@pytest.mark.parametrize("bag_by", [None, "patient"])
+def test_each_image_is_decoded_once(images, monkeypatch, bag_by):
+    decoded = []
+    bags, decode = read(bag_by=bag_by), read_pixels
+    monkeypatch.setattr(
+        "midam.data.sources.formats.images.read_pixels", lambda path: decoded.append(path.name) or decode(path)
+    )
+    monkeypatch.setattr("midam.embed.bags._CELLS", 6)  # an image passes in several blocks
+    monkeypatch.setattr("midam.embed.bags.EmbeddedRows.chunk_bytes", 40)  # four vectors
+    midam.embed_bags(bags, TINY, "d.store")
+    assert sorted(decoded) == [f"i{number:02d}.png" for number in range(12)]
+
+
+def test_memory_does_not_grow_with_the_images_of_a_bag(tmp_path):
+    from PIL import Image
+
+    peaks, pixels = [], np.random.default_rng(0).integers(0, 255, (480, 480, 3)).astype(np.uint8)
+    for count in (4, 24):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        Image.fromarray(pixels).save(folder / "0.png", compress_level=1)
+        for number in range(1, count):
+            shutil.copy(folder / "0.png", folder / f"{number}.png")
+        rows = ["file,patient,label", *(f"{number}.png,one,1" for number in range(count))]
+        (tmp_path / f"{count}.csv").write_text("\n".join(rows) + "\n")
+        cut = ImageOptions(patch_size=STRIDE)
+        bags = midam.read_bags(folder, labels=tmp_path / f"{count}.csv", images=cut, bag_by="patient")
+        assert len(bags) == 1
+        made = embedded(bags, network := midam.load_network(typed(TINY)), make_recipe(bags, network))
+        tracemalloc.start()
+        write_store(made, tmp_path / f"{count}.store")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 4 * pixels.nbytes  # of 20 more images
 
 
 def test_patches_and_other_sizes(images):
@@ -242,6 +281,28 @@ def test_some_of_the_bags_are_embedded_alone(tmp_path):
     some = midam.embed_bags(bags.subset([2, 0]), typed(TINY), tmp_path / "some")
     for one, of in zip(range(2), (2, 0)):
         np.testing.assert_array_equal(some[one], whole[of])
+
+
+def test_two_processes_embed_what_one_does(images):
+    whole, rows = midam.open_store("f.store"), (images / "labels.csv").read_text().splitlines()
+    places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    started = []
+    for part in range(2):
+        (images / f"part{part}").mkdir()
+        own = rows[1 + part :: 2]
+        (images / f"part{part}.csv").write_text("\n".join([rows[0], *own]) + "\n")
+        for row in own:
+            name = row.partition(",")[0]
+            shutil.copy(images / "images" / name, images / f"part{part}" / name)
+        words = [f"part{part}", "--labels", f"part{part}.csv", "--groups", "patient", "--patch-size", str(STRIDE)]
+        command = [sys.executable, "-m", "midam.cli", "embed", *words, "--encoder", TINY, "--out", f"{part}.store"]
+        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}))
+    assert [process.wait(timeout=100) for process in started] == [0, 0]
+    for part in range(2):
+        found = midam.open_store(f"{part}.store")
+        assert found.ids.tolist() == whole.ids[part::2].tolist()
+        for number in range(len(found)):
+            assert found[number].tobytes() == whole[2 * number + part].tobytes()
 
 
 def test_slices_of_volumes(tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ class EmbeddedRows(Rows):
     """
 
     block_bags = 2  # so that little is computed again after a stop
-    chunk_bytes = 1 << 20  # as large as few blocks
+    chunk_bytes = 1 << 18  # as large as few blocks
 
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
         self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
@@ -57,7 +57,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._turn, self._last = threading.Lock(), threading.local()  # the last block of each thread
+        self._turn, self._own = threading.Lock(), threading.local()  # of each thread: the last block, the open file
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Compute the vectors at `positions` [m]."""
@@ -70,6 +70,16 @@ class EmbeddedRows(Rows):
             found[order[at:end]] = self._vectors(low, high, columns)[ascending[at:end] - low]
             at = end
         return found
+
+    @property
+    def _images(self) -> NDArray[Any] | Rows:
+        """Instances as a thread reads them: of the files, it keeps the one that it is in."""
+        if not isinstance(self._raw, FileRows):
+            return self._raw
+        if not hasattr(self._own, "images"):
+            self._own.images = FileRows(self._raw.files.once())
+        images: FileRows = self._own.images
+        return images
 
     def _block(self, position: int) -> tuple[int, int, int]:
         """First and last instance, and cells in a row, of the block of a position."""
@@ -95,24 +105,25 @@ class EmbeddedRows(Rows):
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
-        kept: tuple[int, NDArray[Any]] = getattr(self._last, "block", (-1, np.empty(0)))
+        kept: tuple[int, NDArray[Any]] = getattr(self._own, "block", (-1, np.empty(0)))
         if kept[0] == low:
             return kept[1]
-        images, span = np.asarray(self._raw[low:high]), self._span(low)
+        images, span = np.asarray(self._images[low:high]), self._span(low)
         images = assembled(images, columns) if columns else images
         network = self._network
-        with self._turn, torch.inference_mode():
+        with torch.inference_mode():
             x = standardized(torch.from_numpy(intensities(images, span)).to(self._device), self._recipe)
-            y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
+            with self._turn:
+                y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
             del x
-        found = y.float().cpu().numpy()
+            found = y.float().cpu().numpy()
         if found.shape != (high - low, self.shape[1]):
             raise ConfigError(
                 f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(found.shape)} (of "
                 f"{network.name}); use another network."
             )
-        self._last.block = low, self._in_type(found)
-        return self._last.block[1]
+        self._own.block = low, self._in_type(found)
+        return self._own.block[1]
 
     def _in_type(self, found: NDArray[Any]) -> NDArray[Any]:
         if self.dtype == np.float16 and np.abs(found).max() > np.finfo(np.float16).max:
@@ -132,7 +143,7 @@ class EmbeddedRows(Rows):
         part = int(np.searchsorted(self._bounds, low, side="right"))
         begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
         some = np.unique(np.linspace(begin, end - 1, min(end - begin, 64)).astype(np.int64))
-        first, last = np.percentile(np.asarray(self._raw[some]), [0.5, 99.5])
+        first, last = np.percentile(np.asarray(self._images[some]), [0.5, 99.5])
         return float(first), float(last)
 
     def _windowed(self) -> bool:

@@ -46,6 +46,10 @@ class Parts(ABC):
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of the column "features" or "coords" of one part; ascending and distinct."""
 
+    def once(self) -> "Parts":
+        """The same parts for a thread that reads one after the other, each once: few stay in memory."""
+        return self
+
     def close(self) -> None:
         """Let go of what is open; a later read opens it again."""
         return
@@ -53,6 +57,8 @@ class Parts(ABC):
 
 class FileSet(Parts):
     """Files of instances, opened when they are read; of too many, or by another process, they are opened again."""
+
+    _once = False
 
     def __init__(
         self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
@@ -70,8 +76,17 @@ class FileSet(Parts):
         _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
         return cls(paths, facts, options, reader)
 
+    def once(self) -> "FileSet":
+        """The same files, of which the last one alone stays in memory."""
+        found = FileSet(self.paths, self.facts, self.options, self.reader)
+        found._once = True
+        return found
+
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of one file; one that has become unreadable is refused."""
+        places = self.facts[number].places
+        if column == "coords" and places is not None:
+            return places[index]  # nothing is decoded for them
         self._leave_inherited()
         with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
             with self._lock:
@@ -98,7 +113,8 @@ class FileSet(Parts):
             opened = self._open[number] = open_file(self.paths[number], self.options, places, reader=self.reader)
             self._handles, self._held = self._handles + opened.handle, self._held + opened.held
         self._open.move_to_end(number)
-        while len(self._open) > 1 and (self._handles > _HANDLES or self._held > _HELD_BYTES):
+        most = 0 if self._once else _HELD_BYTES
+        while len(self._open) > 1 and (self._handles > _HANDLES or self._held > most):
             _, oldest = self._open.popitem(last=False)
             self._handles, self._held = self._handles - oldest.handle, self._held - oldest.held
             oldest.close()

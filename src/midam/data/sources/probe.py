@@ -2,9 +2,9 @@
 
 import os
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # of features that are checked at a time
 OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # what errors on one file of many advise
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
+_AHEAD = 64  # files that are asked for before they are needed
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def sift_files(
     facts_or_none: list[FileFacts | None] = []
     wrong: dict[int, BagDataError] = {}
     with ThreadPoolExecutor(max_workers=_PROBES) as pool:
-        futures = [pool.submit(probe, path, options, reader=reader, values=skip) for path in paths]
+        futures = _ahead(paths, lambda path: pool.submit(probe, path, options, reader=reader, values=skip))
         try:
             for number, future in enumerate(futures):
                 try:
@@ -194,6 +195,16 @@ def sift_files(
     check_like(own, facts)
     _warn_of_scales(facts)
     return facts_or_none, [(at, str(wrong[at])) for at in sorted(wrong)]
+
+
+def _ahead(paths: Sequence[Path], submit: Callable[[Path], Future[FileFacts]]) -> Iterator[Future[FileFacts]]:
+    """Futures of files in their order, of which few wait at a time: thousands would take memory."""
+    ahead: deque[Future[FileFacts]] = deque()
+    for path in paths:
+        ahead.append(submit(path))
+        if len(ahead) > _AHEAD:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:

@@ -63,6 +63,7 @@ def _is_bag(row: Any, count: int) -> bool:
 def plan_digest(bags: Bags) -> str:
     """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
     files = _files(bags)
+    stamps = {path: _stamp(path) for path in dict.fromkeys(files)}  # places are mostly in the files of the instances
     plan: dict[str, Any] = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
@@ -78,7 +79,7 @@ def plan_digest(bags: Bags) -> str:
         "source": bags.source,
         "starts": bags.starts.tolist(),
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
-        "files": [_stamp(path) for path in files] if files else [_contents(bags), _coords_digest(bags)],
+        "files": [stamps[path] for path in files] if files else [_contents(bags), _coords_digest(bags)],
     }
     if bags.outcome is not None:
         plan["outcome"] = described(bags.outcome)

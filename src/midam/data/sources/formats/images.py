@@ -6,6 +6,7 @@ Tissue in an image is saturated color, separated from the pale ground by Otsu's 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -199,10 +200,13 @@ def _pixels_of(image: Any, path: Path) -> NDArray[Any]:
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
+@lru_cache(maxsize=16)  # of many images of one size, which then share them
 def grid(width: int, height: int, *, size: int, stride: int) -> Places:
-    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row."""
+    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row; not to be written to."""
     x, y = np.arange(0, width - size + 1, stride), np.arange(0, height - size + 1, stride)
-    return np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
+    corners = np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
+    corners.setflags(write=False)
+    return corners
 
 
 def need_pillow(path: Path) -> Any:
