@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -21,6 +21,7 @@ _HEAP = 0.25
 _LONG = 16.0  # length of the means: of 230 sparse features of the benchmark tables 13, of 1280 of a network 49
 _SAME = 1e-5
 _VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
+_MANY = 2**13  # rows of a column from which its distinct numbers are looked for
 _WIDE = (torch.float64, torch.int32, torch.int64)  # hold numbers that float32 does not
 # What a column of equal numbers may differ by once it was computed, in units of its last place; float16 is stored.
 _ROUNDING = {torch.float16: 0.0, torch.bfloat16: 0.0, torch.float32: 2**-21, torch.float64: 2**-46}
@@ -117,19 +118,21 @@ class Standardizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardized instances, shaped as x [M, ...]."""
-        u = self._linear(x)
-        if self.scaling == "linear":
-            return u
-        if torch.compiler.is_compiling() or u.numel() <= _VALUES_AT_A_TIME:
-            return self._blend(u, slice(None))
+        if self.scaling == "linear" or torch.compiler.is_compiling() or x.numel() <= _VALUES_AT_A_TIME:
+            u = self._linear(x)
+            return u if self.scaling == "linear" else self._blend(u, slice(None))
         # Ranks take some ten copies of the numbers: of wide features a few columns at a time, on the CPU those alone
         # that use them.
-        width = max(_VALUES_AT_A_TIME // len(u), 1)
-        for low in range(0, u.shape[1], width):
+        found = x.new_empty(x.shape, dtype=self.center.dtype)
+        width = max(_VALUES_AT_A_TIME // len(x), 1)
+        for low in range(0, x.shape[1], width):
             part = slice(low, low + width)
-            if u.is_cuda or bool(self.blended[part].any()):
-                u[:, part] = self._blend(u[:, part], part)
-        return u
+            if x.is_cuda or bool(self.blended[part].any()):
+                values, spread = _distinct(x[:, part])
+                found[:, part] = spread(self._blend(self._linear(values, part), part))
+            else:
+                found[:, part] = self._linear(x[:, part], part)
+        return found
 
     def _blend(self, u: Tensor, part: slice) -> Tensor:
         blended = 0.5 * (u + _normal_scores(u, self.knots[part])) - self.offset[part]
@@ -138,7 +141,9 @@ class Standardizer(nn.Module):
     def _fit(self, part: slice, x: Tensor, called: tuple[str, Sequence[str] | None, str]) -> list[str]:
         """Set the statistics of some columns x [M, D]; returns the names of those that vary by rounding alone."""
         columns, (kind, names, source) = x.to(torch.float64), called
-        found = _moments(columns, _spread(x), robust=kind == "feature")
+        ordered = None if self.scaling == "linear" else _ordered(x)
+        ends = x if ordered is None else ordered[[0, -1]]
+        found = _moments(columns, ordered, _spread(ends), robust=kind == "feature")
 
         def name(at: int) -> str:
             return f"{kind} {part.start + at if names is None else names[part.start + at]}"
@@ -151,8 +156,8 @@ class Standardizer(nn.Module):
         if ((low - low.to(self.center.dtype).double()).abs() > _NEAR * scale).any():
             self.center_low = self.center_low.double()
         self.center[part], self.center_low[part], self.scale[part] = center, low, scale
-        if self.scaling != "linear":
-            self._set_ranks(part, columns.to(self.center.device))
+        if ordered is not None:
+            self._set_ranks(part, ordered.to(self.center.device))
         return [name(at) for at in found.noise.nonzero().flatten().tolist()]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *how: Any) -> None:
@@ -163,13 +168,16 @@ class Standardizer(nn.Module):
             self.center_low = self.center_low.double()
         super()._load_from_state_dict(state_dict, prefix, *how)
 
-    def _set_ranks(self, part: slice, columns: Tensor) -> None:
-        ordered = self._linear(columns, part).sort(dim=0).values
+    def _set_ranks(self, part: slice, x: Tensor) -> None:
+        """Set knots, and which columns are blended, from sorted columns x [M, D]."""
+        values, spread = _distinct(x)
+        u = self._linear(values.double(), part)
+        ordered = spread(u)
         ranks = torch.linspace(0, len(ordered) - 1, _KNOTS, dtype=torch.float64).round().long()
         self.knots[part] = ordered[ranks.to(ordered.device)].T
         self.blended[part] = _piled_up(ordered) | (self.scaling == "blend")
         self.offset[part] = 0.0
-        means = self._blend(ordered, part).mean(dim=0, dtype=torch.float64)
+        means = spread(self._blend(u, part)).mean(dim=0, dtype=torch.float64)
         self.offset[part] = torch.where(self.blended[part], means, 0.0).to(self.offset.dtype)
 
     def _linear(self, x: Tensor, part: slice | None = None) -> Tensor:
@@ -249,14 +257,14 @@ class _Moments(NamedTuple):
     fault: tuple[int, str] | None
 
 
-def _moments(columns: Tensor, spread: _Spread, *, robust: bool) -> _Moments:
-    """Statistics of columns [M, D] in float64."""
+def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust: bool) -> _Moments:
+    """Statistics of columns [M, D] in float64; `ordered` are the same, each sorted, where that is known."""
     width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
     base, far = torch.zeros_like(width), ~spread.constant & (largest > _FAR * width)
     if far.any():  # sums of such numbers would lose what tells them apart
         base = torch.where(far, spread.low, base)
-        columns = columns - base
-    kept = _winsorize(columns) if robust else columns
+        columns, ordered = columns - base, None
+    kept = _winsorize(columns, ordered) if robust else columns
     center, scale = kept.mean(dim=0) + base, kept.std(dim=0, correction=0)
     alike = ~spread.constant & (width <= spread.rounding)
     # Whole numbers do not come of rounding: up to a size they are exact, beyond it what tells them apart is lost.
@@ -292,6 +300,45 @@ def _piled_up(ordered: Tensor) -> Tensor:
     return (ordered[width - 1 :] == ordered[: len(ordered) - width + 1]).any(dim=0)
 
 
+def _as_keys(x: Tensor) -> Tensor:
+    """Bits of float16 [...] as whole numbers in the order of the numbers; of such whole numbers, the bits."""
+    bits = x.view(torch.int16)
+    return bits ^ ((bits >> 15) & 0x7FFF)
+
+
+def _ordered(x: Tensor) -> Tensor:
+    """Columns [M, D], each sorted; whole numbers of 16 bits are the fastest to sort."""
+    if x.dtype != torch.float16:
+        return x.sort(dim=0).values
+    keys = np.sort(_as_keys(x.T.contiguous()).numpy(), axis=1, kind="stable")
+    return _as_keys(torch.from_numpy(keys)).view(x.dtype).T
+
+
+def _distinct(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Distinct numbers [K, D] of the columns x [M, D], and what spreads a function of them to all.
+
+    Of float16 there are few, as of vectors of a network; of other types all numbers are taken as they are.
+    """
+    if x.dtype != torch.float16 or x.is_cuda or len(x) < _MANY:
+        return x, lambda found: found
+    keys = _as_keys(x.T.contiguous()).long()
+    least = int(keys.min())
+    keys -= least
+    shape = (len(keys), int(keys.max()) + 1)
+    column, key = torch.zeros(shape, dtype=torch.bool).scatter_(1, keys, value=True).nonzero(as_tuple=True)
+    counts = column.bincount(minlength=len(keys))
+    place = torch.arange(len(column)) - (counts.cumsum(0) - counts)[column]
+    values = torch.zeros(len(keys), int(counts.max()), dtype=torch.int16)
+    values[column, place] = (key + least).to(values.dtype)
+
+    def spread(found: Tensor) -> Tensor:
+        table = found.new_empty(shape)
+        table[column, key] = found.T[column, place]
+        return table.gather(1, keys).T.contiguous()
+
+    return _as_keys(values).view(x.dtype).T, spread
+
+
 def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
     """Normal scores [M, D] of u [M, D] among knots [D, K], ascending; a constant feature gives 0.
 
@@ -313,9 +360,10 @@ def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
     return torch.where(first == end, torch.zeros_like(score), score).T
 
 
-def _winsorize(x: Tensor) -> Tensor:
+def _winsorize(x: Tensor, ordered: Tensor | None) -> Tensor:
     last = x.shape[0] - 1
     cut = max(math.floor(_TAIL * last), 1 if last >= 4 else 0)
+    ends = cut, last - cut
     # Two ranks of each column are wanted, not all of them in order.
-    parted = torch.from_numpy(np.partition(x.numpy(), (cut, last - cut), axis=0))
-    return x.clamp(parted[cut], parted[last - cut])
+    parted = torch.from_numpy(np.partition(x.numpy(), ends, axis=0)) if ordered is None else ordered
+    return x.clamp(*(parted[end].double() for end in ends))
