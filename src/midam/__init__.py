@@ -72,9 +72,6 @@ if TYPE_CHECKING:
     from midam.train.estimators import VarianceReduced as VarianceReduced
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.objectives import BCE as BCE
-    from midam.train.objectives import MinMaxAUC as MinMaxAUC
-    from midam.train.objectives import PairwiseAUC as PairwiseAUC
     from midam.train.step import make_optimizer as make_optimizer
     from midam.train.step import parameter_groups as parameter_groups
     from midam.train.step import train_step as train_step

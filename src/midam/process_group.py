@@ -86,6 +86,13 @@ def _wait_for_all(store: Any, name: str, count: int) -> None:
             time.sleep(_LOOK_S)
 
 
+def joined(device: torch.device) -> "Ranks | None":
+    """Place of this process in the group that others have set up, as DDP does; None if it is alone."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return Ranks(dist.get_rank(), dist.get_world_size(), device)
+
+
 class Ranks:
     """One process among W that train one model, and what they exchange.
 
@@ -135,6 +142,13 @@ class Ranks:
         """Join the rows of the bags of all, [K, ...], of the rows of the own ones; with its gradient."""
         apply: Any = _Gather.apply
         return apply(own, self, total)
+
+    def join(self, own: Tensor) -> Tensor:
+        """`gather` of as many rows as the other processes have; its gradient is scaled for an average over them."""
+        if own.requires_grad:
+            own = own.view_as(own)
+            own.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
+        return self.gather(own, self.count * len(own))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Add up the gradients of all processes, in one exchange a dtype."""

@@ -238,15 +238,15 @@ ESTIMATORS = Registry(
 OBJECTIVES = Registry(
     "objective",
     {
-        "minmax-auc": "midam.train.objectives.MinMaxAUC",
-        "pairwise": "midam.train.objectives.PairwiseAUC",
-        "bce": "midam.train.objectives.BCE",
-        "partial-auc": "midam.train.partial_auc.PartialAUC",
-        "average-precision": "midam.train.partial_auc.AveragePrecision",
-        "cross-entropy": "midam.train.objectives.CrossEntropy",
-        "cox": "midam.train.objectives.Cox",
+        "minmax-auc": "midam.nn.objectives.MinMaxAUCLoss",
+        "pairwise": "midam.nn.objectives.PairwiseAUCLoss",
+        "bce": "midam.nn.objectives.BCELoss",
+        "partial-auc": "midam.nn.partial_auc.PartialAUCLoss",
+        "average-precision": "midam.nn.partial_auc.AveragePrecisionLoss",
+        "cross-entropy": "midam.nn.objectives.CrossEntropyLoss",
+        "cox": "midam.nn.objectives.CoxLoss",
     },
-    base="midam.train.objectives.Objective",
+    base="midam.nn.objectives.Objective",
 )
 TARGETS = Registry(
     "target",

@@ -246,9 +246,9 @@ def _setting(outcomes: Sequence[Outcome]) -> list[str]:
     return [
         f"{NUM_BAGS} bags of each class, and copies of them, hold {NUM_INSTANCES} normal instances of {NUM_FEATURES} "
         "features; the scorer has one hidden layer of 4 tanh units; float64, no weight decay. Copies add bags and "
-        "leave Phi as it is. Training uses the library's `VarianceReduced`, `MinMaxAUC` and `train_step`, linearized "
-        "at s^{t-1} as Algorithm 1 prints it, except for the last sweep, which takes s^t, the library's default. A "
-        "bag's first visit takes the sample as it is.",
+        "leave Phi as it is. Training uses the library's `VarianceReduced`, `MinMaxAUCLoss` and `train_step`, "
+        "linearized at s^{t-1} as Algorithm 1 prints it, except for the last sweep, which takes s^t, the library's "
+        "default. A bag's first visit takes the sample as it is.",
         "",
         STEP_SIZES,
         "",

@@ -17,10 +17,10 @@ from midam.data.batch import InstanceReader, sampled_batches
 from midam.data.sampling import BagSampler
 from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.encoders import MLP
+from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import VarianceReduced
-from midam.train.objectives import MinMaxAUC
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 NUM_BAGS = 8  # different bags of each class
@@ -119,14 +119,16 @@ def make_model(pooling: str, *, seed: int) -> BagScorer:
         return BagScorer(encoder, make_pooling(pooling, WIDTH)).double()
 
 
-def squared_gradient_norm(model: BagScorer, objective: MinMaxAUC, x: Tensor, sizes: Tensor, labels: Tensor) -> float:
+def squared_gradient_norm(
+    model: BagScorer, objective: MinMaxAUCLoss, x: Tensor, sizes: Tensor, labels: Tensor
+) -> float:
     """Squared norm of the gradient of Phi in (w, a, b), over whole bags; alpha is not read, its maximum is closed form.
 
     Examples
     --------
     >>> bags = make_bags(0)
     >>> x, sizes, labels = (torch.from_numpy(part) for part in (bags.instances, bags.sizes, bags.labels))
-    >>> objective = MinMaxAUC(center_start=0.0).double()
+    >>> objective = MinMaxAUCLoss(center_start=0.0).double()
     >>> squared_gradient_norm(make_model("attention", seed=0), objective, x, sizes, labels) > 0
     True
     """
@@ -156,7 +158,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     bags, base = make_bags(cell.seed, copies=cell.copies), make_bags(cell.seed)
     whole = [torch.from_numpy(part) for part in (base.instances, base.sizes, base.require_labels())]
     model = make_model(cell.pooling, seed=cell.seed)
-    objective = MinMaxAUC(dual_lr=rates.eta_dual, center_start=0.0).double()
+    objective = MinMaxAUCLoss(dual_lr=rates.eta_dual, center_start=0.0).double()
     estimator = VarianceReduced(
         len(bags), model.pooling.value_size, state_rate=rates.gamma0, state_floor=0.0, lag=cell.lag
     ).double()

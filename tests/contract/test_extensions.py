@@ -11,6 +11,7 @@ from midam.data.draws import Draw, Drawn
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.nn import Pooling, ScorePooling
+from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
 from midam.train import lockstep
@@ -19,7 +20,6 @@ from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
 from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import method_settings
-from midam.train.objectives import Objective
 from midam.train.trainer import Trainer
 
 HERE = "tests.contract.test_extensions"

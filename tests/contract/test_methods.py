@@ -18,10 +18,10 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_b
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
+from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objectives import Objective
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 ESTIMATORS = ("minibatch", "vrsp", "exact", "exact-point")

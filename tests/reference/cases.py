@@ -13,9 +13,9 @@ from midam import registry
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch
 from midam.nn.encoders import MLP
+from midam.nn.objectives import Objective
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.objectives import Objective
 
 WIDTH = 4
 SIZES = (7, 3, 12, 5, 1, 4)

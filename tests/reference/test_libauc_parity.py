@@ -13,10 +13,10 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.functional.logmean import moving_average, reduce
 from midam.functional.objectives import class_weights, minmax_auc
+from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import VarianceReduced
-from midam.train.objectives import MinMaxAUC
 
 pytestmark = pytest.mark.libauc
 
@@ -70,7 +70,7 @@ def test_loss_gradients_agree_over_several_steps(libauc: SimpleNamespace, poolin
     model = make_model(pooling, dtype=torch.float32)
     theirs, ours = (
         its_loss(libauc, pooling, gamma),
-        MinMaxAUC(center_start=0.0, margin=MARGIN),
+        MinMaxAUCLoss(center_start=0.0, margin=MARGIN),
     )
     estimator = our_estimator(pooling, gamma)
     optimizer = libauc.midam.MIDAM(model.parameters(), loss_fn=theirs, lr=0.1, momentum=0.1)

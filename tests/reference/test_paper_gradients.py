@@ -9,9 +9,9 @@ from tests.reference.cases import gradient, make_bags, make_model, make_objectiv
 from torch import Tensor
 from torch.func import functional_call
 
+from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import VarianceReduced
-from midam.train.objectives import MinMaxAUC
 
 TAU, GAMMA0 = 0.3, 0.6
 SLOTS = [[0, 4, 2], [1, 0, 2], [11, 3, 5], [4, 0, 1]]
@@ -62,7 +62,7 @@ def test_vrsp_gradients_are_g1_g2_g3_of_the_paper_over_several_steps(pooling: st
     bags = make_bags(sizes=(7, 3, 12, 5), labels=(1, 1, 0, 0))
     options = {"temperature": TAU} if pooling == "smoothed-max" else {}
     model, objective = make_model(pooling, **options), make_objective("minmax-auc")
-    assert isinstance(objective, MinMaxAUC)
+    assert isinstance(objective, MinMaxAUCLoss)
     rules = {"fresh_whole": False, "state_floor": 0.0}
     estimator = VarianceReduced(4, model.pooling.value_size, state_rate=GAMMA0, lag=lag, **rules).double()
     f2 = naive.f2_attention if pooling == "attention" else (lambda s: naive.f2_smoothed_max(s, TAU))

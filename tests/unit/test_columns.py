@@ -27,6 +27,7 @@ from midam.evaluate.predict import instance_scores, predict
 from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, StackedScorer, column_of, make_pooling
+from midam.nn.objectives import BCELoss
 from midam.nn.pooling import AttentionPooling, MeanPooling, SmoothedMaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import each, fold, fold_chunk, fold_slots, own_branch, rows_of, unfold
@@ -36,7 +37,6 @@ from midam.train.checkpoint import fitting
 from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import ExactPoint, draw_proportional
 from midam.train.memory import fill_memory
-from midam.train.objectives import BCE
 
 HERE = "tests.unit.test_columns"
 EXTENSIONS = "tests.contract.test_extensions"
@@ -198,7 +198,7 @@ def test_an_estimator_that_knows_of_bags_alone_takes_columns_of_one_branch():
         remembered.check(make_columns("attention", attention="per-class"))
 
 
-class Told(BCE):
+class Told(BCELoss):
     """Remembers what it was made with."""
 
     def __init__(self, *, num_bags, columns):

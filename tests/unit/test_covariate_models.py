@@ -18,12 +18,12 @@ from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, BagScorer, CovariateTerm, StackedScorer
 from midam.nn.ensemble import column_of, without_standardizer
+from midam.nn.objectives import BCELoss, PairwiseAUCLoss
 from midam.runs.instance_files import write_instance_scores
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objectives import BCE, PairwiseAUC
 from midam.train.trainer import Trainer, build_training
 
 AREA = 0.75  # of the covariate of `covariate_bags`
@@ -90,7 +90,7 @@ def estimators(model, bags):
     }
 
 
-@pytest.mark.parametrize("objective", [PairwiseAUC, BCE])
+@pytest.mark.parametrize("objective", [PairwiseAUCLoss, BCELoss])
 @pytest.mark.parametrize("pooling", ALL)
 def test_gradients_of_any_estimator_that_sees_all_equal_autograd_of_the_whole(pooling, objective):
     bags = known_bags()

@@ -3,11 +3,11 @@ import torch
 
 from midam.errors import ConfigError
 from midam.nn.encoders.images import ResNet20
+from midam.nn.objectives import BCELoss, MinMaxAUCLoss, PairwiseAUCLoss
 from midam.settings import Settings
 from midam.train.build import build_method
 from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
 
 
 def build(**settings):
@@ -19,7 +19,7 @@ def test_settings_reach_the_parts():
     method = build(state_rate=0.3, state_schedule="warmup", lag=True, margin=0.4, dual_lr=0.2, clip=3.0, hidden=[7, 4])
     estimator, objective = method.estimator, method.objective
     assert isinstance(estimator, VarianceReduced)
-    assert isinstance(objective, MinMaxAUC)
+    assert isinstance(objective, MinMaxAUCLoss)
     assert (estimator.state_rate, estimator.state_schedule, estimator.lag) == (0.3, "warmup", True)
     assert estimator.bag_state.shape[0] == 5
     assert (objective.margin, objective.dual_lr) == (0.4, 0.2)
@@ -35,7 +35,9 @@ def test_estimators_by_name(name, kind):
     assert type(build(estimator=name).estimator) is kind
 
 
-@pytest.mark.parametrize(("name", "kind"), [("minmax-auc", MinMaxAUC), ("pairwise", PairwiseAUC), ("bce", BCE)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("minmax-auc", MinMaxAUCLoss), ("pairwise", PairwiseAUCLoss), ("bce", BCELoss)]
+)
 def test_objectives_by_name(name, kind):
     assert type(build(objective=name).objective) is kind
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from midam.errors import ConfigError
 from midam.functional import objectives as f
-from midam.train.objectives import BCE, MinMaxAUC, PairwiseAUC
+from midam.nn.objectives import BCELoss, MinMaxAUCLoss, PairwiseAUCLoss
 
 LABELS = [1, 1, 0, 0, 0]
 DTYPES = [(torch.float64, 1e-9), (torch.float32, 1e-5)]
@@ -139,10 +139,10 @@ def test_only_the_dual_step_writes_alpha_and_a_loss_of_nan_does_not() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: MinMaxAUC(center_start=0.0, margin=0.0), "margin > 0, got 0.0"),
-        (lambda: PairwiseAUC(margin=-1.0), "margin > 0"),
-        (lambda: MinMaxAUC(center_start=0.0, dual_lr=0.0), r"dual_lr in \(0, 1\]"),
-        (lambda: MinMaxAUC(center_start=0.0, dual_lr=1.5), "got 1.5"),
+        (lambda: MinMaxAUCLoss(center_start=0.0, margin=0.0), "margin > 0, got 0.0"),
+        (lambda: PairwiseAUCLoss(margin=-1.0), "margin > 0"),
+        (lambda: MinMaxAUCLoss(center_start=0.0, dual_lr=0.0), r"dual_lr in \(0, 1\]"),
+        (lambda: MinMaxAUCLoss(center_start=0.0, dual_lr=1.5), "got 1.5"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(build: object, message: str) -> None:
@@ -165,4 +165,4 @@ def test_bce_reads_the_logit_of_the_output() -> None:
     model = make_model("mean", objective="bce")
     out = model(torch.from_numpy(make_bags((3, 2), (1, 0)).instances), torch.tensor([3, 2]))
     labels = torch.tensor([1, 0])
-    assert BCE()(out, labels).item() == pytest.approx(naive.bce(out.logit.tolist(), [1, 0]), rel=1e-9)
+    assert BCELoss()(out, labels).item() == pytest.approx(naive.bce(out.logit.tolist(), [1, 0]), rel=1e-9)

@@ -11,11 +11,11 @@ from torch import Tensor
 from midam.errors import ConfigError
 from midam.functional import columns, objectives, pairs
 from midam.functional.objectives import class_weights, minmax_auc
+from midam.nn import BCELoss, CoxLoss, CrossEntropyLoss, MinMaxAUCLoss, Objective, PairwiseAUCLoss
+from midam.nn.objectives import StackedObjective
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
 from midam.registry import OBJECTIVES
-from midam.train import BCE, Cox, CrossEntropy, MinMaxAUC, Objective, PairwiseAUC
-from midam.train.objectives import StackedObjective
 
 NAN = math.nan
 # Column 0 has both classes, 1 has unknown entries, 2 lacks the negatives, 3 knows nothing.
@@ -149,7 +149,7 @@ def test_cox_is_that_of_lifelines_where_no_events_are_tied() -> None:
 
 def test_cox_of_a_batch_without_an_event_is_zero_and_of_one_bag_it_warns_once() -> None:
     h = scores(1, 3)
-    objective = Cox(pairs="survival")
+    objective = CoxLoss(pairs="survival")
     loss = objective(output(h), double([[1, 0], [2, 0], [3, 0]]))
     assert loss.item() == 0
     assert torch.autograd.grad(loss, h)[0].abs().sum() == 0
@@ -211,7 +211,7 @@ def test_columns_with_the_same_labels_are_trained_as_one(name: str, kind: pairs.
 
 
 def test_a_column_that_lacks_a_class_takes_no_dual_step_and_a_loss_of_nan_leaves_all() -> None:
-    objective = MinMaxAUC(columns=4, pairs="labels", center_start=0.2).double()
+    objective = MinMaxAUCLoss(columns=4, pairs="labels", center_start=0.2).double()
     objective.dual.copy_(double(ALPHA))
     h = scores(4)
     loss = objective(output(h), double(LABELS))
@@ -227,7 +227,7 @@ def test_a_column_that_lacks_a_class_takes_no_dual_step_and_a_loss_of_nan_leaves
 
 
 def test_one_column_with_unknown_labels_is_the_objective_on_the_others() -> None:
-    objective = MinMaxAUC(pairs="labels", center_start=0.2).double()
+    objective = MinMaxAUCLoss(pairs="labels", center_start=0.2).double()
     assert objective.dual.shape == ()
     h = scores(1, 4)
     loss = objective(output(h), double([[1], [NAN], [0], [0]]))
@@ -259,21 +259,21 @@ def test_whose_loss_is_for_two_classes_alone_serves_no_others() -> None:
     with pytest.raises(ConfigError, match="for bags with a time and an event, got 'Own'; use one of pairwise, cox"):
         Own.check_pairs("survival")
     with pytest.raises(ConfigError, match="got 'cox'"):
-        Cox()
+        CoxLoss(pairs="binary")
     with pytest.raises(ConfigError, match="got 'cross-entropy'"):
-        CrossEntropy(columns=3, pairs="labels")
+        CrossEntropyLoss(columns=3, pairs="labels")
 
 
 def test_scorers_that_are_trained_together_are_of_two_classes() -> None:
     with pytest.raises(ConfigError, match="of two classes for scorers that are trained together, got bags with a gra"):
-        StackedObjective([PairwiseAUC(pairs="order")] * 2, num_bags=3)
+        StackedObjective([PairwiseAUCLoss(pairs="order")] * 2, num_bags=3)
 
 
 def test_cross_entropy_and_bce_read_the_logits() -> None:
-    assert not CrossEntropy.squash
-    assert not BCE.squash
-    assert not Cox.squash
+    assert not CrossEntropyLoss.squash
+    assert not BCELoss.squash
+    assert not CoxLoss.squash
     h = scores(3, 4)
     labels = double([[0], [2], [1], [2]])
-    loss = CrossEntropy(columns=3, pairs="classes")(output(h), labels)
+    loss = CrossEntropyLoss(columns=3, pairs="classes")(output(h), labels)
     assert loss.item() == pytest.approx(naive_outcomes.cross_entropy(h.tolist(), [0, 2, 1, 2]), rel=1e-9)

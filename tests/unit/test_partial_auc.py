@@ -13,11 +13,11 @@ from torch import Tensor
 from midam.errors import ConfigError
 from midam.functional import partial_auc
 from midam.functional.objectives import class_weights
+from midam.nn import AveragePrecisionLoss, Objective, PartialAUCLoss
+from midam.nn.objectives import StackedObjective
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
-from midam.train import AveragePrecision, Objective, PartialAUC
-from midam.train.objectives import StackedObjective
 
 NUM_BAGS = 20
 # The bags of each batch: 0 to 6 are positive, and some come back.
@@ -56,7 +56,7 @@ CASES = [
 @pytest.mark.parametrize("margin", [0.4, 1.0])
 def test_value_and_gradient_agree_with_the_loop_of_the_algorithm_at_each_step(settings, oracle, rate, margin) -> None:
     common = {"num_bags": NUM_BAGS, "margin": margin, "pair_rate": rate}
-    ours = (AveragePrecision(**common) if settings is None else PartialAUC(**common, **settings)).double()
+    ours = (AveragePrecisionLoss(**common) if settings is None else PartialAUCLoss(**common, **settings)).double()
     theirs = oracle(margin, rate)
     for number, bags in enumerate(BATCHES):
         h, labels = scores(len(bags), number), [LABELS[bag] for bag in bags]
@@ -187,7 +187,7 @@ def test_the_precision_is_that_among_all_bags_however_few_negative_ones_a_batch_
 
 
 def test_the_prevalence_is_counted_over_the_positive_bags_that_have_stood_in_a_batch() -> None:
-    objective = AveragePrecision(num_bags=NUM_BAGS).double()
+    objective = AveragePrecisionLoss(num_bags=NUM_BAGS).double()
     found = []
     for number, bags in enumerate(BATCHES):
         labels, index = torch.tensor([LABELS[bag] for bag in bags]), torch.tensor(bags)
@@ -196,7 +196,7 @@ def test_the_prevalence_is_counted_over_the_positive_bags_that_have_stood_in_a_b
     assert found == pytest.approx([3 / 20, 4 / 20, 5 / 20, 5 / 20])
 
 
-@pytest.mark.parametrize("make", [PartialAUC, AveragePrecision])
+@pytest.mark.parametrize("make", [PartialAUCLoss, AveragePrecisionLoss])
 def test_only_positive_bags_of_the_batch_are_remembered(make: type[Objective]) -> None:
     objective = make(num_bags=NUM_BAGS)
     before = next(objective.buffers()).clone()
@@ -210,7 +210,11 @@ def test_only_positive_bags_of_the_batch_are_remembered(make: type[Objective]) -
 @pytest.mark.parametrize("settings", [case[0] for case in CASES])
 def test_several_scorers_learn_as_each_alone(settings: dict | None) -> None:
     def make() -> Objective:
-        return AveragePrecision(num_bags=NUM_BAGS) if settings is None else PartialAUC(num_bags=NUM_BAGS, **settings)
+        return (
+            AveragePrecisionLoss(num_bags=NUM_BAGS)
+            if settings is None
+            else PartialAUCLoss(num_bags=NUM_BAGS, **settings)
+        )
 
     alone = [make(), make()]
     both = StackedObjective([make(), make()], num_bags=NUM_BAGS)
@@ -239,7 +243,7 @@ def test_several_scorers_learn_as_each_alone(settings: dict | None) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        PartialAUC(num_bags=3, **settings)
+        PartialAUCLoss(num_bags=3, **settings)
 
 
 @pytest.mark.parametrize("name", ["max_fpr", "fpr_temperature", "tpr_temperature", "pair_rate"])
@@ -247,4 +251,4 @@ def test_the_settings_have_the_same_ranges(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Settings(**{name: 0.0})
     assert getattr(Settings(**{name: 0.5}).method, name) == 0.5
-    assert math.isclose(PartialAUC(num_bags=2).fpr_temperature, Settings().method.fpr_temperature)
+    assert math.isclose(PartialAUCLoss(num_bags=2).fpr_temperature, Settings().method.fpr_temperature)

@@ -10,9 +10,9 @@ import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.scorer import BagOutput
 from midam.train.build import build_method
-from midam.train.objectives import MinMaxAUC
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study
@@ -62,7 +62,7 @@ def naive_objective(model, objective, bags, alpha):
 @pytest.mark.parametrize("positive_gap", [True, False])
 def test_the_gradient_of_phi_is_that_of_the_naive_objective(pooling, positive_gap):
     bags, model = make_bags(3), make_model(pooling, seed=3)
-    objective = MinMaxAUC(center_start=0.0, margin=1.0 if positive_gap else 1e-6).double()
+    objective = MinMaxAUCLoss(center_start=0.0, margin=1.0 if positive_gap else 1e-6).double()
     with torch.no_grad():
         objective.positive_center.fill_(0.7)
         objective.negative_center.fill_(0.2)
@@ -81,7 +81,7 @@ def test_the_gradient_of_phi_is_that_of_the_naive_objective(pooling, positive_ga
 
 
 def test_copies_of_the_bags_leave_phi_as_it_is():
-    model, objective = make_model("attention", seed=0), MinMaxAUC(center_start=0.0).double()
+    model, objective = make_model("attention", seed=0), MinMaxAUCLoss(center_start=0.0).double()
     once, thrice = (squared_gradient_norm(model, objective, *tensors(make_bags(0, copies=c))) for c in (1, 3))
     assert once == pytest.approx(thrice, rel=1e-12)
 

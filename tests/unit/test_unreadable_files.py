@@ -153,9 +153,22 @@ MORE = {
     "mapping": {},
 }
 _PARTS = {
-    "midam.nn": ["BagEnsemble", "Encoder", "PatchStatistics", "Stack", "load_weights", "resnet20", "resnet20_3d"],
-    "midam.train": ["Augment", "AveragePrecision", "PartialAUC", "make_fabric", "method_settings", "train_trials"],
-    "midam.data": ["StrataSampler", "check_disjoint", "impute", "is_store", "missing_counts", "read_npz"],
+    "midam.nn": [
+        *("BagEnsemble", "Encoder", "PatchStatistics", "Stack", "load_weights", "resnet20", "resnet20_3d"),
+        *("TrackedPooling", "MinMaxAUCLoss", "PairwiseAUCLoss", "AveragePrecisionLoss", "PartialAUCLoss", "CoxLoss"),
+        *("BCELoss", "CrossEntropyLoss"),
+    ],
+    "midam.train": ["Augment", "make_fabric", "method_settings", "train_trials"],
+    "midam.data": [
+        "BagDataset",
+        "BalancedBags",
+        "StrataSampler",
+        "check_disjoint",
+        "impute",
+        "is_store",
+        "missing_counts",
+        "read_npz",
+    ],
     "midam.evaluate": ["coverage_range", "net_benefit_of_all", "operating_point", "proportion"],
 }
 _HELD = {name: getattr(midam, name) for name in midam.__all__}

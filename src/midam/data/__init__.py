@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
+    from midam.data.bag_dataset import BagDataset as BagDataset
+    from midam.data.bag_dataset import BalancedBags as BalancedBags
     from midam.data.bags import Bags as Bags
     from midam.data.bags import both_classes as both_classes
     from midam.data.batch import InstanceReader as InstanceReader

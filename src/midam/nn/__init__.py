@@ -1,14 +1,26 @@
-"""Networks: encoders, poolings, the scorer that is both, several of them as one, and the standardizer."""
+"""Networks: encoders, poolings, scorers, the standardizer; tracked pooling and losses for any torch loop."""
 
 from midam.nn import encoders, pooling
 from midam.nn.encoders import *  # noqa: F403
 from midam.nn.ensemble import BagEnsemble, column_of, columns_of, scorers_of, without_standardizer
+from midam.nn.objectives import (
+    BCELoss,
+    CoxLoss,
+    CrossEntropyLoss,
+    MinMaxAUCLoss,
+    Objective,
+    PairwiseAUCLoss,
+)
+from midam.nn.partial_auc import AveragePrecisionLoss, PartialAUCLoss
 from midam.nn.pooling import *  # noqa: F403
 from midam.nn.scorer import BagOutput, BagScorer, CovariateTerm
 from midam.nn.stack import Stack, StackedScorer
 from midam.nn.standardizer import Standardizer
+from midam.nn.tracked import TrackedPooling, TrackedStatistic, commit
 
 __all__ = ["BagEnsemble", "BagOutput", "BagScorer", "CovariateTerm", "Stack", "StackedScorer", "Standardizer"]
 __all__ += ["column_of", "columns_of", "scorers_of", "without_standardizer"]
+__all__ += ["MinMaxAUCLoss", "Objective", "PairwiseAUCLoss", "TrackedPooling", "TrackedStatistic", "commit"]
+__all__ += ["AveragePrecisionLoss", "BCELoss", "CoxLoss", "CrossEntropyLoss", "PartialAUCLoss"]
 __all__ += encoders.__all__
 __all__ += pooling.__all__

@@ -148,7 +148,7 @@ class SeenBags:
 
     @classmethod
     def of(cls, seen: Tensor) -> Self:
-        """Both are what `midam.train.objectives.Objective.seen` gave, [K] or [K, C]."""
+        """Both are what `midam.nn.objectives.Objective.seen` gave, [K] or [K, C]."""
         return cls(seen, seen)
 
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
+    from midam.nn.objectives import Objective
     from midam.train.augment import Augment, Augmentation
     from midam.train.estimators import Estimator, MiniBatch, VarianceReduced, encoded_sample
     from midam.train.exact import Exact, ExactPoint
     from midam.train.lockstep import Trial, TrialResult, train_trials
     from midam.train.method_names import method_names, method_settings
-    from midam.train.objectives import BCE, Cox, CrossEntropy, MinMaxAUC, Objective, PairwiseAUC
-    from midam.train.partial_auc import AveragePrecision, PartialAUC
     from midam.train.step import make_optimizer, parameter_groups, train_step
     from midam.train.trainer import Trainer, build_training, make_fabric
     from midam.train.training import Training

@@ -10,13 +10,13 @@ from torch import nn
 from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
+from midam.nn.objectives import Objective
 from midam.nn.pooling import Pooling, check_columns
 from midam.nn.scorer import BagScorer, Coder, CovariateTerm
 from midam.nn.standardizer import Intensities, Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
 from midam.train.estimators import Estimator
-from midam.train.objectives import Objective
 from midam.train.step import make_optimizer, parameter_groups
 
 # Settings that belong to some encoders alone.

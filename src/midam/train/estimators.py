@@ -10,21 +10,19 @@
 The last two stand in `midam.train.exact`.
 """
 
-import math
 from dataclasses import replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.errors import ConfigError, require, require_choice, require_counts
-from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
+from midam.errors import ConfigError
+from midam.functional.logmean import importance_logits
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
+from midam.nn.tracked import TrackedStatistic
 from midam.process_group import Ranks
-from midam.train.objectives import known_finite
 
-Schedule = Literal["constant", "warmup"]
 _LARGEST_SEEN = torch.finfo(torch.float16).max
 
 
@@ -146,34 +144,10 @@ class MiniBatch(Estimator):
         return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
-class VarianceReduced(Estimator):
-    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
+class VarianceReduced(TrackedStatistic, Estimator):
+    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM: the gradient at the tracked statistic.
 
-    The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the batch's gradient
-    is taken at it. `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
-
-    Parameters
-    ----------
-    num_bags : int
-        Bags of the training set N.
-    value_size : int
-        V of the pooling head.
-    branches : int
-        G of the pooling head.
-    state_rate : float
-        gamma0 in (0, 1], the weight of the new sample.
-    state_schedule : {"constant", "warmup"}
-        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
-    state_floor : float
-        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
-        others whose score is not l itself. 0: none, as in the paper.
-    lag : bool
-        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
-        clipped at 20 and `clips` counts how often.
-    fresh_first : bool
-        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
-    fresh_whole : bool
-        gamma0 = 1 when the draw holds the whole bag.
+    See `midam.nn.tracked.TrackedStatistic` for its parameters.
     """
 
     name = "vrsp"
@@ -183,116 +157,14 @@ class VarianceReduced(Estimator):
     branched = True
     rates = ("state_rate",)
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
-    bag_state: Tensor
-    clips: Tensor
-
-    def __init__(
-        self,
-        num_bags: int,
-        value_size: int,
-        *,
-        branches: int = 1,
-        state_rate: float = 0.9,
-        state_schedule: Schedule = "constant",
-        state_floor: float = 0.1,
-        lag: bool = False,
-        fresh_first: bool = True,
-        fresh_whole: bool = True,
-    ) -> None:
-        super().__init__()
-        require_counts(0, num_bags=num_bags, value_size=value_size)
-        require_counts(branches=branches)
-        require_choice(get_args(Schedule), state_schedule=state_schedule)
-        require(state_rate, float, "state_rate", "give one in (0, 1]")
-        require(state_floor, float, "state_floor", "give one in [0, 1)")
-        if not 0 < state_rate <= 1:
-            raise ConfigError(
-                f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
-            )
-        if not 0 <= state_floor < 1:
-            raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
-        self.branches = branches
-        self.state_rate = state_rate
-        self.state_schedule = state_schedule
-        self.state_floor = state_floor
-        self.lag = lag
-        self.fresh_first = fresh_first
-        self.fresh_whole = fresh_whole
-        self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
-        self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
-        # In a list: to set an attribute of a module takes longer than most kernels here.
-        self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._all_visited = False
-        self._constant = (1.0, 1), rate_of(torch.ones(1, 1))
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
         batch = _row_batch(batch, self.branches)
-        with torch.no_grad():
-            old = self.bag_state.index_select(0, batch.index)
-            visits, l_old, r_old = old.narrow(1, 0, 1), old.narrow(1, 1, 1), old.narrow(1, 2, old.shape[1] - 2)
-            rate = self._rate(visits, batch, drawn=z.shape[1])
-            l, r, w = track(z, v, l_old, r_old, rate=rate, mask=batch.mask)  # noqa: E741
-            new = torch.cat([visits + 1, l, r], dim=1)
-            self._proposed[:] = [(batch.index, old, new)]
-            if self.lag:
-                fresh = rate.gamma0 >= 1
-                l, r, w = self._lagged(z, old, new, fresh=fresh, mask=batch.mask)  # noqa: E741
-        l_hat, r_hat = linearize(z, v, l.squeeze(1), r, w)
+        whole = batch.sizes if batch.log_ratio is None and batch.may_be_whole else None
+        l_hat, r_hat = self.at_state(z, v, batch.index, sizes=whole, mask=batch.mask)
         return BagOutput(l_hat, r_hat, batch.sizes.to(z.dtype), model.pooling)
-
-    def commit(self, loss: Tensor) -> None:
-        """Write the proposed rows of the state, unless the loss is not finite."""
-        if not self._proposed:
-            return
-        index, old, new = self._proposed.pop()
-        if known_finite(loss):
-            self.bag_state.index_copy_(0, index, new.to(old.dtype))
-            return
-        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        finite = loss.abs() < math.inf
-        if finite.ndim:
-            finite = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
-        self.bag_state.index_copy_(0, index, torch.where(finite, new.to(old.dtype), old))
-
-    @torch.no_grad()
-    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """As of the base."""
-        index = rows_of(index.to(self.bag_state.device), self.branches)
-        visits = self.bag_state[index, :1].clamp(min=1)
-        state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
-        self.bag_state.index_copy_(0, index, state)
-
-    def start_epoch(self) -> None:
-        """Look whether each bag has been visited: a step then need not."""
-        self._all_visited = bool((self.bag_state[:, 0] > 0).all())
-
-    def _rate(self, visits: Tensor, batch: SampledBatch, *, drawn: int) -> Rate:
-        fresh_whole = self.fresh_whole and batch.log_ratio is None and batch.may_be_whole
-        if self._all_visited and not fresh_whole and self.state_schedule == "constant":
-            if self._constant[0] != (self.state_rate, drawn):
-                gamma0 = visits.new_full((1, 1), self.state_rate)
-                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn, floor=self.state_floor)
-            return self._constant[1]
-        if self.state_schedule == "warmup":
-            gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
-        else:
-            gamma0 = torch.full_like(visits, self.state_rate)
-        if self.fresh_first:
-            gamma0.masked_fill_(visits == 0, 1.0)
-        if fresh_whole:
-            gamma0.masked_fill_(batch.sizes.unsqueeze(1) <= drawn, 1.0)
-        return rate_of(gamma0, floor=self.state_floor)
-
-    def _lagged(
-        self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        point = torch.where(fresh, new, old)
-        l, r = point[:, 1:2], point[:, 2:]  # noqa: E741
-        self.clips += (z - l > MAX_LAG_EXPONENT).sum()
-        n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
-        return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
 
 
 def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from midam.data.witnesses import WitnessLog
 from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
+from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
 from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
@@ -30,7 +31,6 @@ from midam.train.augment import Augment
 from midam.train.build import build_method, build_part
 from midam.train.estimators import Estimator
 from midam.train.memory import check_draw
-from midam.train.objectives import Objective
 
 _TRAINED, _COPIES = 3, 12  # times its weights that a network takes in a step, and with all that is kept and written
 _NARROW = 128

@@ -10,11 +10,11 @@ from torch.optim.swa_utils import AveragedModel
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError, require, require_choice
 from midam.nn.encoders import batch_norms
+from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
 from midam.process_group import Ranks
 from midam.settings import Settings
 from midam.train.estimators import Estimator
-from midam.train.objectives import Objective
 
 OptimizerName = Literal["sgd", "adam"]
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -118,7 +118,7 @@ def train_step(
         At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
     """
     require(estimator, Estimator, "estimator", "make one, such as `midam.VarianceReduced`")
-    require(objective, Objective, "objective", "make one, such as `midam.MinMaxAUC`")
+    require(objective, Objective, "objective", "make one, such as `midam.nn.MinMaxAUCLoss`")
     require(optimizer, torch.optim.Optimizer, "optimizer", "make one with `midam.make_optimizer`")
     output: BagOutput | SeenBags = estimator(model, batch)
     index, labels, step = batch.index.to(batch.labels.device), batch.labels, batch.step

@@ -17,6 +17,7 @@ from midam.data.on_disk import on_disk
 from midam.data.sampling import Sampler, StackedSampler
 from midam.errors import ConfigError
 from midam.nn.encoders import batch_norms
+from midam.nn.objectives import StackedObjective
 from midam.nn.scorer import BagOutput, fold
 from midam.nn.stack import StackedScorer
 from midam.process_group import Ranks
@@ -25,7 +26,6 @@ from midam.targets import target_of
 from midam.train.build import build_estimator, build_optimizer
 from midam.train.members import Member
 from midam.train.memory import annealed, cpu_threads, denormals_flushed, fill_memory
-from midam.train.objectives import StackedObjective
 from midam.train.step import train_step
 
 _MOST_READ_ONCE = 2**29  # bytes

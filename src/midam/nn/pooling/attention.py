@@ -1,6 +1,6 @@
 """Attention: the instances' weights are learned (eq. attpoolf, attpool)."""
 
-from typing import Literal, cast, get_args
+from typing import Literal, Self, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,13 @@ class AttentionPooling(Pooling):
     def _build_values(self) -> None:
         self.value_size = self.columns // self.branches
         self.scorer = nn.Linear(self.in_features, self.columns)
+
+    def without_layers(self) -> Self:
+        """Drop all layers: instances then come with their logits and values."""
+        if not hasattr(self, "scorer"):  # whole encodings are pooled
+            return super().without_layers()
+        del self.hidden, self.gate, self.attention, self.scorer
+        return self
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -155,6 +155,8 @@ class Pooling(nn.Module):
         G: C where z varies, else 1, unless a pooling says otherwise.
     statistic : Statistic
         What a bag is reduced to: `LOG_MEAN` or `MAXIMUM`.
+    counts : bool
+        Whether the score depends on the number of instances of the bag.
     weighted : bool
         Whether z varies, so that it ranks the instances of a bag, and draws in proportion to exp(z) beat uniform ones.
     value_size : int
@@ -168,6 +170,7 @@ class Pooling(nn.Module):
 
     name: ClassVar[str]
     statistic: ClassVar[Statistic] = LOG_MEAN
+    counts: ClassVar[bool] = False
     weighted = False
     value_size = 0
     anneals: ClassVar[bool] = False
@@ -202,6 +205,16 @@ class Pooling(nn.Module):
 
     def check_sizes(self, largest: int) -> None:
         """Warn where bags of so many instances harm this pooling."""
+
+    def without_layers(self) -> Self:
+        """Drop the layers between an encoding and what is pooled: instances then come as scores [M, C]."""
+        if not hasattr(self, "scorer"):
+            raise ConfigError(
+                f"Expected a pooling of scores or 'attention' by name, got {self.name!r}, which has layers of its own; "
+                "give an instance, made for the width of the encodings."
+            )
+        self.scorer: nn.Module = nn.Identity()
+        return self
 
 
 class ScorePooling(Pooling):

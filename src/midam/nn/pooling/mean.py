@@ -86,6 +86,7 @@ class NoisyOrPooling(Pooling):
     """
 
     name = "noisy-or"
+    counts = True
 
     def __init__(self, in_features: int, *, columns: int = 1) -> None:
         super().__init__(in_features, columns=columns)

@@ -1,4 +1,8 @@
-"""Objectives as modules: parameters, state and the loss of a batch of bags."""
+"""The objectives: losses of a batch of bags, as modules with what they learn and remember.
+
+`midam.train` calls them with the output of an estimator, a loop of one's own with the scores that a
+`midam.nn.TrackedPooling` returns. They are the same modules.
+"""
 
 import math
 import warnings
@@ -12,8 +16,10 @@ from midam.errors import ConfigError, require, require_choice, require_counts
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
+from midam.nn.pooling.base import upcast
 from midam.nn.scorer import BagOutput, SeenBags
 from midam.nn.stack import Stack
+from midam.process_group import joined
 from midam.registry import OBJECTIVES
 
 # A loss [], and new values of buffers by name.
@@ -31,7 +37,12 @@ _COLUMNS = frozenset({"binary", "classes", "labels"})
 
 
 class Objective(nn.Module):
-    """Base of the objectives: called with a `BagOutput` and labels, returns the loss [].
+    """Base of the objectives: called with the scores of K bags and their labels, returns the loss [].
+
+    Each training step is a forward pass, ``loss.backward()``, ``optimizer.step()`` and `midam.nn.commit`. In evaluation
+    mode nothing is remembered. Where `torch.distributed` has been set up, each process gives as many bags of a step as
+    the others; every process works out the loss of all of them, and the gradient of its own is scaled for an average
+    over the processes, as `torch.nn.parallel.DistributedDataParallel` takes it.
 
     A subclass writes `loss`, for one scorer of bags of two classes, and `column_loss` where it `serves` other labels.
     What it learns is parameters, without weight decay; what it remembers is buffers (a dual variable, a row for each
@@ -55,11 +66,14 @@ class Objective(nn.Module):
         True where the losses take scores in [0, 1], False where they take their logits.
     serves : frozenset of str
         The kinds of pairs that it can be made for.
+    per_bag : bool
+        Whether it remembers each training bag, so that it needs their `index`.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     """
 
     name: ClassVar[str]
+    per_bag: ClassVar[bool] = False
     squash: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = _BINARY
     rates: tuple[str, ...] = ()
@@ -75,6 +89,7 @@ class Objective(nn.Module):
         self.check_pairs(pairs)
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
+        self.last: list[Tensor] = []  # the loss of scores that wait for `commit`
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
@@ -102,16 +117,27 @@ class Objective(nn.Module):
 
     def forward(
         self,
-        output: BagOutput | SeenBags,
+        output: BagOutput | SeenBags | Tensor,
         labels: Tensor,
+        index: Tensor | None = None,
         *,
         weights: f.ClassWeights | None = None,
-        index: Tensor | None = None,
     ) -> Tensor:
-        """Loss [] of K bags with labels [K], or [K, L] where not two classes order them.
+        """Loss [] of K bags.
 
-        Of a batch of two classes without averaging weights they come from the labels.
+        Parameters
+        ----------
+        output : Tensor [K] or [K, C], or BagOutput
+            Scores in [0, 1], or logits where `squash` is False.
+        labels : Tensor [K], or [K, L] where not two classes order the bags
+            0 or 1; of "classes" their numbers from 0; of "survival" time and event.
+        index : Tensor [K], int64, optional
+            Positions of the bags in the training set, for an objective that remembers each bag.
+        weights : ClassWeights, optional
+            Averaging weights of a batch of two classes; by default they come from the labels.
         """
+        if isinstance(output, Tensor):
+            return self._loss_of_scores(output, labels, index)
         h = self.seen(output)
         if self.pairs != "binary":
             own = per_column.column_labels(labels, columns=self.columns) if self.pairs == "classes" else labels
@@ -124,17 +150,49 @@ class Objective(nn.Module):
         self._propose(proposed)
         return loss
 
+    def _loss_of_scores(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        scores, labels = upcast(scores), labels.to(scores.device)
+        if not labels.is_floating_point():
+            labels = labels.to(scores.dtype)
+        if self.pairs == "binary":
+            scores, labels = scores.flatten(), labels.flatten()
+        elif labels.ndim == 1:
+            labels = labels.unsqueeze(1)
+        if not len(scores) == len(labels) == scores.numel() / self.columns:
+            raise ConfigError(
+                f"Expected {self.columns} scores and one row of labels for each bag, got {list(scores.shape)} scores "
+                f"and {list(labels.shape)} labels; give the same bags."
+            )
+        if self.training and self.per_bag and index is None:
+            raise ConfigError(
+                f"Expected the index of the bags for {self.name!r}, which remembers each, got none; call it with "
+                "(scores, labels, index)."
+            )
+        index = None if index is None else index.to(scores.device)
+        ranks = joined(scores.device) if self.training else None
+        if ranks is not None:
+            scores, labels = ranks.join(scores), ranks.join(labels)
+            index = None if index is None else ranks.join(index)
+        warn_of_missing_commit(self, bool(self.last))
+        loss = self.forward(SeenBags.of(scores), labels, index)
+        self.last[:] = [loss.detach()] if self.training else []
+        return loss
+
     def _propose(self, values: Mapping[str, Tensor]) -> None:
         # Not an assignment: to set an attribute of a module takes longer than most kernels here.
         self._proposed.clear()
-        self._proposed.update(values)
+        if self.training:
+            self._proposed.update(values)
 
-    def seen(self, output: BagOutput | SeenBags) -> Tensor:
+    def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
         """Scores or logits of the bags that the loss takes, [K], or [K, C] of several columns."""
+        if isinstance(output, Tensor):
+            return output
         return output.score if self.squash else output.logit
 
     def commit(self, loss: Tensor) -> None:
         """Write what the last batch proposed, unless its loss is not finite."""
+        self.last.clear()
         if not self._proposed:
             return
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
@@ -179,11 +237,11 @@ class StackedObjective(Objective):
 
     def forward(
         self,
-        output: BagOutput | SeenBags,
+        output: BagOutput | SeenBags | Tensor,
         labels: Tensor,
+        index: Tensor | None = None,
         *,
         weights: f.ClassWeights | None = None,
-        index: Tensor | None = None,
     ) -> Tensor:
         """Losses [M] of M * K bags with labels [M * K], all batches in the layout of the averaging weights [K]."""
         count = self._stack.count
@@ -200,7 +258,7 @@ class StackedObjective(Objective):
         self._propose(proposed)
         return total
 
-    def seen(self, output: BagOutput | SeenBags) -> Tensor:
+    def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
         """Scores or logits of the bags that the losses take, [M * K]."""
         one: Objective = self._stack.template  # type: ignore[assignment]
         return one.seen(output)
@@ -214,7 +272,7 @@ class StackedObjective(Objective):
         setattr(self._stack.template, name, value)
 
 
-class MinMaxAUC(Objective):
+class MinMaxAUCLoss(Objective):
     """Min-max AUC objective (eq. MI_DAM); see `midam.functional.objectives.minmax_auc`.
 
     Of several columns each has centers and a dual variable of its own, and a column that lacks a class in a batch has
@@ -234,7 +292,7 @@ class MinMaxAUC(Objective):
         Omega, the domain of the dual variable.
     center_start : float
         Where a and b start. 0 is the paper's; a network whose first scores are near 0.5 is then first pulled towards
-        0, where the sigmoid of a deep one has lost its gradient.
+        0, where the sigmoid of a deep one has lost its gradient. `midam fit` takes 0 for vectors and 0.5 for images.
 
     Attributes
     ----------
@@ -258,7 +316,7 @@ class MinMaxAUC(Objective):
         dual_lr: float = 1.0,
         objective_weight: f.Weight = "paper",
         dual_domain: f.Domain = "nonnegative",
-        center_start: float,
+        center_start: float = 0.5,
     ) -> None:
         super().__init__(columns=columns, pairs=pairs)
         require(center_start, float, "center_start", "give a score, such as 0.5")
@@ -293,7 +351,7 @@ class MinMaxAUC(Objective):
         return loss, {"dual": dual.view_as(self.dual)}
 
 
-class PairwiseAUC(Objective):
+class PairwiseAUCLoss(Objective):
     """Squared hinge over all pairs of a positive and a negative bag of the batch, or of bags that are comparable.
 
     Parameters
@@ -320,7 +378,7 @@ class PairwiseAUC(Objective):
         return squared_hinge(h, comparable(labels, pairs=self.pairs), margin=self.margin), {}
 
 
-class BCE(Objective):
+class BCELoss(Objective):
     """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores.
 
     Parameters
@@ -350,6 +408,14 @@ def known_finite(loss: Tensor) -> bool:
     return loss.ndim == 0 and loss.device.type == "cpu" and math.isfinite(loss.item())
 
 
+def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
+    """Warn once where a module is called again before `midam.nn.commit` has written what it proposed."""
+    if waiting and module.training and not getattr(module, "_warned_of_commit", False):
+        module._warned_of_commit = True  # type: ignore[assignment]
+        what = f"{type(module).__name__} was called again before midam.nn.commit"
+        warnings.warn(f"{what}: call that after each backward pass, or nothing is kept", UserWarning, stacklevel=4)
+
+
 def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeights]:
     """Whether a batch brings weights for scores h; it does so in float32, and a model in float64 needs them again."""
     return weights is not None and weights.positive.dtype == h.dtype
@@ -363,7 +429,7 @@ def checked_margin(margin: float) -> float:
     return margin
 
 
-class CrossEntropy(Objective):
+class CrossEntropyLoss(Objective):
     """Cross-entropy of the softmax of the bag logits, for bags of several classes.
 
     Parameters
@@ -376,7 +442,7 @@ class CrossEntropy(Objective):
     squash = False
     serves = frozenset({"classes"})
 
-    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
+    def __init__(self, *, columns: int, pairs: Pairs = "classes") -> None:
         super().__init__(columns=columns, pairs=pairs)
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
@@ -384,7 +450,7 @@ class CrossEntropy(Objective):
         return per_column.cross_entropy(h, labels), {}
 
 
-class Cox(Objective):
+class CoxLoss(Objective):
     """Partial likelihood of Cox's model on the bags of a batch; the bag logit is the log risk.
 
     See `midam.functional.objectives.cox`. Batches of few bags have few at risk, and one bag alone teaches nothing.
@@ -399,7 +465,7 @@ class Cox(Objective):
     squash = False
     serves = frozenset({"survival"})
 
-    def __init__(self, *, pairs: Pairs = "binary") -> None:
+    def __init__(self, *, pairs: Pairs = "survival") -> None:
         super().__init__(pairs=pairs)
         self._warned = False
 

@@ -9,12 +9,12 @@ from torch import Tensor
 from midam.errors import ConfigError, require, require_counts
 from midam.functional import partial_auc
 from midam.functional.objectives import ClassWeights
-from midam.train.objectives import Objective, Proposal, checked_margin
+from midam.nn.objectives import Objective, Proposal, checked_margin
 
 _NEW = -1.0  # in place of a logarithm that is at least 0
 
 
-class PartialAUC(Objective):
+class PartialAUCLoss(Objective):
     """Partial AUC: the AUC at low false positive rates, one-way, or of the hardest positive bags alone, two-way.
 
     By default all negative bags count, the higher the more (SOPA-s); with `max_fpr` those that stand above the others
@@ -45,6 +45,7 @@ class PartialAUC(Objective):
     """
 
     name = "partial-auc"
+    per_bag = True
     rates = ("pair_rate",)
     tail: Tensor
     overall: Tensor
@@ -99,7 +100,7 @@ class PartialAUC(Objective):
         return found.loss, written and written | {"overall": found.log_v}
 
 
-class AveragePrecision(Objective):
+class AveragePrecisionLoss(Objective):
     """Average precision (SOAP), the area under the curve of precision and recall.
 
     The precision is meant among the training bags, whatever the share of positive ones in a batch.
@@ -121,6 +122,7 @@ class AveragePrecision(Objective):
     """
 
     name = "average-precision"
+    per_bag = True
     rates = ("pair_rate",)
     ranks: Tensor
 

@@ -1,0 +1,150 @@
+"""Bags for any torch loop: a dataset that draws instances, and batches that hold both classes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from midam.data.batch import instance_tensor
+from midam.data.sampling import BagSampler
+from midam.errors import BagDataError, ConfigError, require_counts
+
+
+class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
+    """Items (x [B, ...], y, index): B instances that are drawn of a bag, its label, and its position.
+
+    They are drawn uniformly and without replacement, anew at each visit, by torch's random numbers: those of a
+    `DataLoader` follow from its generator, workers included. A bag of fewer than B instances gives all of them, and
+    some of them again, so that no mask is needed.
+
+    Parameters
+    ----------
+    bags : sequence of arrays [n_i, ...], n_i >= 1
+        Whatever has a length and gives rows at increasing positions: numpy arrays and memory maps, tensors, h5py
+        datasets. Only the rows that are drawn are read.
+    labels : array [N] or [N, L]
+        0 or 1; whatever a loss takes.
+    num_instances : int
+        B.
+    transform : callable, optional
+        Applied to x [B, ...], a tensor, and returns one.
+
+    Attributes
+    ----------
+    sizes : array of int [N]
+        Numbers of instances n_i.
+    labels : Tensor [N] or [N, L]
+
+    Examples
+    --------
+    >>> train = BagDataset([np.zeros((50, 3)), np.ones((2, 3))], [0, 1], num_instances=4)
+    >>> x, y, index = train[1]
+    >>> tuple(x.shape), y.item(), index
+    ((4, 3), 1, 1)
+    """
+
+    def __init__(
+        self,
+        bags: Sequence[Any],
+        labels: ArrayLike,
+        *,
+        num_instances: int = 8,
+        transform: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        require_counts(num_instances=num_instances)
+        self.bags, self.num_instances, self.transform = bags, num_instances, transform
+        self.labels, self.sizes = torch.as_tensor(np.asarray(labels)), np.array([len(bag) for bag in bags], dtype=int)
+        if len(self.labels) != len(self.sizes):
+            raise BagDataError(
+                f"Expected a label for each of {len(self.sizes)} bags, got {len(self.labels)}; add them."
+            )
+        if self.sizes.min(initial=1) < 1:
+            raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+        rng = np.random.default_rng(int(torch.randint(2**62, ())))
+        size = int(self.sizes[index])
+        rounds, rest = divmod(self.num_instances, size)
+        rows = np.sort(rng.choice(size, rest, replace=False))
+        x = self._read(index, np.arange(size) if rounds else rows)
+        x = torch.cat([x] * rounds + [x[torch.from_numpy(rows)]]) if rounds else x
+        return x if self.transform is None else self.transform(x), self.labels[index], index
+
+    def chunks(self, index: int, size: int = 512) -> Iterator[Tensor]:
+        """All instances of a bag, in order, at most `size` at a time, transformed: for `TrackedPooling.evaluate`."""
+        for first in range(0, int(self.sizes[index]), size):
+            x = self._read(index, slice(first, first + size))
+            yield x if self.transform is None else self.transform(x)
+
+    def _read(self, index: int, rows: Any) -> Tensor:
+        found = self.bags[index][rows]
+        return found if isinstance(found, Tensor) else instance_tensor(np.array(found))
+
+
+class BalancedBags(Sampler[list[int]]):
+    """Batches of S+ positive and S- negative bags, distinct in a batch; a `batch_sampler` of a `DataLoader`.
+
+    Each class runs through a random permutation of its bags, shuffled again when it is exhausted. An epoch has
+    ceil(N / (S+ + S-)) batches. Of several processes each takes its part of every batch.
+
+    Parameters
+    ----------
+    labels : array of int [N]
+        0 or 1.
+    num_positive, num_negative : int
+        S+ and S-, of all processes together.
+    seed : int >= 0
+        The same in all processes.
+    rank, num_ranks : int
+        Number of this process, from 0, and of all. With S+ and S- multiples of it, each has as many of both.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 1, 0, 1, 0, 0])
+    >>> [sorted(labels[batch].tolist()) for batch in BalancedBags(labels, num_positive=1, num_negative=2)]
+    [[0, 0, 1], [0, 0, 1]]
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        *,
+        num_positive: int = 8,
+        num_negative: int = 8,
+        seed: int = 0,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        labels = np.asarray(labels)
+        require_counts(num_ranks=num_ranks)
+        how: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
+        self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **how)
+        self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
+        if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
+            raise ConfigError(
+                f"Expected a rank below num_ranks, which divides the {self.batch_size} bags of a batch, got {rank} of "
+                f"{num_ranks}; change num_positive or num_negative."
+            )
+        self._rank, self._num_ranks = rank, num_ranks
+
+    def __len__(self) -> int:
+        return self._sampler.steps_per_epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self._sampler.epoch().bags:
+            yield batch[self._rank :: self._num_ranks].tolist()
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from, at the end of an epoch."""
+        return self._sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
+        self._sampler.load_state_dict(state)

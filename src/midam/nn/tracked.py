@@ -1,0 +1,417 @@
+"""The tracked statistic of each training bag, and pooling at it: MIDAM for any training loop.
+
+`TrackedStatistic` is the moving average of eq. ui, sm and ab of the paper with the gradient of a sample at it (G1 to
+G3), on the pure functions of `midam.functional.logmean`. The estimator ``vrsp`` of `midam fit` and `TrackedPooling`
+are both built on it.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from midam.errors import ConfigError, require, require_choice, require_counts
+from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
+from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
+from midam.nn.pooling import Pooling, make_pooling, upcast
+from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
+from midam.process_group import joined
+
+Schedule = Literal["constant", "warmup"]
+
+
+class TrackedStatistic(nn.Module):
+    """A moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
+
+    `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
+
+    Parameters
+    ----------
+    num_bags : int
+        Bags of the training set N.
+    value_size : int
+        V of the pooling head.
+    branches : int
+        G of the pooling head.
+    state_rate : float
+        gamma0 in (0, 1], the weight of the new sample.
+    state_schedule : {"constant", "warmup"}
+        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
+    state_floor : float
+        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
+        others whose score is not l itself. 0: none, as in the paper.
+    lag : bool
+        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
+        clipped at 20 and `clips` counts how often.
+    fresh_first : bool
+        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
+    fresh_whole : bool
+        gamma0 = 1 when the draw holds the whole bag.
+    """
+
+    bag_state: Tensor
+    clips: Tensor
+
+    def __init__(
+        self,
+        num_bags: int,
+        value_size: int,
+        *,
+        branches: int = 1,
+        state_rate: float = 0.9,
+        state_schedule: Schedule = "constant",
+        state_floor: float = 0.1,
+        lag: bool = False,
+        fresh_first: bool = True,
+        fresh_whole: bool = True,
+    ) -> None:
+        super().__init__()
+        require_counts(0, num_bags=num_bags, value_size=value_size)
+        require_counts(branches=branches)
+        require_choice(get_args(Schedule), state_schedule=state_schedule)
+        require(state_rate, float, "state_rate", "give one in (0, 1]")
+        require(state_floor, float, "state_floor", "give one in [0, 1)")
+        if not 0 < state_rate <= 1:
+            raise ConfigError(
+                f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
+            )
+        if not 0 <= state_floor < 1:
+            raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
+        self.branches = branches
+        self.state_rate = state_rate
+        self.state_schedule = state_schedule
+        self.state_floor = state_floor
+        self.lag = lag
+        self.fresh_first = fresh_first
+        self.fresh_whole = fresh_whole
+        self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
+        self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
+        # In a list: to set an attribute of a module takes longer than most kernels here.
+        self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._all_visited = False
+        self._constant = (1.0, 1), rate_of(torch.ones(1, 1))
+
+    def at_state(
+        self, z: Tensor, v: Tensor, index: Tensor, *, sizes: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Advance the state of the rows `index` [K] by a sample: l [K], r [K, V] there, with the sample's gradient.
+
+        `sizes` [K] are the numbers of instances of whole bags; None where no sample is a whole bag. `z` [K, B] is very
+        low where `mask` [K, B] is False. The new state waits for `commit`.
+        """
+        with torch.no_grad():
+            old = self.bag_state.index_select(0, index)
+            visits, l_old, r_old = old.narrow(1, 0, 1), old.narrow(1, 1, 1), old.narrow(1, 2, old.shape[1] - 2)
+            rate = self._rate(visits, sizes, drawn=z.shape[1])
+            l, r, w = track(z, v, l_old, r_old, rate=rate, mask=mask)  # noqa: E741
+            new = torch.cat([visits + 1, l, r], dim=1)
+            self._proposed[:] = [(index, old, new)]
+            if self.lag:
+                fresh = rate.gamma0 >= 1
+                l, r, w = self._lagged(z, old, new, fresh=fresh, mask=mask)  # noqa: E741
+        return linearize(z, v, l.squeeze(1), r, w)
+
+    def commit(self, loss: Tensor) -> None:
+        """Write the proposed rows of the state, unless the loss is not finite."""
+        if not self._proposed:
+            return
+        index, old, new = self._proposed.pop()
+        if known_finite(loss):
+            self._write(index, new.to(old.dtype))
+            return
+        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
+        finite = loss.abs() < math.inf
+        if finite.ndim:
+            finite = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
+        self._write(index, torch.where(finite, new.to(old.dtype), old))
+
+    def _write(self, index: Tensor, rows: Tensor) -> None:
+        self.bag_state.index_copy_(0, index, rows)
+
+    @torch.no_grad()
+    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
+        """Set the tracked statistic of bags [K] to l [K], r [K, V], or of all their rows; they count as visited."""
+        index = rows_of(index.to(self.bag_state.device), self.branches)
+        visits = self.bag_state[index, :1].clamp(min=1)
+        state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
+        self.bag_state.index_copy_(0, index, state)
+
+    def start_epoch(self) -> None:
+        """Look whether each bag has been visited: a step then need not."""
+        self._all_visited = bool((self.bag_state[:, 0] > 0).all())
+
+    def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int) -> Rate:
+        if not self.fresh_whole:
+            sizes = None
+        if self._all_visited and sizes is None and self.state_schedule == "constant":
+            if self._constant[0] != (self.state_rate, drawn):
+                gamma0 = visits.new_full((1, 1), self.state_rate)
+                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn, floor=self.state_floor)
+            return self._constant[1]
+        if self.state_schedule == "warmup":
+            gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
+        else:
+            gamma0 = torch.full_like(visits, self.state_rate)
+        if self.fresh_first:
+            gamma0.masked_fill_(visits == 0, 1.0)
+        if sizes is not None:
+            gamma0.masked_fill_(sizes.unsqueeze(1) <= drawn, 1.0)
+        return rate_of(gamma0, floor=self.state_floor)
+
+    def _lagged(
+        self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        point = torch.where(fresh, new, old)
+        l, r = point[:, 1:2], point[:, 2:]  # noqa: E741
+        self.clips += (z - l > MAX_LAG_EXPONENT).sum()
+        n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
+        return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
+
+
+class TrackedPooling(TrackedStatistic):
+    """Pool a few instances of each bag to scores of the whole bags, with the gradient of those few (VRSP).
+
+    In training mode the scores have the value of the tracked statistic of each bag and the gradient of its sample
+    (eq. ui, sm, ab, G1 to G3). `midam.nn.commit` writes the new state after the optimizer has stepped. In evaluation
+    mode the instances are taken for the whole bag, and no state is read or written; `evaluate` takes them in chunks.
+
+    Where `torch.distributed` has been set up, `commit` gives each process the new rows of all: every process holds the
+    same state, whichever bags it has seen. Each has as many bags of a step as the others.
+
+    Parameters
+    ----------
+    pooling : str or Pooling
+        "attention", which takes a logit and a value of each instance; "mean", "smoothed-max", "generalized-mean",
+        "noisy-or" or "noisy-and", which take a score of each; or a `Pooling` with layers of its own, called on the
+        encodings: ``pool(*pooling(e), index)``.
+    num_bags : int
+        Bags of the training set N.
+    sizes : array of int [N], optional
+        Numbers of instances of the training bags. Noisy-or needs them. With them, a bag that is drawn whole forgets
+        its past.
+    columns : int
+        Scores of a bag C.
+    logits : bool
+        Return logits, for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and torch's own losses; not scores in [0, 1].
+    state_rate, state_schedule, state_floor
+        As of `TrackedStatistic`. Lower `state_rate` when the learning rate falls.
+    **options
+        Of a pooling by name, such as ``temperature=0.1``.
+
+    Attributes
+    ----------
+    bag_state : Tensor [N, 2 + V], float32
+        Visits, l and r of each bag: a buffer, which moves, saves and loads with the module.
+
+    Examples
+    --------
+    >>> pool = TrackedPooling("attention", num_bags=100)
+    >>> z, v = torch.zeros(2, 4, requires_grad=True), torch.zeros(2, 4)
+    >>> scores = pool(z, v, torch.tensor([7, 3]))
+    >>> scores.sum().backward()
+    >>> commit(pool)
+    >>> scores.tolist(), pool.bag_state[:, 0].sum().item()
+    ([0.5, 0.5], 2.0)
+    """
+
+    sizes: Tensor | None
+
+    def __init__(
+        self,
+        pooling: str | Pooling,
+        *,
+        num_bags: int,
+        sizes: ArrayLike | None = None,
+        columns: int = 1,
+        logits: bool = False,
+        state_rate: float = 0.9,
+        state_schedule: Schedule = "constant",
+        state_floor: float = 0.1,
+        **options: Any,
+    ) -> None:
+        if isinstance(pooling, str):
+            pooling = make_pooling(pooling, 1, squash=not logits, columns=columns, **options).without_layers()
+        require(pooling, Pooling, "pooling", "give a name, such as 'attention', or an instance of a `midam.nn.Pooling`")
+        if not pooling.statistic.trackable:
+            raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
+        super().__init__(
+            num_bags,
+            pooling.value_size,
+            branches=pooling.branches,
+            state_rate=state_rate,
+            state_schedule=state_schedule,
+            state_floor=state_floor,
+        )
+        self.pooling, self.logits = pooling, logits
+        counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)
+        if counts is not None and len(counts) != num_bags:
+            raise ConfigError(f"Expected one size for each of {num_bags} bags, got {len(counts)}; give as many.")
+        if counts is None and pooling.counts:
+            raise ConfigError(
+                f"Expected the sizes of the training bags for {pooling.name!r}, whose score depends on them, got none; "
+                "give sizes=[...]."
+            )
+        self.register_buffer("sizes", counts, persistent=False)
+
+    def forward(
+        self,
+        z: Tensor,
+        v: Tensor | None = None,
+        index: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        log_ratio: Tensor | None = None,
+    ) -> Tensor:
+        """Scores [K], or [K, C], of K bags from B instances of each.
+
+        Parameters
+        ----------
+        z, v : Tensor [K, B], Tensor [K, B] or [K, B, V]
+            Of attention the logit of an instance's weight, and its value. Of a pooling of scores, by name, the score
+            before the sigmoid: v, or z where no v is given. Of several columns [K, B, C]. Of a `Pooling` what it
+            returns, by bag.
+        index : Tensor [K], int64
+            Positions of the bags in the training set, in [0, N), each once. Not needed in evaluation mode.
+        mask : Tensor [K, B], bool, optional
+            True where there is an instance, at least one a bag. Default: everywhere.
+        log_ratio : Tensor [K, B], optional
+            For instances not drawn uniformly: ``log(n q_j)`` of draws with replacement from probabilities q, or
+            ``log(n pi_j / B)`` of those without, pi_j the probability of being drawn.
+        """
+        if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask, log_ratio)):
+            shapes = [None if x is None else list(x.shape) for x in (z, v, mask, log_ratio)]
+            raise ConfigError(
+                "Expected z, v, mask and log_ratio of the same K bags and B instances of each, [K, B], got shapes "
+                f"{shapes}; give all for the same instances."
+            )
+        if mask is not None:
+            mask = mask.to(z.device)
+            # What stands in an empty slot may be anything, and must not reach a gradient.
+            z, v = _filled(z, mask, 0.0), None if v is None else _filled(v, mask, 0.0)
+        z, v = self._terms(z, v)
+        if mask is not None:
+            z = _filled(z, mask, torch.finfo(z.dtype).min / 4)
+        if log_ratio is not None:
+            z = importance_logits(z, _beside(log_ratio.to(z), z))
+        z, v = fold_slots(z, v)
+        mask = None if mask is None else each(mask, self.branches)
+        if not self.training:
+            n, l, r = self.pooling.statistic.sample(z, v, mask=mask)  # noqa: E741
+            return self._scores(l, r, n)
+        warn_of_missing_commit(self, bool(self._proposed))
+        index = rows_of(self._checked(index, len(z) // self.branches), self.branches)
+        sizes = None if self.sizes is None else self.sizes[torch.div(index, self.branches, rounding_mode="floor")]
+        l, r = self.at_state(z, v, index, sizes=None if log_ratio is not None else sizes, mask=mask)  # noqa: E741
+        n = z.new_full((len(z),), z.shape[1]) if mask is None else mask.sum(dim=1)
+        return self._scores(l, r, (n if sizes is None else sizes).to(z.dtype))
+
+    @torch.no_grad()
+    def evaluate(self, chunks: Iterable[Tensor | tuple[Tensor, Tensor | None]]) -> Tensor:
+        """Score [], or [C], of one whole bag that comes in chunks, in the memory of one chunk; no state is touched.
+
+        A chunk is (z, v), or z alone, of m instances: [m] and [m, V], as `forward` takes them, without K. Encode in
+        evaluation mode, and in a generator, so that one chunk exists at a time.
+
+        Examples
+        --------
+        >>> pool = TrackedPooling("mean", num_bags=1)
+        >>> pool.evaluate(torch.tensor(part) for part in ([0.0, 0.0], [0.0])).item()
+        0.5
+        """
+        total = self.pooling.statistic.total(self.branches)
+        for chunk in chunks:
+            z, v = fold(*self._terms(*(chunk if isinstance(chunk, tuple) else (chunk, None))))
+            positions = torch.arange(len(z) // self.branches)
+            segment = rows_of(torch.zeros_like(positions, device=z.device), self.branches)
+            total.add(each(positions, self.branches), segment, z, v)
+        n, l, r = total.value()  # noqa: E741
+        return self._scores(l, r, n).squeeze(0)
+
+    def commit(self, loss: Tensor | None = None) -> None:
+        """Write the proposed rows, unless the `loss`, by default the rows themselves, is not finite."""
+        if self._proposed:
+            super().commit(self._proposed[0][2].sum() if loss is None else loss)
+
+    def _write(self, index: Tensor, rows: Tensor) -> None:
+        ranks = joined(rows.device)
+        super()._write(*((index, rows) if ranks is None else (ranks.join(index), ranks.join(rows))))
+
+    def _terms(self, z: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Logits and values [..., V] of the statistic, in at least float32."""
+        if isinstance(getattr(self.pooling, "scorer", None), nn.Identity):
+            scores = z if v is None else v
+            if self.pooling.columns == 1:
+                scores = scores.reshape(z.shape)
+            z, v = self.pooling(scores.reshape(-1, self.pooling.columns))
+            shape = scores.shape if self.pooling.columns == 1 else scores.shape[:-1]
+            return z.view(*shape, *z.shape[1:]), v.view(*shape, *v.shape[1:])
+        v = z.new_empty(*z.shape, 0) if v is None else v
+        v = v.unsqueeze(-1) if v.ndim == z.ndim else v
+        if v.shape[-1] != self.pooling.value_size:
+            raise ConfigError(
+                f"Expected values of width {self.pooling.value_size} for {self.pooling.name!r}, got {v.shape[-1]}; "
+                "give a value of each instance next to its logit."
+            )
+        return upcast(z), upcast(v)
+
+    def _scores(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
+        output = BagOutput(l, r, n, self.pooling)
+        return output.logit if self.logits else output.score
+
+    def _checked(self, index: Tensor | None, count: int) -> Tensor:
+        """The index on the device of the state; on the CPU it is checked, elsewhere that would wait for the device."""
+        advice = "pass the positions of the bags in the training set, each once in a batch"
+        require(index, Tensor, "index", advice)
+        known, bags = torch.as_tensor(index), len(self.bag_state) // self.branches
+        wrong = known.shape != (count,) or known.is_floating_point()
+        if not wrong and known.device.type == "cpu":
+            wrong = len(torch.unique(known)) < count or bool((known < 0).any()) or bool((known >= bags).any())
+        if wrong:
+            raise ConfigError(f"Expected {count} different bags of 0 to {bags - 1} as index, got {index}; {advice}.")
+        return known.to(self.bag_state.device, torch.int64)
+
+
+def _beside(x: Tensor, other: Tensor) -> Tensor:
+    """Values [K, B] in the shape of what has more axes."""
+    return x.view(*x.shape, *[1] * (other.ndim - 2))
+
+
+def _filled(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    return x.masked_fill(~_beside(mask, x), value)
+
+
+def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:
+    """Write what the last forward passes proposed: tracked statistics, dual variables, what a loss remembers.
+
+    Call it once after each backward pass, after ``optimizer.step()`` where there is one; of accumulated gradients,
+    after each batch.
+
+    Parameters
+    ----------
+    *modules : nn.Module
+        Poolings and losses, or modules that hold some.
+    loss : Tensor [], optional
+        Where it is not finite, nothing is written. Default: what the losses among the modules returned.
+
+    Raises
+    ------
+    ConfigError
+        If there is no `TrackedPooling` and no loss of `midam.nn` in the modules.
+    """
+    for module in modules:
+        require(module, nn.Module, "modules", "give the pooling and the loss, or modules that hold them")
+    parts = [part for one in modules for part in one.modules() if isinstance(part, TrackedPooling | Objective)]
+    if not parts:
+        raise ConfigError("Expected a TrackedPooling or a loss of midam.nn, got none; call commit(pool, loss_fn).")
+    losses = [part.last[0] for part in parts if isinstance(part, Objective) and part.last]
+    if loss is None and losses:
+        loss = torch.stack(losses).sum()
+    for part in parts:
+        if isinstance(part, TrackedPooling):
+            part.commit(loss)
+        elif loss is not None:
+            part.commit(loss.detach())

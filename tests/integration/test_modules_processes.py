@@ -1,0 +1,81 @@
+"""Two processes with `DistributedDataParallel` train what one process trains, tracked state included."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import midam
+
+BAGS, STEPS = 12, 4
+CODE = """
+import sys, torch, torch.distributed as dist
+from tests.integration.test_modules_processes import train
+rank, folder, name, inside = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "inside"
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+torch.save(train(rank, 2, name, inside=inside), f"{folder}/{rank}.pt")
+dist.destroy_process_group()
+"""
+LOSSES = {
+    "minmax": midam.nn.MinMaxAUCLoss,
+    "precision": lambda: midam.nn.AveragePrecisionLoss(num_bags=BAGS),
+    "pairs": midam.nn.PairwiseAUCLoss,
+}
+
+
+class Model(nn.Module):
+    """Network, and the pooling if it is inside, as somebody may have them."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.head = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+        self.pool = midam.nn.TrackedPooling("attention", num_bags=BAGS, state_rate=0.5) if inside else None
+
+    def forward(self, x, index):
+        z, v = self.head(x).unbind(dim=-1)
+        return (z, v) if self.pool is None else self.pool(z, v, index)
+
+
+def train(rank: int, count: int, name: str, *, inside: bool) -> dict:
+    """Some steps of one process among so many; returns weights and states."""
+    torch.manual_seed(0)
+    model, loss_fn = Model(inside), LOSSES[name]()
+    pool = model.pool or midam.nn.TrackedPooling("attention", num_bags=BAGS, state_rate=0.5)
+    wrapped = DistributedDataParallel(model) if count > 1 else model
+    optimizer = torch.optim.SGD([*model.parameters(), *loss_fn.parameters()], lr=0.2)
+    bags, labels = torch.randn(BAGS, 6, 5), torch.arange(BAGS) % 2
+    loader = midam.data.BalancedBags(labels, num_positive=2, num_negative=2, rank=rank, num_ranks=count)
+    losses = []
+    for _ in range(STEPS):
+        for batch in loader:
+            index = torch.tensor(batch)
+            out = wrapped(bags[index], index)
+            loss = loss_fn(out if inside else pool(*out, index), labels[index], index)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            midam.nn.commit(pool, loss_fn)
+            losses.append(loss.item())
+    return {"model": model.state_dict(), "pool": pool.state_dict(), "loss": loss_fn.state_dict(), "losses": losses}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "place"), [("minmax", "inside"), ("minmax", "outside"), ("precision", "outside"), ("pairs", "inside")]
+)
+def test_two_processes_train_what_one_does(name, place, tmp_path):
+    words = [sys.executable, "-c", CODE]
+    running = [subprocess.Popen([*words, str(rank), str(tmp_path), name, place]) for rank in (0, 1)]
+    assert [process.wait(timeout=240) for process in running] == [0, 0]
+    both = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    alone = train(0, 1, name, inside=place == "inside")
+    assert (alone["pool"]["bag_state"][:, 0] > 0).all()
+    for found in both:
+        assert found["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+        for part in ("model", "pool", "loss"):
+            torch.testing.assert_close(dict(found[part]), dict(alone[part]), rtol=1e-5, atol=1e-6)
+    for part in ("pool", "loss"):  # to the last bit: whatever one knows, the other knows
+        assert all(torch.equal(value, both[1][part][key]) for key, value in both[0][part].items())

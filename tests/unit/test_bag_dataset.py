@@ -1,0 +1,118 @@
+"""`BagDataset` and `BalancedBags`, in a `DataLoader` of torch."""
+
+from collections import Counter
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from midam.data import BagDataset, Bags, BalancedBags
+from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+
+
+def rows(size):
+    return np.arange(size, dtype=np.float32).reshape(-1, 1)
+
+
+def test_instances_are_drawn_without_replacement_and_all_alike_often():
+    torch.manual_seed(0)
+    data = BagDataset([rows(10)], [1], num_instances=4)
+    seen = Counter()
+    for _ in range(2000):
+        x, _, _ = data[0]
+        assert len(x.unique()) == 4
+        seen.update(x.flatten().tolist())
+    assert len(seen) == 10
+    assert all(abs(count - 800) < 5 * np.sqrt(2000 * 0.4 * 0.6) for count in seen.values())
+
+
+def test_a_small_bag_gives_all_and_some_again():
+    torch.manual_seed(0)
+    data = BagDataset([rows(3)], [1], num_instances=8)
+    twice = Counter()
+    for _ in range(300):
+        counts = Counter(data[0][0].flatten().tolist())
+        assert sorted(counts.values()) == [2, 3, 3]
+        twice.update(number for number, count in counts.items() if count == 2)
+    assert all(abs(count - 100) < 5 * np.sqrt(300 * 2 / 9) for count in twice.values())
+
+
+def test_whatever_has_rows_is_a_bag(tmp_path):
+    array = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32)
+    np.save(tmp_path / "bag.npy", array)
+    with h5py.File(tmp_path / "bags.h5", "w") as file:
+        file["a"] = array
+        bags = [array, torch.from_numpy(array), np.load(tmp_path / "bag.npy", mmap_mode="r"), file["a"]]
+        data = BagDataset(bags, [0, 1, 0, 1], num_instances=5)
+        found = []
+        for index in range(4):
+            torch.manual_seed(1)
+            found.append(data[index][0])
+            assert torch.equal(torch.cat(list(data.chunks(index, 4))), torch.from_numpy(array))
+    assert all(torch.equal(x, found[0]) for x in found)
+    ours = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
+    x, y, index = BagDataset(ours, ours.labels, num_instances=2, transform=lambda x: -x)[1]
+    assert (sorted(x.flatten().tolist()), y.item(), index) == ([-6, -5, -4, -3], 1, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_draws_anew_each_epoch_and_the_same_from_the_same_seed(workers):
+    def epochs(seed):
+        labels = np.arange(8) % 2
+        data = BagDataset([rows(30)] * 8, labels, num_instances=3)
+        torch.manual_seed(seed)
+        loader = DataLoader(
+            data, batch_sampler=BalancedBags(labels, num_positive=2, num_negative=2), num_workers=workers
+        )
+        return [torch.cat([x for x, _, _ in loader]) for _ in range(2)]
+
+    first, second = epochs(0)
+    assert first.shape == (8, 3, 1)
+    assert not torch.equal(first, second)
+    assert torch.equal(second, epochs(0)[1])
+    assert not torch.equal(second, epochs(1)[1])
+
+
+def test_batches_hold_both_classes_and_resume():
+    labels = np.array([1] * 5 + [0] * 15)
+    sampler = BalancedBags(labels, num_positive=2, num_negative=3)
+    assert len(sampler) == 4
+    visits = Counter()
+    for _ in range(15):
+        for batch in sampler:
+            assert len(set(batch)) == 5
+            assert labels[batch].sum() == 2
+            visits.update(batch)
+    assert max(visits[i] for i in range(5)) - min(visits[i] for i in range(5)) <= 1
+    again = BalancedBags(labels, num_positive=2, num_negative=3)
+    again.load_state_dict(sampler.state_dict())
+    assert list(again) == list(sampler)
+    parts = [BalancedBags(labels, num_positive=2, num_negative=4, rank=rank, num_ranks=2) for rank in (0, 1)]
+    whole = BalancedBags(labels, num_positive=2, num_negative=4)
+    for own, others, batch in zip(*parts, whole, strict=True):
+        assert labels[own].tolist() == labels[others].tolist() == [1, 0, 0]
+        assert sorted(own + others) == sorted(batch)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: BagDataset([rows(3)], [1, 0]), BagDataError, "Expected a label for each of 1 bags, got 2"),
+        (lambda: BagDataset([rows(3), rows(0)], [1, 0]), BagDataError, r"got none \(in bag 1\)"),
+        (lambda: BagDataset([rows(3)], [1], num_instances=0), ConfigError, "num_instances"),
+        (lambda: BalancedBags([0, 0]), OneClassError, "positive and negative"),
+        (lambda: BalancedBags([0, 1], num_positive=1, num_negative=1, rank=2, num_ranks=2), ConfigError, "got 2 of 2"),
+        (lambda: BalancedBags([0, 1], num_positive=1, num_negative=1, num_ranks=3), ConfigError, "the 2 bags of a bat"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_the_state_of_other_bags_is_refused():
+    state = BalancedBags([0, 1, 1], num_positive=1, num_negative=1).state_dict()
+    with pytest.raises(CheckpointError):
+        BalancedBags([0, 1], num_positive=1, num_negative=1).load_state_dict(state)

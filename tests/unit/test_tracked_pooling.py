@@ -1,0 +1,310 @@
+"""`TrackedPooling` and the losses outside of the trainer: what they are given, what they keep, what they refuse."""
+
+import copy
+import io
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from midam.errors import ConfigError
+from midam.functional import logmean
+from midam.nn import (
+    AttentionPooling,
+    AveragePrecisionLoss,
+    CoxLoss,
+    CrossEntropyLoss,
+    EmbeddingAttentionPooling,
+    MinMaxAUCLoss,
+    PairwiseAUCLoss,
+    Pooling,
+    TrackedPooling,
+    commit,
+)
+
+NAMES = ("attention", "mean", "smoothed-max", "generalized-mean", "noisy-or", "noisy-and")
+
+
+def make(name="attention", num_bags=10, **how):
+    sizes = [7] * num_bags if name == "noisy-or" else None
+    return TrackedPooling(name, num_bags=num_bags, **{"sizes": sizes, **how})
+
+
+def sample(bags=3, drawn=4, *, seed=0, grad=True):
+    rng = torch.Generator().manual_seed(seed)
+    z, v = (torch.randn(bags, drawn, generator=rng).requires_grad_(grad) for _ in range(2))
+    return z, v
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bag_that_is_seen_for_the_first_time_has_the_score_of_its_sample(name):
+    pool = make(name, sizes=[4] * 10)
+    z, v = sample()
+    trained = pool(z, v, torch.tensor([5, 0, 9]))
+    exact = pool.eval()(z, v)
+    torch.testing.assert_close(trained, exact)
+    ours = torch.autograd.grad(trained.sum(), (z, v), allow_unused=True)
+    theirs = torch.autograd.grad(exact.sum(), (z, v), allow_unused=True)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None) == (a is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_those_of_the_tracked_state(name):
+    pool = make(name, state_rate=0.3, state_floor=0.0)
+    index = torch.tensor([2, 4, 1])
+    first, second = sample(seed=1), sample(seed=2)
+    pool(*first, index)
+    commit(pool)
+    scores = pool(*second, index)
+    commit(pool)
+    stats = [pool.pooling.statistic.sample(*pool._terms(*x), mask=None) for x in (first, second)]
+    rate = torch.full((3,), 0.3)
+    l, r = logmean.moving_average(  # noqa: E741
+        stats[0].l, stats[0].r, stats[1].l, stats[1].r, gamma0=rate
+    )
+    n = torch.full((3,), 7.0 if name == "noisy-or" else 4.0)
+    torch.testing.assert_close(scores, pool.pooling.score(l, r, n), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(pool.bag_state[index], torch.cat([2 * torch.ones(3, 1), l[:, None], r], dim=1).detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("cuts", [[9], [1, 8], [4, 4, 1]])
+def test_chunks_of_a_bag_score_as_the_whole(name, cuts):
+    pool = make(name)
+    z, v = sample(1, 9, grad=False)
+    before = copy.deepcopy(pool.state_dict())
+    parts = zip(z[0].split(cuts), v[0].split(cuts), strict=True)
+    merged = pool.evaluate(part for part in parts)
+    torch.testing.assert_close(merged, pool.eval()(z, v)[0], rtol=1e-6, atol=1e-7)
+    assert all(torch.equal(before[key], value) for key, value in pool.state_dict().items())
+    assert merged.shape == ()
+
+
+def test_chunks_are_encoded_without_a_graph_one_at_a_time():
+    pool, alive = make(), []
+
+    def chunks():
+        for _ in range(3):
+            assert not torch.is_grad_enabled()
+            alive.append(1)
+            yield torch.zeros(2), torch.ones(2)
+
+    assert pool.evaluate(chunks()).item() == pytest.approx(torch.sigmoid(torch.tensor(1.0)).item())
+    assert len(alive) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masked_slots_change_nothing(name):
+    sizes = [4] * 10 if name != "noisy-or" else [7] * 10
+    with_mask, without = (make(name, sizes=sizes) for _ in range(2))
+    z, v = sample(2, 3, grad=False)
+    junk = torch.full((2, 2), torch.nan)
+    padded = [torch.cat([x, junk], dim=1).requires_grad_() for x in (z, v)]
+    mask = torch.tensor([[True] * 3 + [False] * 2] * 2)
+    index = torch.tensor([0, 3])
+    scores = with_mask(*padded, index, mask=mask)
+    torch.testing.assert_close(scores, without(z, v, index))
+    scores.sum().backward()
+    for x in padded:
+        if x.grad is not None:
+            assert torch.isfinite(x.grad).all()
+            assert not x.grad[:, 3:].any()
+    commit(with_mask, without)
+    torch.testing.assert_close(with_mask.bag_state, without.bag_state)
+
+
+def test_weighted_draws_are_corrected():
+    z = torch.tensor([[0.0, 2.0, 1.0]])
+    v = torch.tensor([[1.0, 5.0, -2.0]])
+    q = torch.tensor([0.2, 0.5, 0.3])
+    pool, rows, whole = make(state_rate=1.0, logits=True), torch.tensor([0]), torch.zeros(2)
+    for drawn, probability in enumerate(q):  # the expectation of exp(l) and exp(l) r over draws of one instance
+        ratio = torch.log(3 * probability).view(1, 1)
+        pool(z[:, drawn : drawn + 1], v[:, drawn : drawn + 1], rows, log_ratio=ratio)
+        commit(pool)
+        l, r = pool.bag_state[0, 1:]  # noqa: E741
+        whole += probability * torch.stack([l.exp(), l.exp() * r])
+    exact = logmean.reduce(z, v.unsqueeze(-1))
+    torch.testing.assert_close(whole, torch.stack([exact.l.exp(), exact.l.exp() * exact.r.squeeze()]).squeeze())
+
+
+def test_evaluation_mode_reads_and_writes_no_state():
+    pool, loss_fn = make(), AveragePrecisionLoss(num_bags=10)
+    index = torch.tensor([0, 1, 2])
+    loss_fn(pool(*sample(), index), torch.tensor([1, 0, 0]), index).backward()
+    commit(pool, loss_fn)
+    before = copy.deepcopy([pool.state_dict(), loss_fn.state_dict()])
+    pool.eval()
+    loss_fn.eval()
+    loss_fn(pool(*sample(seed=4)), torch.tensor([1, 0, 1]))
+    commit(pool, loss_fn)
+    for old, module in zip(before, (pool, loss_fn), strict=True):
+        assert all(torch.equal(old[key], value) for key, value in module.state_dict().items())
+
+
+def test_state_is_saved_and_loaded_and_goes_on_as_if_nothing_had_happened():
+    index, labels = torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])
+
+    def step(pool, loss_fn, seed):
+        loss = loss_fn(pool(*sample(seed=seed), index), labels, index)
+        commit(pool, loss_fn)
+        return loss.item()
+
+    pool, loss_fn = make(), MinMaxAUCLoss()
+    step(pool, loss_fn, 0)
+    file = io.BytesIO()
+    torch.save([pool.state_dict(), loss_fn.state_dict()], file)
+    file.seek(0)
+    again, loss_again = make(), MinMaxAUCLoss()
+    for module, state in zip((again, loss_again), torch.load(file, weights_only=True), strict=True):
+        module.load_state_dict(state)
+    assert [step(pool, loss_fn, s) for s in (1, 2)] == [step(again, loss_again, s) for s in (1, 2)]
+    assert loss_fn.dual.item() > 0
+    assert torch.equal(pool.bag_state, again.bag_state)
+    assert copy.deepcopy(pool).bag_state.sum() == pool.bag_state.sum()
+
+
+def test_nothing_is_kept_of_a_loss_that_is_not_finite():
+    pool, loss_fn = make(), MinMaxAUCLoss()
+    index, labels = torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])
+    z, v = sample()
+    loss = loss_fn(pool(z, v * torch.nan, index), labels)
+    assert math.isnan(loss.item())
+    commit(pool, loss_fn)
+    assert not pool.bag_state.any()
+    assert not loss_fn.dual.any()
+    pool(z, v * torch.nan, index)
+    commit(pool)  # with a loss of one's own, what is proposed is looked at
+    assert not pool.bag_state.any()
+    pool(z, v, index)
+    commit(pool, loss=torch.tensor(torch.inf))
+    assert not pool.bag_state.any()
+    pool(z, v, index)
+    commit(pool)
+    assert pool.bag_state[index, 0].tolist() == [1, 1, 1]
+
+
+def test_modules_inside_a_model_are_found_and_a_missing_commit_is_said_once():
+    pool, loss_fn = make(), MinMaxAUCLoss()
+    model = nn.ModuleDict({"pool": pool, "loss": nn.Sequential(loss_fn)})
+    index, labels = torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])
+    loss_fn(pool(*sample(), index), labels)
+    commit(model)
+    assert pool.bag_state[index, 0].tolist() == [1, 1, 1]
+    assert loss_fn.dual.item() > 0
+    scores = pool(*sample(), index)
+    with pytest.warns(UserWarning, match="TrackedPooling was called again before midam.nn.commit: call that after"):
+        pool(*sample(), index)
+    loss_fn(scores, labels)
+    with pytest.warns(UserWarning, match="MinMaxAUCLoss was called again before midam.nn.commit"):
+        loss_fn(scores, labels)
+    pool(*sample(), index)
+    with pytest.raises(ConfigError, match=r"Expected a TrackedPooling or a loss .* call commit\(pool, loss_fn\)"):
+        commit(nn.Linear(1, 1))
+
+
+def test_a_pooling_of_ones_own_is_called_on_encodings():
+    class Third(Pooling):
+        """A third of the mean."""
+
+        value_size = 1
+
+        def forward(self, e):
+            return e.new_zeros(len(e)), e.sum(dim=1, keepdim=True)
+
+        def score(self, l, r, n):  # noqa: E741
+            return r.squeeze(1) / 3
+
+    own = Third(2)
+    pool = TrackedPooling(own, num_bags=4)
+    z, v = own(torch.ones(6, 2))
+    assert pool(z.view(2, 3), v.view(2, 3), torch.tensor([3, 1])).tolist() == pytest.approx([2 / 3] * 2)
+    head = EmbeddingAttentionPooling(5)
+    pool = TrackedPooling(head, num_bags=4)
+    z, v = head(torch.randn(6, 5))
+    scores = pool(z.view(2, 3), v.view(2, 3, 5), torch.tensor([3, 1]))
+    scores.sum().backward()
+    assert pool.bag_state.shape == (4, 7)
+    assert head.head[0].weight.grad.any()
+
+
+@pytest.mark.parametrize("name", ["attention", "mean", "smoothed-max", "noisy-or"])
+@pytest.mark.parametrize("options", [{}, {"attention": "shared"}])
+def test_several_columns(name, options):
+    if options and name != "attention":
+        return
+    pool = make(name, columns=3, **options)
+    rng = torch.Generator().manual_seed(0)
+    z, v = torch.randn(2, 4, 3, generator=rng), torch.randn(2, 4, 3, generator=rng)
+    one = [make(name, logits=False) for _ in range(3)]
+    index = torch.tensor([5, 3])
+    if options:
+        z = z[..., :1].squeeze(-1)
+    values = v if options or name != "attention" else v.unsqueeze(-1)
+    scores = pool(z, values, index)
+    for column, alone in enumerate(one):
+        own = z if options else z[..., column]
+        torch.testing.assert_close(scores[:, column], alone(own, v[..., column], index))
+    commit(pool)
+    whole = pool.eval()(z, values)
+    torch.testing.assert_close(pool.evaluate([(z[0], values[0])]), whole[0], rtol=1e-5, atol=1e-6)
+
+
+def test_losses_of_other_labels():
+    h = torch.tensor([0.2, 1.0, -0.4], requires_grad=True)
+    times = torch.tensor([[3.0, 1], [1.0, 1], [2.0, 0]])
+    assert CoxLoss()(h, times).item() > 0
+    classes = torch.tensor([2, 0, 1])
+    logits = torch.randn(3, 3)
+    ours = CrossEntropyLoss(columns=3)(logits, classes)
+    torch.testing.assert_close(ours, nn.functional.cross_entropy(logits, classes))
+    grades = PairwiseAUCLoss(pairs="order")
+    assert grades(h, torch.tensor([1, 2, 0])).item() == pytest.approx(
+        sum(max(0.0, 1 - d) ** 2 for d in (0.8, 1.4, 0.6)) / 3
+    )
+    one = MinMaxAUCLoss(center_start=0.3).eval()
+    torch.testing.assert_close(one(h, torch.tensor([1, 0, 1])), one(h.view(3, 1), torch.tensor([[1.0], [0], [1]])))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make("max"), "Expected a smooth pooling, got 'max'; use 'smoothed-max'"),
+        (lambda: make("embedding-attention"), "got 'embedding-attention', which has layers of its own; give an inst"),
+        (lambda: make("attentoin"), "did you mean 'attention'"),
+        (lambda: TrackedPooling("noisy-or", num_bags=3), "Expected the sizes of the training bags for 'noisy-or'"),
+        (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected one size for each of 3 bags, got 2"),
+        (lambda: TrackedPooling(nn.Linear, num_bags=3), "`pooling`"),
+        (lambda: make("smoothed-max", temperature=0.0), "temperature > 0"),
+        (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
+        (lambda: make()(*sample()), "Expected `index`"),
+        (lambda: make()(*sample(), torch.tensor([0, 1])), "Expected 3 different bags of 0 to 9 as index"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once in a batch"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, 10])), "Expected 3 different bags of 0 to 9 as index"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, -1])), "Expected 3 different bags"),
+        (lambda: make()(torch.zeros(3, 4), None, torch.arange(3)), "Expected values of width 1 for 'attention', got 0"),
+        (lambda: make()(torch.zeros(3, 4), torch.zeros(3, 5), torch.arange(3)), r"shapes \[\[3, 4\], \[3, 5\], None"),
+        (lambda: make()(torch.zeros(4), None, torch.arange(4)), r"\[K, B\], got shapes \[\[4\], None, None, None"),
+        (lambda: make()(*sample(), torch.arange(3), mask=torch.ones(3, 5).bool()), r"\[3, 5\], None\]; give all"),
+        (lambda: MinMaxAUCLoss()(torch.zeros(3), torch.zeros(4)), r"got \[3\] scores and \[4\] labels"),
+        (lambda: PairwiseAUCLoss(columns=2, pairs="labels")(torch.zeros(3), torch.zeros(3, 2)), "Expected 2 scores"),
+        (lambda: AveragePrecisionLoss(num_bags=3)(torch.zeros(2), torch.zeros(2)), "call it with .scores, labels, in"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_half_precision_is_pooled_in_float32():
+    pool, loss_fn = make(), MinMaxAUCLoss()
+    z, v = (x.detach().to(torch.bfloat16).requires_grad_() for x in sample())
+    scores = pool(z, v, torch.arange(3))
+    assert scores.dtype == torch.float32
+    loss_fn(scores, torch.tensor([1, 0, 1])).backward()
+    assert z.grad.dtype == torch.bfloat16
+    assert AttentionPooling(4).without_layers().score(torch.zeros(1), torch.zeros(1, 1), torch.ones(1)).item() == 0.5
