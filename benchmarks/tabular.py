@@ -168,6 +168,7 @@ def how_made(command: str) -> list[str]:
         f"- Command: `{command}`",
         f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
         f"{platform.machine()} CPU, one thread a process",
+        "- Trials: not published. To check a figure, run the command again.",
     ]
 
 

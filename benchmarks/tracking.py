@@ -188,6 +188,7 @@ def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) 
             f"- Command: `{command}`",
             f"- {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, "
             f"numpy {np.__version__}, {platform.machine()} CPU, one thread a process",
+            "- Trials: not published. To check a figure, run the command again.",
             f"- {name}, all its bags; {epochs} epochs; seeds {SEEDS.start} to {SEEDS.stop - 1}; everything else "
             f"as the defaults: {defaults.training.optimizer}, lr {defaults.training.lr:g}, "
             f"{defaults.training.num_instances} instances a bag.",

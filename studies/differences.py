@@ -1,10 +1,11 @@
-"""Paired differences between two methods as the pages of studies tell them: mean and corrected 95% interval."""
+"""Paired differences between two methods as the pages of studies show them: mean, corrected 95% interval, Holm."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from midam.compare.summary import corrected_interval
 
@@ -50,3 +51,24 @@ def over_sets(gaps: Sequence[NDArray[np.float64]], *, ratio: float | None = None
     half = float(np.sqrt(np.sum(np.square(halves)))) / len(found)
     mean = float(np.mean([own.mean for own in found]))
     return Difference(mean, mean - half, mean + half)
+
+
+def holm(differences: Sequence[tuple[float, float, float]], *, freedom: int | Sequence[int]) -> list[float]:
+    """Return p-values of 95% t intervals (mean, low, high), adjusted for their number by Holm's rule.
+
+    `freedom` are the degrees of freedom, of all or of each. A comparison whose interval has no width, or bounds that
+    are not numbers, counts among them with a p-value of 1.
+
+    Examples
+    --------
+    >>> [round(p, 3) for p in holm([(0.02, 0.0, 0.04), (0.02, 0.0, 0.04), (0.0, -0.1, 0.1)], freedom=9)]
+    [0.15, 0.15, 1.0]
+    """
+    mean, low, high = np.asarray(differences, dtype=np.float64).reshape(-1, 3).T
+    half = np.where(np.isfinite(high - low) & (high > low), (high - low) / 2, np.inf)
+    degrees = np.broadcast_to(freedom, half.shape)
+    single = 2 * stats.t.sf(np.abs(mean) / half * stats.t.ppf(0.975, degrees), degrees)
+    order = np.argsort(single, kind="stable")
+    found = np.empty(len(single))
+    found[order] = np.maximum.accumulate(np.minimum(1, single[order] * np.arange(len(single), 0, -1)))
+    return [float(value) for value in found]

@@ -15,6 +15,7 @@ from studies.options import StudyOptions
 
 # Heading of the last part of a page: command, machine, time, seeds.
 MADE = "## How this page was made"
+_UNPUBLISHED = "- Trials: not published. To check a figure, run the command again."
 
 
 def write_page(
@@ -28,12 +29,13 @@ def write_page(
     body: Iterable[str],
     made: Iterable[str] = (),
     store: Store | None = None,
+    tried: bool = True,
     study: str | None = None,
 ) -> Path:
     """Write ``OUT/NAME.md``; the page appears whole or not at all.
 
     What was found comes first, how it was made last, with the entries `made` of a list at its end. Beside the page of a
-    whole study stand the trials that it was made from.
+    whole study stand the trials that it was made from; without a `store` it says that they do not, if any were `tried`.
 
     Examples
     --------
@@ -47,7 +49,8 @@ def write_page(
     small = ["**Quick version: a part of the study.**", ""] if options.quick and not options.smaller else []
     small = ["**A trial of the command in seconds: no figure here means anything.**", ""] if options.smaller else small
     options.out.mkdir(parents=True, exist_ok=True)
-    published = [] if store is None or options.quick else [_publish(store, options.out)]
+    published = [_UNPUBLISHED] if tried and store is None and not options.quick else []
+    published += [] if store is None or options.quick else [_publish(store, options.out)]
     lines = [
         f"# {title}",
         "",

@@ -59,6 +59,7 @@ def body(
         *differences(design, results),
         *_verdict(design, results),
         *_settings(design),
+        *_limits(design, results),
         *_cost(jobs, finished, expected=expected),
     ]
 
@@ -251,6 +252,27 @@ def _settings(design: Design) -> list[str]:
         *(fixed if any(not recipe.validates for recipe in design.recipes.values()) else []),
         *left,
     ]
+
+
+def _limits(design: Design, results: Results) -> list[str]:
+    """What a reader of the tables should know of these trainings."""
+    counts = {
+        name: sorted(
+            {row["steps"] for method in recipe.methods for _, row in results.rows[name, method] if "steps" in row}
+        )
+        for name, recipe in design.recipes.items()
+        if all((name, method) in results.rows for method in recipe.methods)
+    }
+    told = [f"{name} {' to '.join(map(str, sorted({own[0], own[-1]})))}" for name, own in counts.items() if own]
+    tracked = any(JUDGED in recipe.methods for recipe in design.recipes.values())
+    lines = ["- The tracked state has no floor, as in the paper; the library's default is 0.1."] if tracked else []
+    lines += ["- Volumes are at half their resolution, means of 2 x 2 x 2 voxels."] if design.halve else []
+    lines += [f"- Steps of a training: {', '.join(told)}."] if told else []
+    for name in design.recipes:
+        found = results.compare(name, JUDGED, "dam-mb-att")
+        if found is not None and found.grouped.low == found.grouped.high == 0:
+            lines.append(f"- {name}: {label(JUDGED)} and {label('dam-mb-att')} have the same AUROC in each trial.")
+    return section("What these trainings cannot show", lines)
 
 
 def _choice(design: Design) -> str:

@@ -75,6 +75,7 @@ class Case:
     rates: tuple[float, ...] = ()
     pass_budget: float = 0.1  # Of rules that remember: cost of the passes, in costs of the steps
     repeats: int = 8
+    same_rate: float | None = None  # All arms are tested at this rate as well: one training that chooses may err
     # Test bags for each training bag, where repeats share bags: their interval is corrected, and each repeat chooses
     # its own rate; else another repeat chooses for all
     overlap: float = 0.0
@@ -117,7 +118,7 @@ FULL = (
     Case("breast", "breast/32", 200, _DEFAULTS, settings=_COLOR, rates=_RATES, overlap=_PART),
     Case("colon", "colon/32", 20, _DEFAULTS, settings=_COLOR, rates=_RATES, overlap=_PART),
     Case("colon, patches of 16, B = 2", "colon/16", 20, _STATE, 2, _COLOR, _RATES, overlap=_PART),
-    Case("adrenal, B = 2", "adrenal", 20, _STATE, 2, _CONV, _RATES),
+    Case("adrenal, B = 2", "adrenal", 20, _STATE, 2, _CONV, _RATES, same_rate=_RATES[0]),
     Case(
         *("MNIST, 4 of 200, B = 2", "mnist/200/4", 300),
         {**_STATE, ATT: (*_STATE[ATT], *FLOORS)},
@@ -174,6 +175,14 @@ def run(options: StudyOptions) -> None:
         wanted = _wanted(cases, _best(tried, store))
         _complete(wanted, store, options)
         found = {case.title: _outcomes(case, [t for t in wanted if t.case is case], store) for case in cases}
+        same = _same_rate(cases)
+        _complete(same, store, options)
+        found |= {
+            f"{case.title}, all arms at {case.same_rate:g}": _outcomes(case, own, store)
+            for case in cases
+            for own in [[task for task in same if task.case is case]]
+            if own
+        }
         figure = figure_path(options, NAME)
         plot_differences(found, figure)
         write_page(
@@ -214,6 +223,18 @@ def _wanted(cases: Sequence[Case], chosen: _Chosen) -> list[_Task]:
                     key = case.title, pooling, arm.name, repeat if case.overlap else CHOICE_REPEAT
                     found.append(_Task(case, pooling, arm, chosen.get(key), repeat))
     return found
+
+
+def _same_rate(cases: Sequence[Case]) -> list[_Task]:
+    """Trainings that are tested at one rate for all arms; most are among those at the chosen rates."""
+    return [
+        _Task(case, pooling, arm, case.same_rate, repeat)
+        for case in cases
+        if case.same_rate is not None
+        for repeat in range(case.repeats)
+        for pooling, arms in case.arms.items()
+        for arm in arms
+    ]
 
 
 def _complete(tasks: Sequence[_Task], store: Store, options: StudyOptions) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from midam.compare.summary import corrected_interval
 from midam.report.figures import new_figure
+from studies.differences import holm
 from studies.drawing import plot_points, save_figure
 from studies.page import table
 from studies.split_statistics import Estimate
@@ -53,7 +54,9 @@ def body(found: Found, figure: str) -> Iterator[str]:
         "same weights. Trials on one set share bags; their intervals are corrected by Nadeau and Bengio's factor. "
         "Those of adrenal are repeated trainings, tested on the same published volumes: they leave out how much hangs "
         "on the volumes. The learning rate of Adam is chosen for each arm by validation bags, on each split of its own "
-        "where splits share bags. The tabular sets have the library's defaults, the images a small encoder of two "
+        "where splits share bags, else on one training. That choice is part of a difference: of adrenal, where it fell "
+        "on another rate for one arm than for the others, all arms are shown at one rate as well, which was decided "
+        "after the first page. The tabular sets have the library's defaults, the images a small encoder of two "
         "convolutions."
     )
 
@@ -120,6 +123,19 @@ def _states(found: Found) -> Iterator[str]:
     yield f"- Smoothed-max, `top, minibatch` behind `vrsp` beyond doubt: {_listed(lost)}; ahead: {_listed(won)}."
     yield f"- A tracked state ahead of `minibatch` beyond doubt: {_listed(ahead)}."
     yield f"- Of these ahead of `exact` as well: {_listed(both)}."
+    known = {
+        f"{case}, {own.pooling}, `{own.arm}`": (gain, len(own.test) - 1)
+        for case, outcomes in found.items()
+        for own in outcomes
+        for gain in [_difference(outcomes, own.pooling, own.arm, "minibatch")]
+        if "vrsp" in own.arm and gain is not None and np.isfinite(gain.low)
+    }
+    p = holm([(g.mean, g.low, g.high) for g, _ in known.values()], freedom=[degrees for _, degrees in known.values()])
+    left = [f"{name} ({v:.4f})" for (name, (gain, _)), v in zip(known.items(), p) if v < 0.05 and gain.mean > 0]
+    yield (
+        f"- Of the {len(p)} differences of a tracked state to `minibatch`, above 0 after Holm's correction (p below "
+        f"0.05): {_listed(left)}."
+    )
 
 
 def _floors(found: Found) -> str:

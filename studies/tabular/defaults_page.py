@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from studies.differences import over_sets, paired
 from studies.page import section, table
+from studies.split_statistics import mean_interval
 from studies.tabular.defaults_trials import (
     ATTENTION,
     BESIDE,
@@ -47,6 +48,7 @@ def judged_section(
     means: dict[str, dict[str, float]] = {}
     gaps: dict[str, NDArray[np.float64]] = {}
     ahead: dict[str, list[NDArray[np.float64]]] = {method: [] for method in BESIDE}
+    by_kind: dict[str, dict[str, list[float]]] = {method: {} for method in BESIDE}
     over_trees: list[NDArray[np.float64]] = []
     for kind, data in ((kind, data) for kind, names in kinds.items() for data in names):
         found = areas.nested(data, sets[data], chosen[kind], repeats=repeats)
@@ -60,6 +62,8 @@ def judged_section(
             over_trees.append(found["auto"] - found[TREES])
             for method, own in others.items():
                 ahead[method] += [] if own is None else [found[DEFAULT] - own]
+                if own is not None:
+                    by_kind[method].setdefault(kind, []).append(float((found[DEFAULT] - own).mean()))
     averaged = (*_SHOWN, *BESIDE, "best")
     real = {method: float(np.mean([mean[method] for mean in means.values()])) for method in averaged}
     cells = [_cell(real[method]) for method in (*_SHOWN, *BESIDE)]
@@ -89,7 +93,8 @@ def judged_section(
         f"- The one method that the inner folds rank first, in place of the mixture: {real['best']:.3f} for "
         f"{real['auto']:.3f}."
         + "".join(
-            f"\n- `midam` minus {_BESIDE[method]}, mean over {len(own)} of {len(gaps)} real sets: {over_sets(own)}."
+            f"\n- `midam`, three scorers, minus {_BESIDE[method]}, one, mean over {len(own)} of {len(gaps)} real sets: "
+            f"{over_sets(own)}{_over_kinds(by_kind[method])}."
             for method, own in ahead.items()
             if own
         ),
@@ -173,6 +178,14 @@ def mixtures_section(areas: Areas, sets: Mapping[str, Bags], kinds: Mapping[str,
         "differences are; what was said of further changes holds here too.",
         table(["members", "mean of", *sets, "mean of the kinds", "difference"], lines),
     )
+
+
+def _over_kinds(gaps: Mapping[str, Sequence[float]]) -> str:
+    """Mean over kinds of bags, which are independent as sets of one kind are not."""
+    if len(gaps) < 2:
+        return ""
+    found = mean_interval([float(np.mean(own)) for own in gaps.values()], bounds=(-1.0, 1.0))
+    return f"; over the {len(gaps)} kinds {found:+}"
 
 
 def _kinds_mean(of: Mapping[str, float], kinds: Mapping[str, Sequence[str]]) -> float:

@@ -36,6 +36,7 @@ def run(options: StudyOptions) -> None:
         seeds="none; nothing is drawn",
         seconds=time.perf_counter() - started,
         body=[*_table(loaded), "", *_notes(loaded, missing)],
+        tried=False,
     )
 
 

@@ -34,12 +34,12 @@ from studies.tabular.table2_trials import PAPER_SPLITS, Plan, more_section, run_
 NAME = "table2"
 PROTOCOLS = ("splits", "cv")
 _QUICK, _QUICK_SET = f"{NAME}-quick", SETS[0]
-_MARGINS = (1.0, 0.1)
+_MARGINS = (0.1, 1.0)  # The paper's first
 _SHOWS = (
     "Test AUROC of the ten methods of the paper's Table 2 on the five tabular sets, ours beside the paper's: by its "
     "protocol (15 trials on 3 random splits), over more splits with intervals that know that the trials of a split "
-    "share their test bags. [Table 2 by cross-validation](table2-cv.md) has all methods, baselines and other libraries "
-    "in pairs."
+    "share their test bags. The paper fixes the margin of DAM and MIDAM at 0.1, which comes first. [Table 2 by "
+    "cross-validation](table2-cv.md) has all methods, baselines and other libraries in pairs."
 )
 
 
@@ -91,10 +91,10 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
     """Write the page from the trials of `sets` that the cache holds."""
     with Store(options.cache, NAME) as full, Store(options.cache, _QUICK) as quick:
         store, wanted = full if full.rows else quick, plan(options)
-        margins = sorted({wanted.margin, *_MARGINS}, reverse=True)
+        margins = sorted({wanted.margin, *_MARGINS})
         plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
         rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
-        body = short_section(next(iter(rows.values()), []))
+        body = short_section(rows)
         for margin, found in rows.items():
             body += paper_section(found, margin=margin)
         for margin, found in rows.items():
@@ -120,12 +120,10 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
 
 
 def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
-    """Keep the margins that were run; cross-entropy, which has none, is shown with the first of them."""
-    kept: dict[float, list[Row]] = {}
-    for margin, found in rows.items():
-        if any(not uses_no_margin(row.method) for row in found):
-            kept[margin] = [row for row in found if not kept or not uses_no_margin(row.method)]
-    return kept
+    """Keep the margins that were run; cross-entropy, which has none, is shown with that of the most splits."""
+    kept = {margin: found for margin, found in rows.items() if any(not uses_no_margin(row.method) for row in found)}
+    most = max(kept, key=lambda margin: (max(row.splits for row in kept[margin]), len(kept[margin])), default=None)
+    return {m: [row for row in found if m == most or not uses_no_margin(row.method)] for m, found in kept.items()}
 
 
 def _commands(rows: Mapping[float, list[Row]]) -> list[str]:

@@ -19,6 +19,7 @@ from midam.compare.run import run_comparison
 from midam.compare.summary import format_interval
 from midam.data.bags import Bags
 from midam.settings import Settings
+from studies.differences import holm
 from studies.engine import Store, TrialProgress, settings_hash, write_packed
 from studies.options import StudyOptions
 from studies.page import table, write_page
@@ -77,6 +78,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
             seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
             seconds=store.wall_time(),
             body=cv_tables(plan, shown, options=options),
+            tried=False,  # the body names them
         )
 
 
@@ -140,6 +142,8 @@ def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) 
         "",
         *_table(found, lambda row: format_interval(row, "difference", sign=True)),
         "",
+        *_multiplicity(found),
+        "",
         "## Time",
         "",
         "Seconds a trial, in lockstep with others of its kind where that is possible:",
@@ -148,6 +152,34 @@ def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) 
         "",
         *_left_out(found),
     ]
+
+
+def _multiplicity(found: Mapping[str, pd.DataFrame]) -> list[str]:
+    """What is left of the differences once it is known how many there are, of all methods and of other libraries."""
+    rows = {
+        (row["method"], name): (row["difference"], row["difference_low"], row["difference_high"], row["paired_folds"])
+        for name, frame in found.items()
+        for row in frame.to_dict("records")
+        if row["method"] != FIRST
+    }
+    lines = []
+    for what, methods in (("all methods", {method for method, _ in rows}), ("other libraries", set(PEERS))):
+        own = {key: row for key, row in rows.items() if key[0] in methods and np.isfinite(row[1])}
+        if not own:
+            continue
+        freedom = min(int(row[3]) for row in own.values()) - 1
+        p = dict(zip(own, holm([row[:3] for row in own.values()], freedom=freedom)))
+        apart = [f"{method} on {name}" for (method, name), value in p.items() if value < 0.05]
+        first = min(p, key=p.__getitem__)
+        lines.append(
+            f"After Holm's correction over the {len(own)} comparisons of {what}, {_join_plain(apart)} can be told from "
+            f"{FIRST}; the smallest p-value is {p[first]:.2f}, of {first[0]} on {first[1]}."
+        )
+    return lines
+
+
+def _join_plain(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def _publish(trials: Sequence[pd.DataFrame], options: StudyOptions) -> list[str]:

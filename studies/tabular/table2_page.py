@@ -1,7 +1,7 @@
 """The parts of the page of Table 2 that rest on random splits: 15 trials, more splits, and a verdict a row."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,11 @@ from midam.compare.engine import Row as StoredRow
 from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
 from midam.report.figures import add_legend, new_figure
+from studies.differences import holm
 from studies.drawing import COLORS, plot_points, save_figure
 from studies.engine import Store
 from studies.page import section, table
-from studies.paper_tables import SETS, label, printed
+from studies.paper_tables import METHODS, SETS, label, printed
 from studies.split_statistics import Estimate, mean_interval, paired_interval, predictive_interval, split_means
 from studies.splits import FOLDS
 from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
@@ -22,6 +23,8 @@ from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, ch
 _PAPER_TRIALS = 15
 # Column of the table of all splits that says where the paper's mean lies.
 _VERDICT = 6
+# Columns of the table of differences: Holm's p-value, and where the corrected interval lies.
+_HOLM, _SIGN = 5, 6
 _PROTOCOL_HEAD = ("method", "ours, best epoch", "ours, last epoch", "the paper")
 # Bags of a test set to those of a training: a tenth, and four fifths of the rest.
 _TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
@@ -102,8 +105,7 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
     lines = [_verdict(row, others) for row in rows]
     inside = sum(line[_VERDICT] == "inside" for line in lines)
     compared = sum(line[_VERDICT] != "-" for line in lines)
-    splits = sorted({row.splits for row in rows})
-    count = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
+    count = _counted(row.splits for row in rows)
     widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
     head = ["set, method", "splits", "mean [95%]", "last epoch", "3-split mean [95%]", "paper", "paper's mean"]
     head += ["training AUROC", "sd of 3 splits", "by the last epoch", "by one rate"]
@@ -126,38 +128,82 @@ def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
     lines = _paired(rows)
     if not lines:
         return []
-    head = ["set, difference", "splits", "mean [95%]", "corrected [95%]", "paper", "verdict, by the corrected interval"]
+    head = ["set, difference", "splits", "mean [95%]", "corrected [95%]", "paper", "p after Holm"]
+    head += ["verdict, by the corrected interval"]
     return section(
         f"What stochastic pooling adds to DAM, margin {margin:g}",
         "Test AUROC of MIDAM minus that of DAM on whole bags with the same pooling, paired by split. The first "
         "interval is that of the mean over splits. The corrected one (Nadeau and Bengio, 2003) knows that the splits "
-        "share training bags; none knows how many rows the table has. The paper's column is the difference of its two "
-        "means.",
+        "share training bags; neither knows how many rows the table has, which the p-value of the corrected interval "
+        "does, by Holm's rule. The paper's column is the difference of its two means.",
         table(head, lines),
     )
 
 
-def short_section(rows: Sequence[Row]) -> list[str]:
-    """Return what the tables of all splits say, in two sentences; nothing where there are no two splits."""
+def short_section(rows: Mapping[float, Sequence[Row]]) -> list[str]:
+    """Return what the tables of all splits say, margin by margin; nothing where there are no two splits."""
+    most = max((row.splits for found in rows.values() for row in found), default=0)
+    lines = [line for margin, found in rows.items() for line in _short(found, margin, most)]
+    return section("In short", lines) if lines else []
+
+
+def _short(rows: Sequence[Row], margin: float, most: int) -> list[str]:
     paired = _paired(rows)
     if not paired:
         return []
-    verdicts = [_verdict(row, {})[_VERDICT] for row in rows if row.splits >= 2]
-    known = [verdict for verdict in verdicts if verdict in ("inside", "above", "below")]
-    signs = Counter(line[-1] for line in paired)
-    largest = max(abs(float(line[2].split()[0])) for line in paired)
-    splits = max(row.splits for row in rows)
-    return section(
-        "In short",
-        [
-            "- **MIDAM beside DAM.** A step of MIDAM draws a few instances of a bag, one of DAM reads the whole bag. "
-            f"Over {splits} splits their mean test AUROCs differ by at most {largest:.3f} on any set with either "
-            f"pooling. Of {len(paired)} corrected intervals of that difference {signs['above 0']} lie above 0, "
-            f"{signs['below 0']} below 0, and {signs['no difference found']} hold 0.",
-            f"- **Beside the paper.** Of its {len(known)} means {known.count('inside')} lie where three splits of ours "
-            f"may fall, {known.count('below')} below, {known.count('above')} above.",
-        ],
-    )
+    rows = [row for row in rows if row.splits >= 2]
+    signs = Counter(line[_SIGN] for line in paired)
+    gains = [float(line[2].split()[0]) for line in paired]
+    count = _counted(row.splits for row in rows)
+    where = f"margin {margin:g}, {count} splits" + (f" of {most}" if count != str(most) else "")
+    told = ", ".join(f"{line[0]} {line[2].split()[0]} {line[3]}" for line in paired if line[_SIGN].endswith(" 0"))
+    least = min(float(line[_HOLM]) for line in paired)
+    verdicts = {(row.name, row.method): _verdict(row, {})[_VERDICT] for row in rows}
+    known = [verdict for verdict in verdicts.values() if verdict in ("inside", "above", "below")]
+    outside = len(known) - known.count("inside")
+    widths = [new.high - new.low for new in (_new(means_of(row.best)) for row in rows)]
+    verdict = "not reproduced" if outside > 0.1 * len(known) else "not contradicted"
+    return [
+        f"- **MIDAM minus DAM, {where}.** A step of MIDAM draws a few instances of a bag, one of DAM reads the whole "
+        f"bag. The mean test AUROCs differ by at most {max(map(abs, gains)):.3f}; {sum(gain > 0 for gain in gains)} of "
+        f"{len(gains)} differences favor MIDAM. Of their corrected intervals {signs['above 0']} lie above 0, "
+        f"{signs['below 0']} below 0, and {signs['no difference found']} hold 0{f': {told}' if told else ''}. The "
+        f"smallest p-value after Holm's correction is {least:.2f}.",
+        f"- **Beside the paper, {where}: {verdict}.** "
+        f"{outside} of its {len(known)} means lie outside the interval in which the mean of three splits of ours falls "
+        f"with 95%, where {0.05 * len(known):.1f} are expected; the median width of these intervals is "
+        f"{np.median(widths):.2f}.{_outside(verdicts)}{_firsts(rows)}",
+    ]
+
+
+def _outside(verdicts: Mapping[tuple[str, str], str]) -> str:
+    parts = []
+    for side in ("below", "above"):
+        names: dict[str, list[str]] = defaultdict(list)
+        for (name, method), verdict in verdicts.items():
+            if verdict == side:
+                names[name].append(label(method))
+        told = "; ".join(f"{name} {', '.join(methods)}" for name, methods in names.items())
+        parts += [f" The paper's mean is {side} ours on {told}."] if told else []
+    return "".join(parts)
+
+
+def _firsts(rows: Sequence[Row]) -> str:
+    """On how many sets a MIDAM row has the highest mean, the paper's and ours; only where all its rows were run."""
+    ours, theirs = [], []
+    for name in dict.fromkeys(row.name for row in rows):
+        own = {row.method: float(np.mean(means_of(row.best))) for row in rows if row.name == name}
+        paper = {method: found[0] for method in METHODS for found in [printed(name, method)] if found is not None}
+        if not paper or not own.keys() >= paper.keys():
+            return ""
+        ours.append(max(own, key=own.__getitem__).startswith("midam-"))
+        theirs.append(max(paper.values()) == max(paper[method] for method in paper if method.startswith("midam-")))
+    return f" A MIDAM row is first on {sum(theirs)} of {len(theirs)} sets in the paper, and on {sum(ours)} here."
+
+
+def _counted(splits: Iterable[int]) -> str:
+    found = sorted(set(splits))
+    return f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def draw_rows(path: Path, rows: Sequence[Row]) -> bool:
@@ -206,13 +252,14 @@ def means_of(trials: Sequence[Chosen]) -> list[float]:
 
 def _paired(rows: Sequence[Row]) -> list[list[str]]:
     by = {(row.name, row.method): row for row in rows if row.splits >= 2}
-    lines = []
+    lines, wides = [], []
     for (name, method), row in by.items():
         other = by.get((name, method.replace("midam-", "dam-")))
         if not method.startswith("midam-") or other is None or other.splits != row.splits:
             continue
         ours, base = means_of(row.best), means_of(other.best)
         wide = corrected_interval(np.subtract(ours, base), ratio=_TEST_TO_TRAIN)
+        wides.append((wide.mean, wide.low, wide.high))
         # Equal differences give bounds that are not numbers.
         sign = "above 0" if wide.low > 0 else "below 0" if wide.high < 0 else "no difference found"
         known = np.isfinite(wide.low)
@@ -227,6 +274,8 @@ def _paired(rows: Sequence[Row]) -> list[list[str]]:
                 sign if known else "no spread",
             ]
         )
+    for line, p in zip(lines, holm(wides, freedom=max(int(line[1]) for line in lines) - 1) if lines else ()):
+        line.insert(_HOLM, f"{p:.2f}")
     return lines
 
 

@@ -64,12 +64,21 @@ def test_the_repository_is_the_one_of_the_configuration():
 @pytest.mark.parametrize("text", [FINDINGS, HOME.split("## What to expect")[1]], ids=["findings", "home"])
 def test_each_figure_stands_on_the_page_behind_its_link(text):
     checked = 0
-    for part in re.findall(r"^- (.*?)(?=^- |^$|^#|\Z)", text, flags=re.MULTILINE | re.DOTALL):
+    bullets = re.findall(r"^- (.*?)(?=^- |^$|^#|\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    for part in (*bullets, *re.findall(r"^\| .*", text, flags=re.MULTILINE)):
         pages = [(DOCS / name).read_text("utf-8") for name in re.findall(r"\]\(\s*(results/[\w.-]+\.md)", part)]
         for figure in re.findall(r"[+-]?\d+\.\d+", re.sub(r"\]\([^)]*\)", "", part)) if pages else ():
             assert any(figure in page for page in pages), (figure, part)
             checked += 1
     assert checked >= (80 if text is FINDINGS else 4)
+
+
+def test_the_findings_begin_with_what_the_paper_claims():
+    first = FINDINGS.split("\n## ")[1]
+    rows = re.findall(r"^\| (?!the paper)(.*) \|$", first, flags=re.MULTILINE)
+    assert first.startswith("What the paper claims, and what came out here\n")
+    assert 8 <= len(rows) <= 12
+    assert [row for row in rows if "](results/" not in row] == []
 
 
 def test_intervals_are_quoted_whole():

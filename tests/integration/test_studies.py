@@ -78,17 +78,17 @@ def test_table2_joins_margins(tmp_path, sets):
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
         "## In short",
-        "## The paper's protocol, margin 1",
         "## The paper's protocol, margin 0.1",
-        "## Over 2 splits, margin 1",
-        "## What stochastic pooling adds to DAM, margin 1",
+        "## The paper's protocol, margin 1",
         "## Over 2 splits, margin 0.1",
         "## What stochastic pooling adds to DAM, margin 0.1",
+        "## Over 2 splits, margin 1",
+        "## What stochastic pooling adds to DAM, margin 1",
         "## How this page was made",
     ]
-    calls = "`python -m studies table2`, `python -m studies table2 --margin 0.1`"
+    calls = "`python -m studies table2 --margin 0.1`, `python -m studies table2`"
     assert f"- The whole page: {calls}\n" in text
-    margin_01 = text.split(titles[2])[1].split("\n## ")[0]
+    margin_01 = text.split(titles[1])[1].split("\n## ")[0]
     assert "| method | ours, best epoch | ours, last epoch | the paper |" in margin_01
     assert "### one" in margin_01
     assert "MIDAM (att)" in margin_01
@@ -211,6 +211,8 @@ def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, f
     table2.write(options(tmp_path, splits=5), sets)
     text = page(tmp_path, "table2")
     assert "## Over 4 splits, margin 1" in text
+    assert "- **MIDAM minus DAM, margin 1, 4 splits.**" in text
+    assert re.search(r"\| two, MIDAM \(att\) - DAM \(att\) \| 4 \| .* \| (\d\.\d\d) \| [\w ]+ \|", text)
     assert "`python -m studies table2 --splits 4`" in text
 
 

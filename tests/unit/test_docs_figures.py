@@ -32,7 +32,7 @@ def test_table_2_over_splits() -> None:
     assert max(abs(float(row[2].split()[0])) for row in paired) == float(bound)
     assert "all 10 corrected intervals hold 0" in FINDINGS
     assert len(paired) == 10
-    assert {row[5] for row in paired} == {"no difference found"}
+    assert {row[6] for row in paired} == {"no difference found"}
 
 
 def test_cross_validation() -> None:
@@ -69,7 +69,7 @@ def test_the_needle() -> None:
         rows = {row[0]: row for row in section(page("needle"), f"smoothed-max, {size}")}
         found[size] = [rows[name] for name in ("top, annealed", "uniform", "top, annealed, best of 4")]
     (own, plain, _), (large, _, best) = found.values()
-    assert f"{own[1]} against {plain[1]} of uniform draws at the same cost, {own[4]};" in FINDINGS
+    assert f"{own[1]} against {plain[1]} of uniform draws at the same cost, {own[4]}." in FINDINGS
     assert f"with 5 of 5000: {best[1]} on average for {large[1]} of one" in FINDINGS
 
 

@@ -7,7 +7,7 @@ from midam.data.bags import Bags
 from midam.errors import DataNotFoundError
 from studies.options import StudyOptions
 from studies.regime.bags import Counts
-from studies.regime.real import EXACT, FULL, MINIBATCH, SMALLER, SMX, TOP, Case, run
+from studies.regime.real import EXACT, FULL, MINIBATCH, SMALLER, SMX, TOP, Case, _same_rate, run
 from studies.regime.real_page import Outcome, body
 from studies.regime.real_sets import cross_validated, load_real, mnist_bags
 
@@ -74,6 +74,15 @@ def test_the_page_says_what_is_lost_and_where_a_state_is_ahead():
     assert "(no loss)" in text
     assert "`exact` as well: breast, smoothed-max, `vrsp`." in text
     assert "ahead: breast +0." in text
+    assert "Of the 1 differences of a tracked state to `minibatch`, above 0 after Holm" in text
+    assert "below 0.05): breast, smoothed-max, `vrsp` (0.0000)." in text
+
+
+def test_arms_at_one_rate_share_it():
+    (case,) = [case for case in FULL if case.same_rate is not None]
+    same = _same_rate(FULL)
+    assert {task.rate for task in same} == {case.same_rate}
+    assert len(same) == case.repeats * sum(len(arms) for arms in case.arms.values())
 
 
 def test_the_defaults_are_tried_on_each_kind_of_bags():
