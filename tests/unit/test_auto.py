@@ -26,6 +26,7 @@ from midam.compare.auto.candidates import (
 )
 from midam.compare.auto.method import Auto
 from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, search
+from midam.compare.baselines import ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
 from midam.data.bags import Bags
@@ -616,3 +617,18 @@ def test_one_model_of_one_part_is_an_ensemble_too():
     again = Auto().model((5,), chosen.model.state_dict(), chosen.parts)
     again.load_state_dict(chosen.model.state_dict())
     assert predict(again, bags).tolist() == predict(chosen.model, bags).tolist()
+
+
+@pytest.mark.parametrize("name", ["bag-statistics-extratrees", "bag-statistics-logistic"])
+def test_statistics_of_bags_are_computed_once_for_all_folds_to_the_same_scores(name, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.arange(24) % 2
+    bags = Bags.from_list([rng.normal(label, 1, (rng.integers(2, 9), 5)) for label in labels], labels)
+    trials, method, seen = inner_trials(bags, np.arange(24), seed=0), make_candidate(name, (5,)).baseline, []
+    expected = ModelBaseline.held_out(method, bags, trials)
+    computed = type(method).statistics
+    monkeypatch.setattr(type(method), "statistics", staticmethod(lambda *of: seen.append(len(of[1])) or computed(*of)))
+    found = method.held_out(bags, trials)
+    assert seen == [24]
+    for one, other in zip(found, expected, strict=True):
+        assert one.tobytes() == other.tobytes()

@@ -159,12 +159,33 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
     return [scaler.transform(x) for x in rows], scaler
 
 
-class BagStatisticsTrees(ModelBaseline):
+class _OfStatistics(ModelBaseline):
+    """A model of the `statistics` of bags, which are computed once for all folds."""
+
+    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
+    summary: type[SummaryPooling] = FeatureSummary
+
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """The method as a model."""
+        return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
+
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
+        """Scores of the bags that each trial holds out, by a model of its training bags."""
+        rows, found = self.statistics(bags, np.arange(len(bags))), []
+        for trial in trials:
+            model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
+            found.append(predict(model, bags.subset(trial.score)))
+        return found
+
+    @abstractmethod
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        """Model of these bags, of whose statistics [n, D] are the rows."""
+
+
+class BagStatisticsTrees(_OfStatistics):
     """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
 
     serves = frozenset({"binary", "classes", "labels", "order", "survival"})
-    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
-    summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the trees."""
@@ -172,10 +193,8 @@ class BagStatisticsTrees(ModelBaseline):
         values = target.values(bags)[trial.train]
         return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
 
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """The trees as a model."""
-        rows, forest = self.statistics(bags, np.arange(len(bags))), make_forest(seed=seed)
-        offset = tree_offset(rows)
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        forest, offset = make_forest(seed=seed), tree_offset(rows)
         forest.fit(rows if offset is None else rows - offset, bags.require_labels())
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
@@ -184,23 +203,20 @@ class BagStatisticsTrees(ModelBaseline):
         return empty_forest_scorer(self.summary, instance_shape, weights)
 
 
-class BagStatisticsLogistic(ModelBaseline):
+class BagStatisticsLogistic(_OfStatistics):
     """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
 
     serves = frozenset({"binary", "classes", "labels"})
-    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
-    summary: type[SummaryPooling] = FeatureSummary
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of logistic regression."""
         if target_of(bags).pairs != "binary":
             return logistic_scores(self.statistics, bags, trial, _LOGISTIC_C)
-        fitted = self._fitted(bags, trial.train, seed=trial.seed)
+        fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
 
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """The regression as a model."""
-        fitted = self._fitted(bags, np.arange(len(bags)), seed=seed)
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        fitted = self._fitted(bags, np.arange(len(bags)), rows, seed=seed)
         model = summary_scorer(self.summary, bags.instance_shape, Linear)
         head = getattr(fitted, "best_estimator_", fitted)
         fill_linear(model.pooling.head, *unscaled(head["logisticregression"], head["standardscaler"]))
@@ -210,8 +226,8 @@ class BagStatisticsLogistic(ModelBaseline):
         """A model to be filled."""
         return summary_scorer(self.summary, instance_shape, Linear)
 
-    def _fitted(self, bags: Bags, train: Positions, *, seed: int) -> Any:
-        x, y = self.statistics(bags, train), bags.require_labels()[train]
+    def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
+        y = bags.require_labels()[train]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
         folds = inner_folds(bags, train, seed=seed)
         return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
