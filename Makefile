@@ -17,7 +17,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study size test test-long test-data test-wheel test-exports test-clusters test-timm test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study size test test-long test-data test-wheel test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -100,6 +100,10 @@ test-clusters: $(VENV)/.dev  ## run the tests that need clusters of Dask and Ray
 test-timm: $(VENV)/.dev  ## run the tests that need timm, which it installs
 	$(call FRESH,timm) '.[timm]' pytest hypothesis
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/timm/bin/python -m pytest tests/unit/test_embed.py -m timm
+
+test-examples: $(VENV)/.dev  ## run the examples of one's own loop with Lightning, Accelerate and MONAI, which it installs
+	$(call FRESH,examples) -c constraints.txt "$$(grep '^torch==' constraints.txt)" '.[medical]' pytest hypothesis lightning accelerate monai
+	OMP_NUM_THREADS=1 $(VENV)/examples/bin/python -m pytest tests/integration/test_examples.py
 
 # Warnings of old packages about each other are no failures here.
 test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:.*few bags.*:UserWarning")
-@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "own-loop", "store"])
+@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "from-libauc", "own-loop", "store"])
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
     examples = blocks("python", (DOCS / f"{page}.md").read_text("utf-8"))

@@ -1,5 +1,6 @@
 """Each example for a loop of one's own runs as its first lines say, in a process of its own, and learns."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,3 +30,61 @@ def auroc(printed: str) -> float:
 @pytest.mark.slow
 def test_plain_torch(tmp_path):
     assert auroc(run("torch_loop.py", cwd=tmp_path)) > 0.9
+
+
+@pytest.mark.slow
+def test_two_processes_with_a_checkpoint(tmp_path):
+    start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29641")
+    first = run("torch_ddp.py", "--epochs", "4", start=start, cwd=tmp_path)
+    assert "goes on" not in first
+    assert auroc(first) > 0.8
+    state = torch.load(tmp_path / "run.pt", weights_only=True)
+    assert state["pool"]["bag_state"][:, 0].sum() == 4 * 13 * 16  # of all bags, whichever process has seen them
+    second = run("torch_ddp.py", "--epochs", "6", start=start, cwd=tmp_path)
+    assert second.count("goes on after epoch 4") == 2
+    alone = run("torch_ddp.py", "--epochs", "7", start=(*start[:3], "1", *start[4:]), cwd=tmp_path)
+    assert "process 0 of 1 goes on after epoch 6" in alone
+    assert auroc(alone) > 0.9
+
+
+def needs(package: str) -> None:
+    """Skip without a package; nothing of it is imported here."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed; `make test-examples` runs this in an environment that has it")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["auto", "ddp"])
+def test_lightning_trains_saves_and_resumes(strategy, tmp_path):
+    needs("lightning")
+    words = ["--accelerator", "cpu", "--strategy", strategy, "--devices", "2" if strategy == "ddp" else "1"]
+    first = run("lightning_trainer.py", "--epochs", "3", *words, cwd=tmp_path)
+    assert "goes on from" not in first
+    assert f"after {3 * 13 * 16} visits of training bags" in first
+    second = run("lightning_trainer.py", "--epochs", "6", *words, cwd=tmp_path)
+    assert "goes on from" in second
+    assert f"after {6 * 13 * 16} visits of training bags" in second
+    assert auroc(second) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_accelerate(processes, tmp_path):
+    needs("accelerate")
+    start = ("-m", "accelerate.commands.launch", "--num_processes", str(processes), "--cpu") if processes > 1 else ()
+    printed = run("accelerate_loop.py", "--cpu", start=start, cwd=tmp_path)
+    assert "the state holds 200 training bags" in printed
+    assert auroc(printed) > 0.9
+
+
+@pytest.mark.slow
+def test_monai(tmp_path):
+    needs("monai")
+    assert auroc(run("monai_volumes.py", "--epochs", "6", cwd=tmp_path)) > 0.8
+
+
+@pytest.mark.slow
+def test_timm(tmp_path):
+    needs("timm")
+    needs("torchvision")
+    assert auroc(run("timm_finetuning.py", "--epochs", "8", cwd=tmp_path)) > 0.8

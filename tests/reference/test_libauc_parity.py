@@ -16,6 +16,7 @@ from midam.functional.objectives import class_weights, minmax_auc
 from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
+from midam.nn.tracked import TrackedPooling, commit
 from midam.train.estimators import VarianceReduced
 
 pytestmark = pytest.mark.libauc
@@ -218,3 +219,34 @@ def test_attention_logits_far_below_zero_leave_its_denominator_at_its_floor(liba
     old, new = 40 * math.log(0.1), -100.0
     share = 1 / (1 + math.exp(old - new))
     assert r.item() == pytest.approx((1 - share) * 1.0 + share * 0.4, rel=1e-3)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_modules_follow_its_loss_in_a_bare_loop(libauc: SimpleNamespace, pooling: str) -> None:
+    """The page "coming from LibAUC": its loss on raw means, ours on logits and values, for the same draws."""
+    gamma, labels, index = 0.9, torch.tensor(LABELS), torch.arange(4)
+    theirs, ours = its_loss(libauc, pooling, gamma), MinMaxAUCLoss(center_start=0.0, margin=MARGIN)
+    pool = TrackedPooling(pooling, num_bags=4, state_rate=gamma, state_floor=0.0)
+    pool.fresh_first = False
+    pool.bag_state.copy_(our_estimator(pooling, gamma).bag_state)
+    layer = nn.Linear(3, 2)
+    for step in range(5):
+        x = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(step))
+        with torch.no_grad():
+            ours.positive_center.copy_(theirs.a[0])
+            ours.negative_center.copy_(theirs.b[0])
+            ours.dual.copy_(theirs.alpha[0])
+        z, v = layer(x).unbind(dim=-1)
+        got = torch.autograd.grad(ours(pool(z, v, index), labels), list(layer.parameters()))
+        commit(pool, ours)
+        z, v = layer(x).unbind(dim=-1)
+        if pooling == "attention":
+            raw = (z.exp() * v).mean(dim=1, keepdim=True), z.exp().mean(dim=1, keepdim=True)
+        else:
+            raw = torch.exp(torch.sigmoid(v) / TAU).mean(dim=1, keepdim=True)
+        want = torch.autograd.grad(of_its_loss(theirs, raw, labels), list(layer.parameters()))
+        assert relative(torch.cat([g.flatten() for g in got]), torch.cat([g.flatten() for g in want])) < 1e-5
+        theirs.a.data += 0.1
+        theirs.alpha.data += 0.2
+        with torch.no_grad():
+            layer.weight += 0.1

@@ -338,7 +338,11 @@ class TrackedPooling(TrackedStatistic):
 
     def _write(self, index: Tensor, rows: Tensor) -> None:
         ranks = joined(rows.device)
-        super()._write(*((index, rows) if ranks is None else (ranks.join(index), ranks.join(rows))))
+        if ranks is None:
+            return super()._write(index, rows)
+        index, rows = ranks.join(index), ranks.join(rows)
+        for rank in range(ranks.count):  # a bag that two processes have seen keeps the row of the later one everywhere
+            super()._write(index[rank :: ranks.count], rows[rank :: ranks.count])
 
     def _terms(self, z: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits and values [..., V] of the statistic, in at least float32."""
