@@ -43,6 +43,8 @@ COMMANDS = {
     "embed": "turn images, patches or slices into vectors by a pretrained network",
     "export": "write a run as ONNX, safetensors and a Python file, with a model card",
     "data": "describe data, import it into a store, verify a store",
+    "new": "write a commented settings file for data",
+    "doctor": "say what is installed, what the machine has and what is slow",
     "completion": "print a script that completes these commands in bash, zsh or tcsh",
 }
 

@@ -1,0 +1,115 @@
+"""`midam new` and `midam doctor`: a settings file that trains, and what a machine lacks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from midam.cli import doctor, main, new
+from midam.errors import BagDataError
+from midam.settings.settings import describe_settings, read_yaml
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """A table with columns under names of their own, text and a gap; `site` repeats too, and has no label."""
+    rng = np.random.default_rng(0)
+    lines = ["visit_id,person,site,pressure,ward,died"]
+    for row in range(120):
+        person = row % 30
+        pressure = "" if row == 7 else f"{rng.normal() + person % 2:.3f}"
+        ward, died = "ab"[int(rng.integers(2))], "yes" if person % 2 else "no"
+        lines.append(f"v{row},p{person},s{row % 4},{pressure},{ward},{died}")
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_new_finds_the_columns_and_its_file_trains(visits, tmp_path, capsys):
+    out = tmp_path / "visits.yaml"
+    assert main(["new", str(visits), "--out", str(out)]) == 0
+    assert "30 bags (15 positive), 120 instances" in capsys.readouterr().out
+    assert read_yaml(out) == {
+        "data": str(visits),
+        "bag_column": "person",
+        "label_column": "died",
+        "impute": "median",
+    }
+    run = ["fit", "--config", str(out), "--method", "bag-statistics-logistic", "--out", str(tmp_path / "run")]
+    assert main(run) == 0
+    assert json.loads((tmp_path / "run/summary.json").read_text())["data"]["bags"] == 30
+
+
+def test_new_shows_each_setting_with_its_default(visits, tmp_path):
+    out = tmp_path / "visits.yaml"
+    main(["new", str(visits), "--out", str(out)])
+    lines = out.read_text().splitlines()
+    assert "#threshold: youden" in lines
+    assert "#epochs: 100" in lines
+    # All that is commented out is what the parser of the settings takes.
+    (tmp_path / "all.yaml").write_text(
+        "\n".join(line[1:] if line[:1] == "#" != line[1:2] != " " else "" for line in lines)
+    )
+    assert read_yaml(tmp_path / "all.yaml").keys() >= {"groups", "pooling", "seed"}
+
+
+def test_each_setting_that_a_kind_of_data_shows_is_one():
+    known = {setting.name for setting in describe_settings()}
+    assert {name for names in new.SHOWN.values() for name in names} <= known
+
+
+def test_new_refuses_what_fits_no_column_and_a_file_that_is_there(visits, tmp_path):
+    out = tmp_path / "there.yaml"
+    out.write_text("seed: 1\n")
+    assert main(["new", str(visits), "--out", str(out)]) == 2
+    assert out.read_text() == "seed: 1\n"
+    table = tmp_path / "flat.csv"
+    table.write_text("a,b\n1,2\n2,3\n4,5\n")
+    assert main(["new", str(table), "--out", str(tmp_path / "new.yaml")]) == 2
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_new_asks_where_two_columns_may_be_the_label(visits, tmp_path, capsys):
+    text = visits.read_text().replace("died", "died,old").replace(",yes", ",yes,1").replace(",no", ",no,0")
+    visits.write_text(text)
+    assert main(["new", str(visits), "--out", str(tmp_path / "a.yaml")]) == 2
+    assert "got died, old" in capsys.readouterr().err
+    assert main(["new", str(visits), "--label-column", "died", "--out", str(tmp_path / "a.yaml")]) == 0
+    assert read_yaml(tmp_path / "a.yaml")["label_column"] == "died"
+
+
+def test_new_takes_a_folder_of_images_and_the_catalog(tmp_path, capsys):
+    assert main(["new", "digits", "--out", str(tmp_path / "digits.yaml")]) == 0
+    assert "next: midam fit --config" in capsys.readouterr().out
+    assert read_yaml(tmp_path / "digits.yaml") == {"data": "digits"}
+
+
+def test_doctor_tells_what_is_there_and_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "nibabel" else "1.0")
+    monkeypatch.setenv("MIDAM_DATA", "/no/such/folder")
+    assert main(["doctor", "--json"]) == 0
+    found = {entry["name"].partition(":")[0]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert "midam[medical]" in found["medical"]["advice"]
+    assert "nibabel" in found["medical"]["found"]
+    assert found["images"] == {"part": "extras", "name": f"images: {doctor.EXTRAS['images']}"} | {
+        "found": "installed",
+        "advice": "",
+    }
+    assert found["MIDAM_DATA"]["advice"]
+    assert float(found["training, resnet20"]["found"].split()[0]) > 0
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "midam[medical]" in text
+    assert "to look at:" in text
+
+
+def test_each_extra_of_the_package_has_a_purpose():
+    from importlib.metadata import metadata
+
+    extras = set(metadata("midam").get_all("Provides-Extra"))
+    assert set(doctor.EXTRAS) == extras - {"dev", "docs"}
+
+
+def test_a_bad_column_is_named(visits, tmp_path):
+    with pytest.raises(BagDataError, match="--bag-column"):
+        new._columns(str(visits), bag_column="nobody")
