@@ -78,7 +78,7 @@ class Limits:
     parameters: int
 
 
-LIMITS = Limits(lines=35_980, files=258, function=60, circles=0, against_layers=0, parameters=22)
+LIMITS = Limits(lines=36_270, files=260, function=60, circles=0, against_layers=0, parameters=22)
 
 
 def part_of(path: Path) -> str:
