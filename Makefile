@@ -116,7 +116,7 @@ lowest: $(VENV)/.dev  ## write constraints-lowest.txt anew, after a bound has ch
 		$(foreach extra,parquet excel hdf5 zarr images medical wsi track export,--extra $(extra)) \
 		| grep -vE '^(nvidia-|triton)' >> $@.txt && mv $@.txt constraints-lowest.txt
 
-size: $(VENV)/.dev  ## count lines, files, circles of imports and wide signatures, each against its limit
+size: $(VENV)/.dev  ## count lines, files, circles of imports, pages, words and long sentences, each against its limit
 	$(BIN)/python -m tests.house
 
 lint: $(VENV)/.dev  ## check style and format with ruff

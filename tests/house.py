@@ -1,4 +1,4 @@
-"""Measure the package, file by file: lines of code, imports in a circle or against the layers, wide signatures.
+"""Measure the package and the documentation: lines of code, imports in a circle or against the layers, pages, words.
 
 `python -m tests.house` (`make size`) prints each count next to its limit, and fails above one. A change that needs more
 raises the limit in a commit of its own that says why. `tests/unit/test_imports.py` tests the rules on imports.
@@ -6,13 +6,15 @@ raises the limit in a commit of its own that says why. `tests/unit/test_imports.
 
 import ast
 import io
+import re
 import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SRC = Path(__file__).resolve().parents[1] / "src" / "midam"
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "midam"
 
 # What the files of a part may import, besides themselves. A part that is not listed fails: give it its place.
 CORE = {
@@ -63,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": TOP | {"compare", "explain", "export", "sklearn"},
     "__init__": TOP | {"sklearn", "export"},
 }
+LONG = 30  # words of a sentence that asks for a second reading
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 
 
@@ -76,9 +79,24 @@ class Limits:
     circles: int
     against_layers: int
     parameters: int
+    pages: int
+    words: int
+    readme: int
+    long: int
 
 
-LIMITS = Limits(lines=36_270, files=260, function=60, circles=0, against_layers=0, parameters=22)
+LIMITS = Limits(
+    lines=36_270,
+    files=260,
+    function=60,
+    circles=0,
+    against_layers=0,
+    parameters=22,
+    pages=107,
+    words=115_000,
+    readme=700,
+    long=97,
+)
 
 
 def part_of(path: Path) -> str:
@@ -206,9 +224,47 @@ def measure(root: Path = SRC) -> House:
     return House(lines, len(sources), longest, circles(imports), wrong, widest)
 
 
+@dataclass(frozen=True)
+class Words:
+    """What was counted in the documentation."""
+
+    pages: int
+    words: int  # of what people wrote and commands printed, but for code
+    readme: int
+    long: tuple[int, str]  # sentences above 30 words on the pages that people wrote, and the page with most
+
+
+def prose(page: str) -> str:
+    """Return a page without its code, comments, tables, pictures and the addresses of its links."""
+    text = re.sub(r"^ *```.*?^ *```$|^---$.*?^---$|<!--.*?-->", "", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^\|.*$|^!\[.*?\]\(.*?\)$", "", text, flags=re.MULTILINE)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def sentences(page: str) -> list[str]:
+    """Return the sentences of a page, and the entries of its lists."""
+    parts = re.split(r"\n\s*\n|^ *(?:[-*]|\d+\.) |^#.*$|(?<=[.!?:])[*)]*\s", prose(page), flags=re.MULTILINE)
+    return [part for part in parts if len(part.split()) > 2]
+
+
+def measure_words(root: Path = ROOT) -> Words:
+    """Read README and each page of the site, and count."""
+    pages = {path: path.read_text(encoding="utf-8") for path in sorted((root / "docs").rglob("*.md"))}
+    words = sum(
+        len(re.sub(r"^ *```.*?^ *```$", "", page, flags=re.MULTILINE | re.DOTALL).split()) for page in pages.values()
+    )
+    written = {path: page for path, page in pages.items() if not {"results", "api"} & set(path.parts)}
+    long = {
+        str(path.relative_to(root)): sum(len(own.split()) > LONG for own in sentences(page))
+        for path, page in written.items()
+    }
+    readme = len((root / "README.md").read_text(encoding="utf-8").split())
+    return Words(len(pages), words, readme, (sum(long.values()), max(long, key=long.__getitem__)))
+
+
 def main() -> int:
     """Print each count next to its limit; return 1 where one is above."""
-    house = measure()
+    house, words = measure(), measure_words()
     rows = [
         ("lines of code", house.lines, LIMITS.lines, ""),
         ("files", house.files, LIMITS.files, ""),
@@ -221,10 +277,14 @@ def main() -> int:
             "; ".join(house.against_layers),
         ),
         ("parameters of the widest signature", house.parameters[0], LIMITS.parameters, house.parameters[1]),
+        ("pages of the documentation", words.pages, LIMITS.pages, ""),
+        ("words of the documentation", words.words, LIMITS.words, ""),
+        ("words of the README", words.readme, LIMITS.readme, ""),
+        ("sentences above 30 words", words.long[0], LIMITS.long, words.long[1]),
     ]
     for what, count, limit, where in rows:
         mark = "ABOVE" if count > limit else ""
-        sys.stdout.write(f"{what:36}{count:8}  limit {limit:6}  {mark:7}{where}".rstrip() + "\n")
+        sys.stdout.write(f"{what:36}{count:8}  limit {limit:7}  {mark:7}{where}".rstrip() + "\n")
     return int(any(count > limit for _, count, limit, _ in rows))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.house import prose, sentences
 from tests.pages import blocks
 
 from midam import Bags, auroc, read_bags
@@ -18,17 +19,16 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
 
 
-def prose() -> str:
-    """Text of the README as it is read: no code blocks, no addresses of links."""
-    text = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+def test_sentences_are_counted_without_code_tables_and_addresses() -> None:
+    page = "# A title\n\nOne of [two three](https://a.b/c). Four five six!\n\n```sh\nno words here\n```\n\n"
+    page += "- an entry of four\n| a | b |\n"
+    assert sentences(page) == ["One of two three.", "Four five six!", "an entry of four"]
 
 
 def test_it_is_short() -> None:
     assert len(README.split()) <= 700
-    parts = re.split(r"\n\s*\n|^- |^\|.*$|^#.*$|(?<=[.!?])\s", prose(), flags=re.MULTILINE)
-    assert max((len(part.split()), part) for part in parts)[0] <= 30
-    assert len(re.findall(r"\d*\.\d+", prose())) <= 6
+    assert max((len(part.split()), part) for part in sentences(README))[0] <= 30
+    assert len(re.findall(r"\d*\.\d+", prose(README))) <= 6
     assert len(re.findall(r"^!\[", README, flags=re.MULTILINE)) == 1
 
 
