@@ -84,7 +84,7 @@ def test_monai(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timm
 def test_timm(tmp_path):
-    needs("timm")
     needs("torchvision")
     assert auroc(run("timm_finetuning.py", "--epochs", "8", cwd=tmp_path)) > 0.8
