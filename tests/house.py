@@ -95,7 +95,7 @@ LIMITS = Limits(
     pages=107,
     words=115_000,
     readme=700,
-    long=97,
+    long=92,
 )
 
 
