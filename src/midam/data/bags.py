@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
+from midam.data.brief import html_bars, html_table
 from midam.data.covariates import Column, Covariates
 from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
@@ -343,6 +344,19 @@ class Bags:
         labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         labeled = labeled if self.outcome is None else self.outcome.target
         return f"Bags({len(self)} bags, {labeled}, {self.num_instances} instances {self.instance_shape})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: counts, and a histogram of the bag sizes."""
+        rows: dict[str, object] = {"bags": len(self), "instances": f"{self.num_instances} of {self.instance_shape}"}
+        if self.outcome is not None:
+            rows["labels"] = self.outcome.target
+        elif self.labels is not None:
+            rows["positive bags"] = int(self.labels.sum())
+        for name, values in (("groups", self.groups), ("splits", self.splits)):
+            if values is not None:
+                found = np.unique(values)
+                rows[name] = ", ".join(found) if len(found) <= len(SPLITS) else len(found)
+        return html_table(str(self.source), rows, html_bars(self.sizes, "instances"))
 
     @property
     def shape(self) -> tuple[int]:

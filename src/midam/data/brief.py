@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping, Sized
 from dataclasses import fields
+from html import escape
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+_BARS, _PIXELS = 12, 160
 _SHOWN = 8  # entries, up to which a list or a dictionary is written out
 
 
@@ -36,3 +41,23 @@ def _brief(value: Any) -> str:
         return f"{type(value).__name__} of {len(value)}"
     inner = ", ".join(_brief(one) for one in value)
     return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
+
+
+def html_table(title: str, rows: Mapping[str, object], picture: str = "") -> str:
+    """Rows of a name and a value as HTML for a notebook, and a picture, HTML too, below them."""
+    lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
+    return f"<div><b>{escape(title)}</b><table>{''.join(lines)}</table>{picture}</div>"
+
+
+def html_bars(sizes: NDArray[np.int64], of: str) -> str:
+    """A histogram of whole numbers as bars of HTML."""
+    low, high = int(sizes.min()), int(sizes.max())
+    edges = np.unique(np.linspace(low, high + 1, _BARS + 1).astype(np.int64))
+    counts = np.histogram(sizes, edges)[0]
+    bars = [
+        f'<tr><td style="text-align: right">{first}{f" to {end - 1}" if end - 1 > first else ""}</td>'
+        f'<td style="text-align: left"><div style="background: #0072B2; height: 0.9em; width: '
+        f'{round(_PIXELS * count / counts.max())}px"></div></td><td>{count}</td></tr>'
+        for first, end, count in zip(edges, edges[1:], counts)
+    ]
+    return f"<table><tr><th>{escape(of)}</th><th></th><th>bags</th></tr>{''.join(bars)}</table>"

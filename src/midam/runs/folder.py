@@ -48,9 +48,8 @@ class RunFolder:
         What the console said, with the time of each line.
     left_out : Path
         Files and bags of the data that were not read, a row each; none where all were.
-    roc, scores, curves : Path
-        ROC curve of the test bags, or of each class or label; scores next to grades or numbers, or survival by risk;
-        loss and main metric along the epochs.
+    curves : Path
+        Loss and main metric along the epochs, a figure.
     was_held : bool
         Whether this process holds the folder, or has held it.
     """

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from midam.data.brief import html_table
 from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
@@ -17,8 +19,10 @@ from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import saved_coder
 from midam.names import name_of
 from midam.nn.ensemble import BagEnsemble, Inputs
-from midam.runs.folder import RunFolder
-from midam.runs.method import empty_model
+from midam.reading import read_text
+from midam.report.words import METRIC_NAMES
+from midam.runs.folder import SPLITS, RunFolder
+from midam.runs.method import empty_model, method_title
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
@@ -88,6 +92,27 @@ class LoadedRun:
         """What makes features of raw columns of categories and times; None where all were numbers."""
         text = self.data.get("columns")
         return None if text is None else ColumnCoder.from_json(text)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the method, the data and, of a run that ended, its figures and the ROC curve."""
+        folder = RunFolder(Path(self.source))
+        rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
+        if not folder.summary.is_file():
+            return html_table(self.source, rows)
+        said = json.loads(read_text(folder.summary, error=CheckpointError))
+        for name in SPLITS:
+            part = said.get(name) or {}
+            metric, count = self.target.metric, f"{part.get('bags')} bags"
+            if isinstance(part.get(metric), float):
+                ends = part.get(f"{metric}_ci95")
+                shown = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+                rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{shown}, {count}"
+        picture = folder.root / "roc.png"
+        if not picture.is_file():
+            return html_table(self.source, rows)
+        content = b64encode(picture.read_bytes()).decode()
+        image = f'<img width="360" alt="ROC curve" src="data:image/png;base64,{content}">'
+        return html_table(self.source, rows, image)
 
     def digest(self) -> str:
         """SHA-256 of weights, calibration, threshold and what makes features of columns, as hexadecimal digits."""
