@@ -17,7 +17,7 @@ SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo study size test test-long test-data test-wheel test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study size test test-long test-data test-wheel release-check test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -84,6 +84,10 @@ test-wheel: $(VENV)/.dev  ## build wheel and sdist, and use the package in an em
 	rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist .
 	$(call FRESH,wheel) -c constraints.txt "$$(grep '^torch==' constraints.txt)" dist/*.whl
 	sh tests/outside/wheel.sh "$(CURDIR)/$(VENV)/wheel/bin" "$$(ls $(CURDIR)/dist/*.whl)"
+
+release-check: $(VENV)/.dev  ## build wheel and sdist, and use both in empty environments of each Python that is here
+	rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m tests.outside.release dist
 
 test-exports: $(VENV)/.dev  ## score exports with torch alone and with onnxruntime alone
 	$(call FRESH,torch) -c constraints.txt "$$(grep '^torch==' constraints.txt)"

@@ -5,11 +5,13 @@ the documentation of each; with ``table only`` behind the package, the table alo
 tables of the settings. So a page cannot fall behind the code.
 """
 
+import html
 import importlib
 import inspect
 import json
 import re
 from itertools import groupby, zip_longest
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ _PICTURE = re.compile(r'(<img [^>]*src="([^"]+)"[^>]*>)')
 # An option with a short value, which no line may break at its hyphens.
 _OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
 _SETTINGS = "<!-- settings -->"
+_ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
 
 
 class Exported(NamedTuple):
@@ -53,11 +56,21 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     """Keep numbers of tables and options on one line, link a picture to its file, leave methods out of the contents."""
+    first = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
+    text = " ".join(re.sub(r"<[^>]+>", "", first[1] if first else "").split())
+    _ABOUT[page.canonical_url or page.url] = f"{page.title}: {text.partition('. ')[0].rstrip('.:')}"
     if page.file.src_uri.startswith("api/"):
         for item in (item for top in page.toc for item in top.children):
             item.children.clear()
     html = _OPTION.sub(r'<code class="option">\1</code>', _PICTURE.sub(r'<a href="\2">\1</a>', html))
     return _FIGURE.sub(r'<td class="figure"\1', html)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Write llms.txt, a list of the pages for programs that read for people."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    lines += [f"- [{about.partition(': ')[0]}]({url}): {about.partition(': ')[2]}" for url, about in _ABOUT.items()]
+    (Path(config["site_dir"]) / "llms.txt").write_text(html.unescape("\n".join(lines)) + "\n", encoding="utf-8")
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -182,6 +182,14 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_llms_txt_lists_each_page_with_a_sentence(site):
+    lines = [line for line in (site / "llms.txt").read_text("utf-8").splitlines() if line.startswith("- ")]
+    assert len(lines) == sum(path.name != "404.html" for path in site.rglob("*.html"))
+    assert any(line.startswith("- [Quick start](https://") and "quickstart" in line for line in lines)
+    assert not any("<a " in line or "<code" in line for line in lines)
+
+
+@pytest.mark.slow
 def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 50
