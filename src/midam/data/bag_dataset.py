@@ -11,7 +11,8 @@ from torch.utils.data import Dataset, Sampler
 
 from midam.data.batch import instance_tensor
 from midam.data.sampling import BagSampler
-from midam.errors import BagDataError, ConfigError, require_counts
+from midam.data.validate import as_array, int_array
+from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 
 
 class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
@@ -57,11 +58,19 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
     ) -> None:
         require_counts(num_instances=num_instances)
         self.bags, self.num_instances, self.transform = bags, num_instances, transform
-        self.labels, self.sizes = torch.as_tensor(np.asarray(labels)), np.array([len(bag) for bag in bags], dtype=int)
-        if len(self.labels) != len(self.sizes):
+        values = as_array(labels)
+        try:
+            self.sizes = np.array([len(bag) for bag in bags], dtype=int)
+        except TypeError as error:
             raise BagDataError(
-                f"Expected a label for each of {len(self.sizes)} bags, got {len(self.labels)}; add them."
+                f"Expected a sequence of arrays, one a bag ({first_line(error)}); give a list."
+            ) from None
+        if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
+            raise BagDataError(
+                f"Expected a number, or a row of them, as label of each of {len(self.sizes)} bags, got {values.dtype} "
+                f"{values.shape}; give labels of the bags."
             )
+        self.labels = torch.as_tensor(values)
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
 
@@ -122,8 +131,9 @@ class BalancedBags(Sampler[list[int]]):
         rank: int = 0,
         num_ranks: int = 1,
     ) -> None:
-        labels = np.asarray(labels)
+        labels = int_array(labels, "labels", "memory")
         require_counts(num_ranks=num_ranks)
+        require(rank, int, "rank", "give the number of this process")
         how: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
         self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **how)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
