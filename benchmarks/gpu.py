@@ -1,6 +1,6 @@
 """Time and memory of one training step of ResNet20 on a GPU: the bare encoder, midam, LibAUC, exact on whole bags.
 
-    python benchmarks/gpu.py --json gpu.json
+    python benchmarks/gpu.py --write
 
 Cases: `patches`, 16 bags x 64 patches of 3 x 32 x 32; `slices`, 8 bags x 32 slices of 1 x 240 x 240. Attention
 pooling, bytes on the device, SGD. Modes: float32; bf16 autocast; the same with the weights' channels last; the same
@@ -25,6 +25,7 @@ import io
 import json
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,17 +35,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.peers import load_libauc
+from benchmarks.shared import RESULTS, measured_on
+
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
+from midam.files import write_text
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.members import training_scorer
 from midam.train.step import train_step
-from peers import load_libauc
 
+PAGE = RESULTS / "gpu.md"
+_COMMAND = "python benchmarks/gpu.py --write"
+_SHOWS = (
+    "Time and device memory of one training step of ResNet20: the bare encoder, midam, LibAUC 2.0.1 and the exact "
+    "gradient of whole bags. `patches`: 16 bags x 64 patches of 3 x 32 x 32; `slices`: 8 bags x 32 slices of 1 x 240 x "
+    "240. Attention pooling, bytes on the device, SGD. A ratio is to the bare encoder of its own mode. Rows are "
+    "medians of steps that the members of a process take in turn; compiled modes have a process of their own. The "
+    "memory is what a member holds at the peak of a step: weights, state, activations and, of exact, its bags."
+)
 STEPS_PER_EPOCH = 8
 WARM_UP = 5
 
@@ -217,9 +230,10 @@ def measure(
     for mode in modes:
         makers["bare", mode.name] = lambda mode=mode: bench.bare(mode)
         makers["midam", mode.name] = lambda mode=mode: bench.midam(mode)
-    makers["libauc", FLOAT32.name] = bench.libauc
-    for size in case.whole:
-        makers[f"exact, n = {size}", FLOAT32.name] = lambda size=size: bench.exact(size)
+    if FLOAT32 in modes:
+        makers["libauc", FLOAT32.name] = bench.libauc
+        for size in case.whole:
+            makers[f"exact, n = {size}", FLOAT32.name] = lambda size=size: bench.exact(size)
     steps, peaks, notes = {}, {}, []
     for key, make in makers.items():
         print(f"{case.name}: {', '.join(key)}", file=sys.stderr, flush=True)
@@ -291,6 +305,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30, help="steps of each member")
     parser.add_argument("--seconds", type=float, default=6.0, help="after so many a member sits out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "MODES"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error(
@@ -301,19 +317,36 @@ def main() -> None:
     device = torch.device(options.device)
     # A compiler takes a minute to warm up; a small run is to show the path of the rest.
     modes = tuple(mode for mode in MODES if not (options.small and mode.compile))
+    cases = SMALL if options.small else CASES
+    if options.one is not None:
+        (case,) = (case for case in cases if case.name == options.one[0])
+        own = tuple(mode for mode in modes if mode.compile == (options.one[1] == "compiled"))
+        print(json.dumps(measure(case, device, own, repeats=options.repeats, seconds=options.seconds)))
+        return
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    for case in SMALL if options.small else CASES:
-        found, said = measure(case, device, modes, repeats=options.repeats, seconds=options.seconds)
-        rows += found
-        notes += said
+    for case in cases:
+        # After an error of CUDA, a process can measure no more: each has few members.
+        for part in ("plain",) if options.small else ("plain", "compiled"):
+            command = [sys.executable, __file__, *sys.argv[1:], "--one", case.name, part]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                notes.append(f"{case.name}, {part}: not measured (the process ended with {done.returncode})")
+                continue
+            found, said = json.loads(done.stdout.splitlines()[-1])
+            rows += found
+            notes += said
+            print("\n".join(table(found)), flush=True)  # should a later part take too long
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     about = {"device": name, "torch": torch.__version__, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
     if options.json:
         content = {**about, "small": options.small, "rows": rows, "notes": notes}
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print("\n".join([", ".join(about.values()) + (", small sizes: no result" if options.small else ""), *notes, ""]))
-    print("\n".join(table(rows)))
+    small = ", small sizes: no result" if options.small else ""
+    lines = [f"{name}, {measured_on()}{small}.", "", *(f"- {note}" for note in notes), "", *table(rows)]
+    print("\n".join(lines))
+    if options.write:
+        write_text(PAGE, "\n".join(["# A step on a GPU", "", _SHOWS, "", *lines, "", f"Command: `{_COMMAND}`"]) + "\n")
 
 
 if __name__ == "__main__":

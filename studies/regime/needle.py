@@ -155,7 +155,7 @@ SMALLER = Design(
     counts=Counts(train=16, val=6, test=8),
 )
 # What trains the network on. Whole bags of 500 would encode a million images a training.
-_TUNED = {20: (UNIFORM.name,), 100: (UNIFORM.name, GROWN.name), 500: (UNIFORM.name, TRACKED.name, GROWN.name)}
+_TUNED = {20: (), 100: (UNIFORM.name, GROWN.name), 500: (UNIFORM.name, TRACKED.name, GROWN.name)}
 _BOUNDS = (LABELED.name, LABELED_TUNED.name)
 # Passes over all bags, two of each class a step.
 _EXACT_EPOCHS = {20: 20, 100: 20, 500: 12}
@@ -187,7 +187,7 @@ def _vector_design(sizes: tuple[int, ...]) -> Design:
 VECTOR_DESIGNS = (
     _vector_design((20, 100, 500)),
     replace(_vector_design((20,)), repeats=(0, 1)),
-    replace(_vector_design((20,)), repeats=(0, 1), epochs=2, counts=Counts(16, 6, 8), digits=200),
+    replace(_vector_design((100,)), repeats=(0, 1), epochs=2, counts=Counts(16, 6, 20), digits=400),
 )
 _SHOWS = (
     "One instance in five hundred, or five in five thousand, makes a bag positive, and nothing says which. A uniform "
@@ -219,7 +219,9 @@ _HOW = (
     "which training digits are nines, which scores a bag by its highest digit. Fine-tuned, the network itself is "
     "trained on, with no layer after it, on the same draws, bags and steps, by Adam at 0.001 or 0.0003, as validation "
     "bags choose; its cost is of the whole network for each instance, where the others pass it once; "
-    "`instances labeled, fine-tuned` is trained on single digits, 32 + 32 a step, 6 epochs."
+    "`instances labeled, fine-tuned` is trained on single digits, 32 + 32 a step, 6 epochs. Whole bags are not trained "
+    "on so: at 1 of 500 that would encode a million digits a training. In bags of 20, three of four trainings with "
+    "`uniform` were made, all between 0.50 and 0.55."
 )
 
 
