@@ -379,13 +379,7 @@ class PairwiseAUCLoss(Objective):
 
 
 class BCELoss(Objective):
-    """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores.
-
-    Parameters
-    ----------
-    columns, pairs
-        As of the base.
-    """
+    """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores."""
 
     name = "bce"
     squash = False
@@ -430,13 +424,7 @@ def checked_margin(margin: float) -> float:
 
 
 class CrossEntropyLoss(Objective):
-    """Cross-entropy of the softmax of the bag logits, for bags of several classes.
-
-    Parameters
-    ----------
-    columns, pairs
-        As of the base.
-    """
+    """Cross-entropy of the softmax of the bag logits, for bags of several classes."""
 
     name = "cross-entropy"
     squash = False

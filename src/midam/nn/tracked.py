@@ -27,30 +27,8 @@ Schedule = Literal["constant", "warmup"]
 class TrackedStatistic(nn.Module):
     """A moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
 
-    `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
-
-    Parameters
-    ----------
-    num_bags : int
-        Bags of the training set N.
-    value_size : int
-        V of the pooling head.
-    branches : int
-        G of the pooling head.
-    state_rate : float
-        gamma0 in (0, 1], the weight of the new sample.
-    state_schedule : {"constant", "warmup"}
-        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
-    state_floor : float
-        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
-        others whose score is not l itself. 0: none, as in the paper.
-    lag : bool
-        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
-        clipped at 20 and `clips` counts how often.
-    fresh_first : bool
-        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
-    fresh_whole : bool
-        gamma0 = 1 when the draw holds the whole bag.
+    `bag_state` holds a row a bag, or branch of a bag: visits, l, r. Its parameters are those of
+    `midam.train.estimators.VarianceReduced`.
     """
 
     bag_state: Tensor
@@ -197,8 +175,12 @@ class TrackedPooling(TrackedStatistic):
         Scores of a bag C.
     logits : bool
         Return logits, for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and torch's own losses; not scores in [0, 1].
-    state_rate, state_schedule, state_floor
-        As of `TrackedStatistic`. Lower `state_rate` when the learning rate falls.
+    state_rate : float
+        gamma0 in (0, 1], the weight of the new sample. Lower it when the learning rate falls.
+    state_schedule : {"constant", "warmup"}
+        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
+    state_floor : float
+        Least share in [0, 1) of the new sample in the state of attention and means; 0 is the paper's.
     **options
         Of a pooling by name, such as ``temperature=0.1``.
 

@@ -145,9 +145,33 @@ class MiniBatch(Estimator):
 
 
 class VarianceReduced(TrackedStatistic, Estimator):
-    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM: the gradient at the tracked statistic.
+    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
 
-    See `midam.nn.tracked.TrackedStatistic` for its parameters.
+    The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the batch's gradient
+    is taken at it. `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
+
+    Parameters
+    ----------
+    num_bags : int
+        Bags of the training set N.
+    value_size : int
+        V of the pooling head.
+    branches : int
+        G of the pooling head.
+    state_rate : float
+        gamma0 in (0, 1], the weight of the new sample.
+    state_schedule : {"constant", "warmup"}
+        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
+    state_floor : float
+        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
+        others whose score is not l itself. 0: none, as in the paper.
+    lag : bool
+        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
+        clipped at 20 and `clips` counts how often.
+    fresh_first : bool
+        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
+    fresh_whole : bool
+        gamma0 = 1 when the draw holds the whole bag.
     """
 
     name = "vrsp"
