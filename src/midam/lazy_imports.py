@@ -2,17 +2,27 @@
 
 import ast
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection
 from importlib import import_module
 from pkgutil import get_data
 from typing import Any
 
+# The objectives under the names that they had before they were losses.
+OLD_OBJECTIVES = {
+    name: f"{name}Loss"
+    for name in ("MinMaxAUC", "PairwiseAUC", "BCE", "Cox", "CrossEntropy", "PartialAUC", "AveragePrecision")
+}
 
-def exports(package: str, *, modules: str = "") -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+
+def exports(
+    package: str, *, modules: str = "", old: Collection[str] = ()
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__all__`, `__getattr__` and `__dir__` of the package `package`.
 
     Its names are those that its file imports under ``if TYPE_CHECKING:``, written once for type checkers and for here;
-    `modules` are the modules inside that are attributes too.
+    `modules` are the modules inside that are attributes too; of the objectives, those that are exported under their `old`
+    names still, with a warning.
     """
     blocks = [node for node in ast.parse(get_data(package, "__init__.py") or b"").body if isinstance(node, ast.If)]
     imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
@@ -24,6 +34,12 @@ def exports(package: str, *, modules: str = "") -> tuple[list[str], Callable[[st
             value = getattr(import_module(table[name]), name)
             setattr(sys.modules[package], name, value)
             return value
+        if name in old:
+            new = OLD_OBJECTIVES[name]
+            warnings.warn(
+                f"Expected midam.nn.{new}, got its old name {package}.{name}; write the new one.", FutureWarning, 2
+            )
+            return getattr(import_module("midam.nn"), new)
         if name in inside:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.lazy_imports import exports
+from midam.lazy_imports import OLD_OBJECTIVES, exports
 
 if TYPE_CHECKING:
     from midam.nn.objectives import Objective
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from midam.train.trainer import Trainer, build_training, make_fabric
     from midam.train.training import Training
 
-__all__, __getattr__, __dir__ = exports(__name__)
+__all__, __getattr__, __dir__ = exports(__name__, old=OLD_OBJECTIVES)
