@@ -21,7 +21,7 @@ def exports(
     """Make `__all__`, `__getattr__` and `__dir__` of the package `package`.
 
     Its names are those that its file imports under ``if TYPE_CHECKING:``, written once for type checkers and for here;
-    `modules` are the modules inside that are attributes too; of the objectives, those that are exported under their `old`
+    `modules` are the modules inside that are attributes too, and `old` the objectives that are exported under their old
     names still, with a warning.
     """
     blocks = [node for node in ast.parse(get_data(package, "__init__.py") or b"").body if isinstance(node, ast.If)]
