@@ -20,6 +20,7 @@ from midam.cli import main
 from midam.data.sources.formats.images import read_pixels
 from midam.data.sources.request import ImageOptions
 from midam.data.store import write_store
+from midam.embed import bags as embed_bags_module
 from midam.embed.bags import check_recipe, embedded, make_recipe
 from midam.embed.kinds import fitting_patch, usual_network
 from midam.embed.lite0 import lite0_layers
@@ -303,6 +304,26 @@ def test_two_processes_embed_what_one_does(images):
         assert found.ids.tolist() == whole.ids[part::2].tolist()
         for number in range(len(found)):
             assert found[number].tobytes() == whole[2 * number + part].tobytes()
+
+
+def test_several_devices_embed_the_same_bytes(images, monkeypatch):
+    bags, used = midam.read_bags("images", labels="labels.csv", images=ImageOptions(patch_size=STRIDE)), []
+    copies = embed_bags_module._copies
+
+    def noted(*how):
+        found = copies(*how)
+        used.extend(found)
+        return found
+
+    monkeypatch.setattr(embed_bags_module, "_copies", noted)
+    two = midam.embed_bags(bags, TINY, "two.store", devices=2)
+    one = midam.embed_bags(bags, TINY, "one.store")
+    assert len(used) == 3
+    assert len({id(network) for network in used}) == 3
+    assert [two[number].tobytes() for number in range(len(two))] == [
+        one[number].tobytes() for number in range(len(one))
+    ]
+    assert main(["embed", "images", "--labels", "labels.csv", "--encoder", TINY, "--devices", "0", "--out", "n"]) == 2
 
 
 def test_slices_of_volumes(tmp_path, monkeypatch):

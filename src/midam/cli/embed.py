@@ -44,6 +44,8 @@ def parser() -> ArgumentParser:
     embed.add_argument("--size", type=int | None, default=None, metavar="PIXELS", help=text)
     text = "type of the vectors in the store (default: float16)"
     embed.add_argument("--dtype", type=Literal["float16", "float32"], default="float16", help=text)
+    text = "GPUs that embed together, or copies of the network on the CPU"
+    embed.add_argument("--devices", type=int, default=1, metavar="N", help=text)
     text = "the bags have no labels, as those that are to be predicted"
     embed.add_argument("--unlabeled", action="store_true", help=text)
     add_settings(embed, (*_READING, "accelerator"))
@@ -205,7 +207,7 @@ def run(options: Namespace, console: Console) -> int:
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
     bags = read_bags_of(options.data, options)
-    how = {name: options[name] for name in ("dtype", "size", "accelerator")}
+    how = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
     recipe = make_recipe(bags, network, dtype=options.dtype, size=options.size)
     console.print(escape(described(recipe)))
     with BagProgress("embedding", bags.sizes, console=console) as progress:

@@ -1,5 +1,6 @@
 """Bags of images, patches or slices as bags of vectors: each instance once through a frozen network."""
 
+import copy
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,7 +25,7 @@ from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest
 from midam.embed.network import Network, assembled, intensities, standardized
 from midam.embed.others import known_network, load_network
-from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require, require_counts
 
 Dtype = Literal["float16", "float32"]
 
@@ -46,9 +48,10 @@ class EmbeddedRows(Rows):
     block_bags = 2  # so that little is computed again after a stop
     chunk_bytes = 1 << 18  # as large as few blocks
 
-    def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any], device: torch.device) -> None:
-        self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
-        self._raw, self._bags, self._network, self._device = bags.instances, bags, network.to(device), device
+    def __init__(self, bags: Bags, networks: Sequence[Network], *, recipe: Mapping[str, Any]) -> None:
+        self.shape, self.dtype = (len(bags.instances), networks[0].width), np.dtype(recipe["dtype"])
+        self._raw, self._bags = bags.instances, bags
+        self._networks, self._started = [(network, threading.Lock()) for network in networks], count()
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
         # The images of a bag of several files pass one by one.
         files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts
@@ -57,7 +60,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._turn, self._own = threading.Lock(), threading.local()  # of each thread: the last block, the open file
+        self._own = threading.local()  # of each thread: the last block, the open file, the network
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Compute the vectors at `positions` [m]."""
@@ -110,10 +113,12 @@ class EmbeddedRows(Rows):
             return kept[1]
         images, span = np.asarray(self._images[low:high]), self._span(low)
         images = assembled(images, columns) if columns else images
-        network = self._network
+        if not hasattr(self._own, "network"):
+            self._own.network = self._networks[next(self._started) % len(self._networks)]
+        network, turn = self._own.network
         with torch.inference_mode():
-            x = standardized(torch.from_numpy(intensities(images, span)).to(self._device), self._recipe)
-            with self._turn:
+            x = standardized(torch.from_numpy(intensities(images, span)).to(device_of(network) or "cpu"), self._recipe)
+            with turn:
                 y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
             del x
             found = y.float().cpu().numpy()
@@ -128,7 +133,7 @@ class EmbeddedRows(Rows):
     def _in_type(self, found: NDArray[Any]) -> NDArray[Any]:
         if self.dtype == np.float16 and np.abs(found).max() > np.finfo(np.float16).max:
             raise ConfigError(
-                f"Expected vectors within float16, got {np.abs(found).max():.3g} (of {self._network.name}); take "
+                f"Expected vectors within float16, got {np.abs(found).max():.3g} (of {self._recipe['network']}); take "
                 "`dtype` float32."
             )
         return found.astype(self.dtype)
@@ -191,14 +196,35 @@ def described(recipe: Mapping[str, Any]) -> str:
     return f"{recipe['way']} of {height} x {width}{size}: a vector each by {recipe['network']}"
 
 
-def embedded(bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto") -> Bags:
+def embedded(
+    bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto", devices: int = 1
+) -> Bags:
     """Bags of vectors, each computed when it is read; their `cut` carries the recipe."""
-    here = torch.cuda.is_available()
-    if accelerator == "cuda" and not here:
-        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
-    device = torch.device("cuda" if here and accelerator != "cpu" else "cpu")
-    rows = EmbeddedRows(bags, network, recipe=recipe, device=device)
+    rows = EmbeddedRows(bags, _copies(network, accelerator, devices), recipe=recipe)
     return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
+
+
+def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
+    """The network on each of some devices: GPUs, or so many times on the CPU."""
+    require_counts(devices=devices)
+    found = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
+    if accelerator == "cuda" and not found:
+        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    if found and devices > found:
+        raise ConfigError(
+            f"Expected at most {found} devices, as many as there are GPUs, got {devices}; lower `devices`."
+        )
+    if devices > 1 and device_of(network) is None:
+        raise ConfigError(
+            f"Expected one device for {network.name}, which cannot be copied, got {devices}; leave it out."
+        )
+    copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
+    return [own.to(f"cuda:{number}" if found else "cpu") for number, own in enumerate(copies)]
+
+
+def device_of(network: Network) -> torch.device | None:
+    """Where the weights of a network lie; None of one whose weights are not of torch."""
+    return next((weights.device for weights in network.parameters()), None)
 
 
 def embed_bags(
@@ -209,6 +235,7 @@ def embed_bags(
     dtype: Dtype = "float16",
     size: int | None = None,
     accelerator: str = "auto",
+    devices: int = 1,
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
     """Pass each instance of bags once through a frozen network, and write the vectors into a store.
@@ -232,6 +259,8 @@ def embed_bags(
         Side of the square to which patches or slices are resized; default: as the network wants them.
     accelerator : {"auto", "cpu", "cuda"}
         Where the network runs.
+    devices : int, default 1
+        GPUs that embed together, or copies of the network on the CPU; the bytes are the same.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -242,8 +271,9 @@ def embed_bags(
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
-    made = embedded(bags, network, make_recipe(bags, network, dtype=dtype, size=size), accelerator=accelerator)
-    return open_store(write_store(made, out, jobs=_jobs(made), on_bag=on_bag))
+    recipe = make_recipe(bags, network, dtype=dtype, size=size)
+    made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)
+    return open_store(write_store(made, out, jobs=devices * _jobs(made), on_bag=on_bag))
 
 
 def cached_store(
