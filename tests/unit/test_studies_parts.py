@@ -90,10 +90,10 @@ def test_midam_is_paired_with_dam_by_split():
         _row("dam-att", [0.5, 0.75], name="new"),
     ]
     found = [line for line in paired_section(rows, margin=1.0) if line.startswith(("| musk1", "| new"))]
-    # Differences 0.1, 0.2, 0.15: sd 0.05, t_2 = 4.3027, 1/3 and 1/3 + 0.1 / 0.72.
+    # Differences 0.1, 0.2, 0.15: sd 0.05, t_2 = 4.3027, 1/3 and 1/3 + 0.1 / 0.72; p = 0.049, twice that by Holm.
     assert found == [
-        "| musk1, MIDAM (att) - DAM (att) | 3 | +0.150 [+0.026, +0.274] | [+0.002, +0.298] | +0.058 | above 0 |",
-        "| new, MIDAM (att) - DAM (att) | 2 | +0.000 [+0.000, +0.000] | - | - | no spread |",
+        "| musk1, MIDAM (att) - DAM (att) | 3 | +0.150 [+0.026, +0.274] | [+0.002, +0.298] | +0.058 | 0.10 | above 0 |",
+        "| new, MIDAM (att) - DAM (att) | 2 | +0.000 [+0.000, +0.000] | - | - | 1.00 | no spread |",
     ]
     assert paired_section(rows[2:4], margin=1.0) == paired_section([_row("dam-att", [0.5])], margin=1.0) == []
 
