@@ -220,8 +220,7 @@ _HOW = (
     "trained on, with no layer after it, on the same draws, bags and steps, by Adam at 0.001 or 0.0003, as validation "
     "bags choose; its cost is of the whole network for each instance, where the others pass it once; "
     "`instances labeled, fine-tuned` is trained on single digits, 32 + 32 a step, 6 epochs. Whole bags are not trained "
-    "on so: at 1 of 500 that would encode a million digits a training. In bags of 20, three of four trainings with "
-    "`uniform` were made, all between 0.50 and 0.55."
+    "on so: at 1 of 500 that would encode a million digits a training."
 )
 
 
@@ -318,6 +317,20 @@ def wanted_groups(design: Design) -> list[Group[tuple[Design, Cell, Rule, int]]]
     ]
 
 
+def _left_over(design: Design, tuned: Sequence[Row]) -> Iterable[str]:
+    """A sentence for each rule with fine-tuned trials that were made, but that no cell of the design has."""
+    wanted = {(cell.size, rule.name) for cell in design.cells for rule in cell.rules}
+    by: dict[tuple[int, str], list[float]] = {}
+    for row in tuned:
+        by.setdefault((row["size"], row["rule"]), []).append(row["test"])
+    for (size, rule), test in by.items():
+        if (size, rule) not in wanted:
+            yield (
+                f"Not in the tables: {len(test)} of {len(design.repeats)} trainings with `{rule}` in bags of {size} "
+                f"were made, test AUROC {min(test):.3f} to {max(test):.3f}."
+            )
+
+
 def _turn(group: Group[tuple[Design, Cell, Rule, int]]) -> tuple[bool, int, int]:
     """When a group's turn is: trainings on pixels come last, and of these the largest bags first."""
     ((_, cell, rule, repeat),) = group.tasks
@@ -386,7 +399,9 @@ def run_vectors(options: StudyOptions) -> None:
                 found.setdefault(cell.size, {})[title] = own
         plot_trials([(f"1 of {size}", rows) for size, rows in found.items()], figure)
         lines = vector_body(found, figure.name, reference="smoothed-max, uniform", bounds=_BOUNDS)
-        devices = sorted({row["device"] for row in store.rows if row.get("device")})
-        return [*lines, f"{_HOW} Fine-tuned rows were trained on: {', '.join(devices)}."]  # before trials are published
+        tuned = [row for row in store.rows if row.get("device")]
+        devices = sorted({row["device"] for row in tuned})
+        made = f"Fine-tuned rows were trained on: {', '.join(devices)}."
+        return [*lines, " ".join([_HOW, *_left_over(design, tuned), made])]  # before trials are published
 
     run_design(options, VECTORS, VECTOR_DESIGNS, study, title="The needle in vectors of images", shows=_QUESTION)

@@ -101,18 +101,19 @@ def _extras() -> list[Entry]:
     for name, purpose in EXTRAS.items():
         packages = [one["package"] for one in wanted if one is not None and one["extra"] == name]
         bad = [package for package in packages if _version(package) is None]
-        said = f"missing: {', '.join(bad)}" if bad else "installed"
-        found.append(Entry("extras", f"{name}: {purpose}", said, install(name) if bad else ""))
+        state = f"missing: {', '.join(bad)}" if bad else "installed"
+        found.append(Entry("extras", f"{name}: {purpose}", state, install(name) if bad else ""))
     return found
 
 
 def _machine() -> list[Entry]:
     import torch
+    from joblib import cpu_count
 
     from midam.data.on_disk import physical_memory
     from midam.report.describe import format_bytes
 
-    cores, threads = _cores(), torch.get_num_threads()
+    cores, threads = int(cpu_count()), torch.get_num_threads()
     few = f"images train on {threads} of {cores} cores; unset OMP_NUM_THREADS" if threads < cores // 2 else ""
     found = [
         Entry("machine", "system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
@@ -175,11 +176,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _has_driver() -> bool:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _TEXT = """Read data once, and write a settings file for it: the columns that were found, and the options that matter
 for data of this kind, each with its default and what it does. `midam fit --config FILE` trains with it."""
-_TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 _BAGS = ("bag", "bag_id", "patient", "patient_id", "case", "case_id", "slide", "slide_id", "scan", "subject", "id")
 _LABELS = ("label", "y", "target", "class", "outcome", "diagnosis", "status")
 _ROWS = 200_000  # of a table in which columns are looked for
@@ -66,7 +65,7 @@ def run(options: Namespace, console: Console) -> int:
     if out.exists():
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
     given = {name: options[name] for name in ("bag_column", "label_column", "labels") if options[name] is not None}
-    table = Path(options.data).suffix.lower() in _TABLES and Path(options.data).is_file()
+    table = _is_table(options.data)
     if table:
         given = _columns(options.data, **given)
     usual = Settings().flat()
@@ -94,7 +93,7 @@ def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> st
 
     described = {setting.name: setting for setting in describe_settings()}
     lines = [
-        "# Settings for `midam fit --config` and this file.",
+        "# Settings of a run: `midam fit --config FILE` trains by them, FILE being this file.",
         f"# Found: {kind}, {facts}.",
         "# A setting behind a # is at its default: take the # away to change it. `midam fit --help-all` lists all.",
         "",
@@ -120,16 +119,21 @@ def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(" ".join(text.split()), 98, break_on_hyphens=False)]
 
 
+def _is_table(data: str) -> bool:
+    from midam.data.sources.table_readers import TableReader
+
+    return Path(data).is_file() and Path(data).suffix.lower() in TableReader.suffixes
+
+
 def _kind(data: str, bags: "Bags") -> str:
     from midam.data.store import is_store
     from midam.embed.kinds import data_kind
 
     if is_store(data):
         return "store"
-    if Path(data).is_file() and Path(data).suffix.lower() in _TABLES:
+    if _is_table(data):
         return "table" if bags.instance_shape[1:] == () else "feature files"
-    found = data_kind(data)
-    if found:
+    if found := data_kind(data):
         return "slides" if found == "slides" else "images"
     return "feature files" if len(bags.instance_shape) == 1 else "volumes"
 

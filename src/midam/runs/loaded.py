@@ -99,9 +99,9 @@ class LoadedRun:
         rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
         if not folder.summary.is_file():
             return html_table(self.source, rows)
-        said = json.loads(read_text(folder.summary, error=CheckpointError))
+        summary = json.loads(read_text(folder.summary, error=CheckpointError))
         for name in SPLITS:
-            part = said.get(name) or {}
+            part = summary.get(name) or {}
             metric, count = self.target.metric, f"{part.get('bags')} bags"
             if isinstance(part.get(metric), float):
                 ends = part.get(f"{metric}_ci95")
