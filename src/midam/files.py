@@ -185,13 +185,14 @@ def write_json(path: Path, content: Mapping[str, Any], *, typed: bool = False) -
 
 
 @contextmanager
-def held(path: Path, *, busy: MidamError) -> Iterator[None]:
+def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[None]:
     """Hold a file, whose folder is made, or a folder that exists; `busy` is raised where another process holds it.
 
     A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile, and says which process holds it; `busy` then
-    ends with that, where it can be read. One that a killed process has left holds nothing.
+    ends with that, where it can be read. One that a killed process has left holds nothing. With `is_file`, a link to a
+    folder at `path` is not followed.
     """
-    lock_path = path / LOCK if path.is_dir() else path.with_name(path.name + LOCK)
+    lock_path = path / LOCK if path.is_dir() and not is_file else path.with_name(path.name + LOCK)
     lock_path.parent.mkdir(parents=True, exist_ok=True)
     # A lock of midam is a file of its own; anything else is not opened, whoever put it there.
     make_own(lock_path)
@@ -250,7 +251,7 @@ class Journal:
     def __init__(self, path: Path, *, busy: MidamError) -> None:
         self.path = path
         with ExitStack() as stack:
-            stack.enter_context(held(path, busy=busy))
+            stack.enter_context(held(path, busy=busy, is_file=True))
             self._file = stack.enter_context(open_own(path))
             self.rows, self.damaged, size = _read(self._file.readall())
             if self.damaged is None:

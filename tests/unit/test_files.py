@@ -272,6 +272,17 @@ def test_a_journal_says_which_line_is_damaged_and_leaves_it(tmp_path):
     assert path.read_bytes() == b"1\n"
 
 
+@pytest.mark.filterwarnings("ignore:.*was no file but a link")
+def test_a_journal_leaves_nothing_in_a_folder_that_a_link_in_its_place_leads_to(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "j").symlink_to(tmp_path / "outside")
+    with Journal(tmp_path / "j", busy=ConfigError("busy")) as journal:
+        journal.add([1])
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert not (tmp_path / "j").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["j", "outside"]
+
+
 def test_a_journal_is_held_by_one(tmp_path):
     path = tmp_path / "done.jsonl"
     with Journal(path, busy=BUSY), pytest.raises(ConfigError, match="busy"):
