@@ -83,6 +83,6 @@ def test_messages_name_an_extra_by_one_wording():
 
 
 def test_each_extra_is_in_the_table_of_the_docs():
-    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert listed == [name for name in PROJECT["optional-dependencies"] if name not in ("docs", "dev")]
