@@ -28,7 +28,7 @@ AREAS = (0.5, 0.7, 0.85, 0.95, 0.98)
 SIZES = ((10, 10), (20, 20), (50, 50), (10, 90), (30, 300), (100, 300), (200, 200))
 PAIRS = ((0.8, 0.8), (0.95, 0.85))
 GROUPS = ((10, 4), (20, 3), (40, 3), (100, 2), (400, 2))
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "coverage.md"
+PAGE = Path(__file__).parents[1] / "records" / "coverage.md"
 RESAMPLES = 1000
 CALIBRATION, TESTED = "## Calibration: ", 5000
 # Mean and spread of the logit of the true probability; the logit of the score is `power` times it.

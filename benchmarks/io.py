@@ -260,7 +260,7 @@ def page(rows: list[dict[str, Any]], training: list[dict[str, Any]], left: dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
-    parser.add_argument("--write", action="store_true", help="write docs/results/io.md and its figure")
+    parser.add_argument("--write", action="store_true", help="write records/io.md and its figure")
     parser.add_argument("--quick", action="store_true", help="small files and short runs (not for the page)")
     parser.add_argument("--scratch", type=Path, help="folder for the files, 6.6 GB (default: the system's)")
     options = parser.parse_args()

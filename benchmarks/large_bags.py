@@ -212,7 +212,7 @@ def choose(choice: Choice, scratch: Path | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
-    parser.add_argument("--write", action="store_true", help="write docs/results/large-bags.md and its figure")
+    parser.add_argument("--write", action="store_true", help="write records/large-bags.md and its figure")
     parser.add_argument("--quick", action="store_true", help="small bags and short times (not for the page)")
     parser.add_argument("--choose", action="store_true", help="choose the learning rates, and measure nothing")
     parser.add_argument("--pooling", choices=POOLINGS, action="append", help="only this one")

@@ -253,7 +253,7 @@ def page(rows: list[dict[str, Any]], command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
-    parser.add_argument("--write", action="store_true", help="write docs/results/memory.md and its figure")
+    parser.add_argument("--write", action="store_true", help="write records/memory.md and its figure")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="instances a bag")
     parser.add_argument("--measured", type=Path, metavar="FILE", help="keep the rows that an earlier call wrote")
     parser.add_argument("--who", nargs="+", help="only these (not for the page)")

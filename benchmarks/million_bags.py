@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--bags", type=int, default=1_000_000, help="bags of the largest pass (default: a million)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--measured", type=Path, metavar="FILE", help="take the figures of an earlier call")
-    parser.add_argument("--write", action="store_true", help="write docs/results/million-bags.md and its figure")
+    parser.add_argument("--write", action="store_true", help="write records/million-bags.md and its figure")
     parser.add_argument("--scratch", type=Path, help="folder for the files, 0.6 GB (default: the system's)")
     options = parser.parse_args()
     plan = plan_of(options.bags)

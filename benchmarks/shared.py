@@ -28,7 +28,7 @@ from midam.data.store.format import (
 )
 from midam.files import write_bytes, write_text
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+RESULTS = Path(__file__).parents[1] / "records"
 MIB = 1 << 20
 _PAGE = mmap.PAGESIZE
 

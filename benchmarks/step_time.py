@@ -44,7 +44,7 @@ from midam.train.trainer import build_training
 from midam.train.training import Training
 from peers import load_libauc
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "step_time.md"
+PAGE = Path(__file__).parents[1] / "records" / "step_time.md"
 CASES = {
     "features-attention": ("attention", (166,)),
     "features-smoothed-max": ("smoothed-max", (166,)),
@@ -240,7 +240,7 @@ def page(lines: list[str], notes: list[str], *, command: str, counts: str) -> st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [{"case", "who", "ms"}]}')
-    parser.add_argument("--write", action="store_true", help="write docs/results/step_time.md")
+    parser.add_argument("--write", action="store_true", help="write records/step_time.md")
     parser.add_argument("--repeats", type=int, help="steps of each, at least 30 (default: 200 features, 40 resnet20)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(

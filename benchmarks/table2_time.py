@@ -6,7 +6,7 @@
 Ten methods on five sets, each at three learning rates on the 15 trials (3 splits, 5 folds) of the paper, 100 epochs
 each: 2250 trainings, each scored on its validation and test bags after every epoch. The 15 trainings of a method at a
 rate on a set are one program: their scorers stand side by side in one tensor and take each step together, on a CPU as
-on a GPU. The trials stand in `docs/results/trials/table2.jsonl.gz`; that those of this run agree is checked.
+on a GPU. The trials stand in `records/trials/table2.jsonl.gz`; that those of this run agree is checked.
 """
 
 import argparse

@@ -39,7 +39,7 @@ from midam.train.lockstep import Trial, train_trials
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 FOLDS = 10
 EPOCHS = 100
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "tabular.md"
+PAGE = Path(__file__).parents[1] / "records" / "tabular.md"
 MARGIN = -0.02
 CHOSEN = (
     "The defaults of midam were chosen [on these five sets](defaults.md), the settings of LibAUC's tutorial were not: "
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path("runs/tabular.jsonl"))
     parser.add_argument("--only", choices=("midam", "libauc", AGAIN), help="compute the folds of one side alone")
-    parser.add_argument("--write", action="store_true", help="write docs/results/tabular.md")
+    parser.add_argument("--write", action="store_true", help="write records/tabular.md")
     parser.add_argument(
         "--set", type=json.loads, default={}, metavar="JSON", help="other settings of midam (not for the page)"
     )

@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=Path("runs/tabular-settings.jsonl"))
-    parser.add_argument("--write", action="store_true", help="write docs/results/tabular-settings.md")
+    parser.add_argument("--write", action="store_true", help="write records/tabular-settings.md")
     options = parser.parse_args()
     sides = {who: settings_of(who) for who in SIDES}
     rows = compute(run_repeat, sides, repeats=options.repeats, cache=options.cache, processes=options.jobs)

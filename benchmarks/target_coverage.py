@@ -24,7 +24,7 @@ from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interv
 from midam.evaluate.concordance import concordance_interval, concordance_moves, moves_variance, units_of_sides
 from midam.evaluate.ranking import Pairs
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "outcome-coverage.md"
+PAGE = Path(__file__).parents[1] / "records" / "outcome-coverage.md"
 Z = norm.ppf(0.975)
 RESAMPLES = 300
 KINDS = ("numbers", "grades", "times", "few events")

@@ -32,7 +32,7 @@ from midam.report.figures import write_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "tracking-rates.md"
+PAGE = Path(__file__).parents[1] / "records" / "tracking-rates.md"
 POOLINGS = ("attention", "smoothed-max")
 SEEDS = range(5)
 LAST = 10
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--set", default="musk2", help="name in the catalog")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="write docs/results/tracking-rates.md and its figure")
+    parser.add_argument("--write", action="store_true", help="write records/tracking-rates.md and its figure")
     parser.add_argument("--figure", type=Path, help="write the figure here as well")
     options = parser.parse_args()
     cells = [(pooling, rule) for pooling in POOLINGS for rule in RULES]

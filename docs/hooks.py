@@ -3,6 +3,9 @@
 A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
 the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
 tables of the settings. So a page cannot fall behind the code.
+
+Records lie outside the site. A page links to them by their path in the repository, so that the link works there too. On
+the site a record is an address at the repository, and its picture is copied into `figures/records`.
 """
 
 import html
@@ -16,6 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import griffe
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from midam.settings.settings import describe_settings, groups
@@ -35,6 +39,9 @@ _FIGURE = re.compile(r'<td( style="text-align: right;">[^<]{1,32}</td>)')
 _PICTURE = re.compile(r'(<img [^>]*src="([^"]+)"[^>]*>)')
 # An option with a short value, which no line may break at its hyphens.
 _OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
+# A link to a record or to its picture: the way up to the docs, one up to the repository, the file, an anchor.
+_RECORD = re.compile(r"(?<=\]\()((?:\.\./)*)\.\./records/([\w.-]+)((?:#[\w-]+)?\))")
+_RECORDS = Path(__file__).parents[1] / "records"
 _SETTINGS = "<!-- settings -->"
 _ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
 
@@ -47,8 +54,31 @@ class Exported(NamedTuple):
     text: str  # First line of its docstring
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in what the marked lines of a page stand for."""
+def on_files(files: Files, *, config: Any) -> None:
+    """Add the pictures of the records to the site."""
+    for path in _RECORDS.glob("*.png"):
+        files.append(File.generated(config, f"figures/records/{path.name}", abs_src_path=str(path)))
+
+
+def linked(markdown: str, repository: str) -> str:
+    """Return a page whose links to records lead to the repository, and whose pictures of records to their copies.
+
+    Examples
+    --------
+    >>> linked("![x](../../records/a.png) [y](../records/b.md#c)", "https://e")
+    '![x](../figures/records/a.png) [y](https://e/blob/HEAD/records/b.md#c)'
+    """
+
+    def target(found: re.Match[str]) -> str:
+        up, name, rest = found.groups()
+        return (f"{up}figures/records/" if name.endswith(".png") else f"{repository}/blob/HEAD/records/") + name + rest
+
+    return _RECORD.sub(target, markdown)
+
+
+def on_page_markdown(markdown: str, *, config: Any = None, **_: Any) -> str:
+    """Fill in what the marked lines of a page stand for, and lead links out of the site."""
+    markdown = linked(markdown, config["repo_url"]) if config else markdown
     return _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), markdown).replace(
         _SETTINGS, settings()
     )

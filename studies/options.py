@@ -10,7 +10,7 @@ from rich.console import Console
 from midam.compare.workers import Workers
 from midam.errors import ConfigError
 
-OUT = Path("docs/results")
+OUT = Path("records")
 CACHE = Path("runs/studies")
 
 

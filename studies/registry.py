@@ -87,7 +87,7 @@ def check_study(name: str, options: StudyOptions, *, trials: Path | None = None)
 
     Examples
     --------
-    >>> check_study("table2", StudyOptions(splits=5), trials=Path("docs/results/trials/table2.jsonl.gz")).store
+    >>> check_study("table2", StudyOptions(splits=5), trials=Path("records/trials/table2.jsonl.gz")).store
     'table2'
     """
     study = find_study(name)

@@ -57,9 +57,10 @@ def study(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design) -
             title="Images: what color, texture and size alone reach",
             shows="Test AUROC of trees and linear models on bag statistics of images and volumes, on the test bags and "
             "training bags of [Table 3](table3.md) at its small size: there stands what networks reach on them. "
-            f"`{TEXTURE}` sees color and texture of each patch or slice ([which](../images.md)), the mean, minimum, "
-            "maximum and deviation of these over the bag; `rgb-logistic` and `rgb-trees` the mean and deviation of "
-            "each color over the image, `voxel-logistic` the number of voxels of a volume. Nothing is chosen.",
+            f"`{TEXTURE}` sees color and texture of each patch or slice ([which](../docs/images.md)), the mean, "
+            "minimum, maximum and deviation of these over the bag; `rgb-logistic` and `rgb-trees` the mean and "
+            "deviation of each color over the image, `voxel-logistic` the number of voxels of a volume. Nothing is "
+            "chosen.",
             seeds="the repeat of the folds has the seed 0, trial f of a set the seed f",
             seconds=store.wall_time(NAME),
             store=store,

@@ -222,6 +222,6 @@ def _table(explained: list[_Explained]) -> list[str]:
         "",
         "Last columns: whether the score falls ('lowers') or rises ('raises') faster than in any of 20 random orders "
         "when patches are removed, those with the largest weights first, or those that add most to the score first, "
-        "which is how [an explanation](../explain.md) ranks them. Where removing the largest weights does not lower "
-        "the score, they do not mark what makes an image positive.",
+        "which is how [an explanation](../docs/explain.md) ranks them. Where removing the largest weights does not "
+        "lower the score, they do not mark what makes an image positive.",
     ]

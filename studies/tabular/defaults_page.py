@@ -81,7 +81,7 @@ def judged_section(
         "bags. The last column is `auto` minus the better of `midam` and ExtraTrees, paired by fold, with the "
         "Nadeau-Bengio corrected 95% interval; that of the mean takes the sets for independent, which those of one "
         "kind are not. LibAUC 2.0.1 (attention) and torchmil (ABMIL) train one scorer with the settings [that their "
-        "libraries give](../compare.md#methods), on the real sets; a dash where one was not run.",
+        "libraries give](../docs/compare.md#methods), on the real sets; a dash where one was not run.",
         table(["set", *_SHOWN.values(), *_BESIDE.values(), "difference"], rows),
         f"- `auto` minus the better of the two, mean over the real sets: {over:+.3f} (wanted: {_NEAR:+.3f} or more); "
         f"at worst {least:+.3f}, {worst} (wanted: {_BEHIND:+.2f} or more).\n"

@@ -23,6 +23,7 @@ from midam.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+RECORDS = ROOT / "records"
 HOME = (DOCS / "index.md").read_text("utf-8")
 FINDINGS = (DOCS / "findings.md").read_text("utf-8")
 API = [DOCS / "api.md", *sorted((DOCS / "api").glob("*.md"))]
@@ -61,16 +62,43 @@ def test_the_repository_is_the_one_of_the_configuration():
     assert f"git clone {address}" in HOME
 
 
+def records(text: str) -> dict[str, str]:
+    """The text of each record that a page or a part of it links to."""
+    return {name: (RECORDS / name).read_text("utf-8") for name in re.findall(r"\]\([./]*records/([\w.-]+\.md)", text)}
+
+
+def unfounded(part: str) -> list[str]:
+    """Figures with a decimal in a part of a page that no record has to which the part links."""
+    pages = records(part).values()
+    figures = re.findall(r"[+-]?\d+\.\d+(?!\.?\d)", re.sub(r"\]\([^)]*\)", "", part))
+    return [
+        figure
+        for figure in figures
+        if not any(re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page) for page in pages)
+    ]
+
+
+def test_a_figure_is_looked_up_whole():
+    part = "It has 0.85 and +1.5, on [the page](../../records/table1.md)."
+    assert unfounded(part) == ["0.85", "+1.5"]
+    figure = re.search(r"\d+\.\d+", (RECORDS / "table1.md").read_text("utf-8"))[0]
+    assert unfounded(part.replace("0.85", figure).replace("+1.5", "one")) == []
+    assert unfounded(part.replace("0.85", figure[:-1]).replace("+1.5", "one")) == [figure[:-1]]
+
+
 @pytest.mark.parametrize("text", [FINDINGS, HOME.split("## What to expect")[1]], ids=["findings", "home"])
-def test_each_figure_stands_on_the_page_behind_its_link(text):
-    checked = 0
+def test_each_figure_stands_in_the_record_behind_its_link(text):
     bullets = re.findall(r"^- (.*?)(?=^- |^$|^#|\Z)", text, flags=re.MULTILINE | re.DOTALL)
-    for part in (*bullets, *re.findall(r"^\| .*", text, flags=re.MULTILINE)):
-        pages = [(DOCS / name).read_text("utf-8") for name in re.findall(r"\]\(\s*(results/[\w.-]+\.md)", part)]
-        for figure in re.findall(r"[+-]?\d+\.\d+", re.sub(r"\]\([^)]*\)", "", part)) if pages else ():
-            assert any(figure in page for page in pages), (figure, part)
-            checked += 1
-    assert checked >= (80 if text is FINDINGS else 4)
+    parts = [part for part in (*bullets, *re.findall(r"^\| .*", text, flags=re.MULTILINE)) if records(part)]
+    assert len(parts) >= (12 if text is FINDINGS else 1)
+    assert [(figure, part) for part in parts for figure in unfounded(part)] == []
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (DOCS / "results").glob("*.md")))
+def test_each_figure_of_a_results_page_stands_in_a_record_that_its_section_links(page):
+    sections = (DOCS / "results" / page).read_text("utf-8").split("\n## ")
+    assert any(records(part) for part in sections)
+    assert [(figure, part.splitlines()[0]) for part in sections for figure in unfounded(part)] == []
 
 
 def test_the_findings_begin_with_what_the_paper_claims():
@@ -78,17 +106,34 @@ def test_the_findings_begin_with_what_the_paper_claims():
     rows = re.findall(r"^\| (?!the paper)(.*) \|$", first, flags=re.MULTILINE)
     assert first.startswith("What the paper claims, and what came out here\n")
     assert 8 <= len(rows) <= 12
-    assert [row for row in rows if "](results/" not in row] == []
+    assert [row for row in rows if not records(row)] == []
 
 
 def test_intervals_are_quoted_whole():
-    for mean, low, high in re.findall(r"([+-]\d\.\d{3})\s\[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]", FINDINGS):
-        whole = f"{mean} [{low}, {high}]"
-        assert any(whole in page.read_text("utf-8") for page in (DOCS / "results").glob("*.md")), whole
+    whole = re.compile(r"[+-]\d\.\d{3}\s\[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]")
+    known = "\n".join(path.read_text("utf-8") for path in RECORDS.glob("*.md"))
+    for path in (DOCS / "findings.md", *(DOCS / "results").glob("*.md")):
+        quoted = [" ".join(found.split()) for found in whole.findall(path.read_text("utf-8"))]
+        assert [found for found in quoted if found not in known] == [], path.name
+
+
+def test_links_to_records_lead_to_files():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    named = {
+        (page.name, name) for page in pages for name in re.findall(r"[(/]records/([^)\s#]*)", page.read_text("utf-8"))
+    }
+    assert len(named) > 40
+    assert [(page, name) for page, name in named if not (RECORDS / name).exists()] == []
+
+
+def test_a_link_to_a_record_leads_out_of_the_site_and_its_picture_into_it():
+    text = "![x](../../records/a.png) [y](../records/b.md#c) [z](records.md)"
+    shown = "![x](../figures/records/a.png) [y](https://e/blob/HEAD/records/b.md#c) [z](records.md)"
+    assert hooks.linked(text, "https://e") == shown
 
 
 def test_the_answer_of_the_map_is_that_of_its_tables():
-    top, below = (DOCS / "results" / "regime.md").read_text("utf-8").split("![Test AUROC of each rule")
+    top, below = (RECORDS / "regime.md").read_text("utf-8").split("![Test AUROC of each rule")
     cells, *kinds = (int(count) for count in re.findall(r"(\d+) (?:cells|informative|saturated|at chance)", top)[:4])
     rows = [line.split(" | ")[3] for line in below.splitlines() if re.match(r"\| \d+ \|", line)]
     assert len(rows) == cells == sum(kinds)
@@ -97,14 +142,19 @@ def test_the_answer_of_the_map_is_that_of_its_tables():
 
 def test_no_cell_of_the_paper_s_tables_holds_two_results():
     for name in ("table2", "table3"):
-        cells = re.findall(r"(?<=\| )[^|\n]+(?= \|)", (DOCS / "results" / f"{name}.md").read_text("utf-8"))
+        cells = re.findall(r"(?<=\| )[^|\n]+(?= \|)", (RECORDS / f"{name}.md").read_text("utf-8"))
         assert cells
         assert [cell for cell in cells if re.search(r"\d\.\d{3}.*; .*\d\.\d{3}", cell)] == []
 
 
-def test_every_page_of_results_is_reached_from_the_findings():
-    pages = {path.name for path in (DOCS / "results").glob("*.md")}
-    assert pages == set(re.findall(r"\(results/([\w.-]+\.md)\)", FINDINGS))
+def test_every_record_is_listed_with_its_command_and_quoted_on_a_page():
+    written = {path.name: path.read_text("utf-8") for path in RECORDS.glob("*.md") if path.name != "README.md"}
+    index = (RECORDS / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[.*\| \[[\w-]+\]\(([\w.-]+)\) \| .* \| `(.*)` \|$", index, flags=re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(written)
+    assert [(name, command) for name, command in rows if f"`{command}`" not in written[name]] == []
+    pages = [path.read_text("utf-8") for path in (DOCS / "results").glob("*.md")]
+    assert set(written) == {name for page in pages for name in records(page)}
 
 
 def documented() -> str:
@@ -252,8 +302,8 @@ def test_a_table_that_goes_on_shows_it_at_its_edge(site):
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         screen = browser.new_page(viewport={"width": 390, "height": 800})
-        screen.goto((site / "results" / "table2.html").as_uri())
-        table = screen.locator(".md-typeset__scrollwrap").first
+        screen.goto((site / "equations.html").as_uri())
+        table = screen.locator(".md-typeset__scrollwrap").nth(1)
 
         def edges():
             """Mean brightness of the left and the right edge."""

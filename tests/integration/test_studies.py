@@ -331,7 +331,7 @@ def test_the_command_line_of_the_package_says_where_the_studies_are(capsys):
 @pytest.mark.data
 @pytest.mark.parametrize(("margin", "splits"), [(1.0, 30), (0.1, 3)])
 def test_the_published_trials_of_table2_are_all_there(tmp_path, data_root, margin, splits):
-    published = Path(__file__).parents[2] / "docs" / "results" / "trials" / "table2.jsonl.gz"
+    published = Path(__file__).parents[2] / "records" / "trials" / "table2.jsonl.gz"
     assert take_published(published, tmp_path) > 20_000
     sets = {name: catalog.load(name) for name in SETS}
     groups = table2_trials.wanted_groups(table2.plan(StudyOptions(margin=margin, splits=splits)), sets)

@@ -10,7 +10,7 @@ INTERVAL = re.compile(r"([+-]\d\.\d{3}) \[([+-]\d\.\d{3}), ([+-]\d\.\d{3})\]")
 
 
 def page(name: str) -> str:
-    return (ROOT / "docs" / "results" / f"{name}.md").read_text("utf-8")
+    return (ROOT / "records" / f"{name}.md").read_text("utf-8")
 
 
 def section(text: str, title: str) -> list[list[str]]:

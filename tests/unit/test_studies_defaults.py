@@ -150,7 +150,7 @@ def test_synthetic_sets_repeat_and_differ_between_the_classes():
 
 
 def test_the_library_has_the_default_that_the_page_says_was_chosen():
-    text = (Path(__file__).parents[2] / "docs" / "results" / "defaults.md").read_text()
+    text = (Path(__file__).parents[2] / "records" / "defaults.md").read_text()
     chosen = re.findall(r"^Chosen with all kinds: \*\*(.*)\*\*\.$", text, re.MULTILINE)[0]
     for width in (7, 40, 64, 100, 166):
         bags = Bags.from_list([np.zeros((2, width))] * 2, [0, 1])

@@ -397,7 +397,7 @@ def test_each_change_for_images_is_trained_alone(tmp_path, few):
 
 
 def test_the_studies_take_what_the_page_says_was_chosen():
-    text = (Path(__file__).parents[2] / "docs" / "results" / "image-defaults.md").read_text()
+    text = (Path(__file__).parents[2] / "records" / "image-defaults.md").read_text()
     rows = re.findall(r"^\| (breast|colon|adrenal) \| (\w+) ([\d.]+) \|$", text, flags=re.MULTILINE)
     assert {name: (way, float(lr)) for name, way, lr in rows} == CHOSEN
     way, lr = re.findall(r"Choice of all sets: \*\*(\w+) ([\d.]+)\*\*", text)[0]

@@ -266,7 +266,7 @@ def test_a_tiny_study_writes_its_page_and_keeps_its_runs(study, tmp_path):
 
 def results_table(name, columns):
     """Rows of the tables of a results page that have so many columns, as lists of cells."""
-    text = (Path(__file__).parents[2] / "docs" / "results" / f"{name}.md").read_text()
+    text = (Path(__file__).parents[2] / "records" / f"{name}.md").read_text()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     return text, [row for row in rows if len(row) == columns and not set(row[1]) <= set("-:")][1:]
 

@@ -143,7 +143,7 @@ def concordance_interval(
 
     The weights of the pairs are taken as known. The price is coverage above the nominal one; without the score interval
     it falls far below where a few bags, which the sample need not hold, are ranked far off. A bootstrap covers no
-    better: ``docs/results/outcome-coverage.md``.
+    better: ``python benchmarks/target_coverage.py``.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def auroc_interval(
       over plain DeLong variance), or the groups when fewer than 10 hold a class. All bags ranked rightly: the score
       interval of the group counts ("score (groups)").
 
-    The price is coverage above the nominal one near AUROC 1; simulated coverage: ``docs/results/coverage.md``.
+    The price is coverage above the nominal one near AUROC 1; simulated coverage: ``records/coverage.md``.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def paired_delong(
     Where the variance of the difference is zero (a perfect score against a constant one), or cannot be estimated (one
     bag or group of a class), the interval combines the two score intervals, of bags or of groups, as if independent
     (Zou and Donner 2008, Statistics in Medicine 27:1693), and the p-value belongs to it. Scores that rank alike have
-    the difference 0 without an interval. Simulated coverage: ``docs/results/coverage.md``. Parameters, errors and
+    the difference 0 without an interval. Simulated coverage: ``records/coverage.md``. Parameters, errors and
     references as of `auroc_interval`.
 
     Returns
