@@ -1,6 +1,7 @@
 """Write the stubs of `midam.sklearn`, by which editors and type checkers know the parameters, from `midam.settings`.
 
-`python docs/gen_cli.py` calls it; a test fails when a stub is out of date.
+Run `python docs/gen_stub.py` from the repository's root after a change of a setting. A test fails when a stub is out
+of date.
 """
 
 from pathlib import Path
@@ -12,7 +13,7 @@ from midam.sklearn.base import setting_defaults
 
 FOLDER = Path(__file__).parents[1] / "src/midam/sklearn"
 HEAD = """\
-# Written by docs/gen_cli.py; do not edit.
+# Written by docs/gen_stub.py; do not edit.
 from collections.abc import Sequence
 from typing import Any, Literal
 

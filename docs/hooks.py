@@ -2,7 +2,8 @@
 
 A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
 the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
-tables of the settings. So a page cannot fall behind the code.
+tables of the settings, ``<!-- options: COMMAND -->`` the table of the other options of a command, and
+``<!-- reading -->`` that of those that say how labels are read. So a page cannot fall behind the code.
 
 Records lie outside the site. A page links to them by their path in the repository, so that the link works there too. On
 the site a record is an address at the repository, and its picture is copied into `figures/records`.
@@ -13,16 +14,18 @@ import importlib
 import inspect
 import json
 import re
+from collections.abc import Iterable
 from itertools import groupby, zip_longest
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from types import ModuleType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import griffe
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from midam.settings.settings import describe_settings, groups
+from midam.cli.predict import TABLES
+from midam.settings.settings import Description, describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
 # Words of code that have the color of text anyway.
@@ -42,7 +45,9 @@ _OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
 # A link to a record or to its picture: the way up to the docs, one up to the repository, the file, an anchor.
 _RECORD = re.compile(r"(?<=\]\()((?:\.\./)*)\.\./records/([\w.-]+)((?:#[\w-]+)?\))")
 _RECORDS = Path(__file__).parents[1] / "records"
-_SETTINGS = "<!-- settings -->"
+_OPTIONS = re.compile(r"^<!-- options: (\w+(?: \w+)?) -->$", re.MULTILINE)
+# Options that several commands share, and these commands.
+_READING, _READERS = {*TABLES, "trust"}, ("predict", "evaluate", "explain", "report")
 _ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
 
 
@@ -78,10 +83,12 @@ def linked(markdown: str, repository: str) -> str:
 
 def on_page_markdown(markdown: str, *, config: Any = None, **_: Any) -> str:
     """Fill in what the marked lines of a page stand for, and lead links out of the site."""
-    markdown = linked(markdown, config["repo_url"]) if config else markdown
-    return _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), markdown).replace(
-        _SETTINGS, settings()
-    )
+    filled = linked(markdown, config["repo_url"]) if config else markdown
+    filled = _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), filled)
+    filled = _OPTIONS.sub(lambda found: options(found[1]), filled)
+    if "<!-- reading -->" in filled:
+        filled = filled.replace("<!-- reading -->", _table(one for one in _own("predict") if one[0] in _READING))
+    return filled.replace("<!-- settings -->", settings()) if "<!-- settings -->" in filled else filled
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
@@ -90,8 +97,8 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     text = " ".join(re.sub(r"<[^>]+>", "", first[1] if first else "").split())
     _ABOUT[page.canonical_url or page.url] = f"{page.title}: {text.partition('. ')[0].rstrip('.:')}"
     if page.file.src_uri.startswith("api/"):
-        for item in (item for top in page.toc for item in top.children):
-            item.children.clear()
+        for name in (name for top in page.toc for package in top.children for name in package.children):
+            name.children.clear()
     html = _OPTION.sub(r'<code class="option">\1</code>', _PICTURE.sub(r'<a href="\2">\1</a>', html))
     return _FIGURE.sub(r'<td class="figure"\1', html)
 
@@ -131,13 +138,66 @@ def settings() -> str:
     """Markdown of all settings, a table a group."""
     lines = []
     for group, (title, kind) in groups().items():
-        head = f"## {kind.__name__} {{#{kind.__module__}.{kind.__name__}}}"
-        lines += [head, "", f"`settings.{group}`. {title}", "", "| setting | default | meaning |", "|---|---|---|"]
+        lines += [f"#### {group.capitalize()} {{#{kind.__module__}.{kind.__name__}}}", "", title, ""]
+        lines += ["| option | values | default | meaning |", "|---|---|---|---|"]
         for one in describe_settings():
             if one.group == group:
-                lines.append(f"| `{one.name}` | `{json.dumps(one.default)}` | {_cell(one.text)} |")
+                default = one.default if isinstance(one.default, str) else json.dumps(one.default)
+                lines.append(f"| `{_flag(one.name)}` | {_values(one)} | `{default}` | {_cell(one.text)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def options(command: str) -> str:
+    """Markdown of the options of a command that are no settings, without those that say how labels are read."""
+    return _table(one for one in _own(command) if command not in _READERS or one[0] not in _READING)
+
+
+def _own(command: str) -> list[tuple[str, str, str]]:
+    """Name, flag with its value, and help of each option of a command that is no setting."""
+    name, _, action = command.partition(" ")
+    parser = importlib.import_module(f"midam.cli.{name}").parser()
+    if action:
+        parser = next(one.choices[action] for one in parser._actions if action in (one.choices or ()))
+    parser.show_all()
+    formatter, found = parser._get_formatter(), []
+    for one in parser._optionals._group_actions:
+        if one.dest not in ("help", "help_all"):
+            value = "" if one.nargs == 0 else formatter._format_args(one, "")
+            found.append((one.dest, f"{_flag(one.dest)} {value}".rstrip(), formatter._get_help_string(one)))
+    return found
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    lines = [f"| `{_cell(flag)}` | {_cell(text[0].upper() + text[1:]).replace('%%', '%')} |" for _, flag, text in rows]
+    return "\n".join(["| option | meaning |", "|---|---|", *lines])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _values(setting: Description) -> str:
+    """Values that a setting takes."""
+    if setting.known:
+        names, path = ", ".join(f"`{name}`" for name in setting.known), " or a class path" if setting.paths else ""
+        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names}{path}"
+    if get_origin(setting.kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(setting.kind))
+    union = get_origin(setting.kind) in (UnionType, Union)
+    return " or ".join(_word(part) for part in (get_args(setting.kind) if union else (setting.kind,)))
+
+
+def _word(kind: Any) -> str:
+    if kind is type(None):
+        return "`null`"
+    if get_origin(kind) is dict:
+        return "dict"
+    if get_origin(kind) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is list and get_origin(get_args(kind)[0]) is Literal:
+        return f"list of {', '.join(f'`{value}`' for value in get_args(get_args(kind)[0]))}"
+    return str(kind) if get_origin(kind) else str(kind.__name__)
 
 
 class OwnDefaults(griffe.Extension):

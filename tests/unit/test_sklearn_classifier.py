@@ -75,7 +75,7 @@ def test_every_setting_is_a_parameter_with_its_default():
 def test_the_stubs_are_up_to_date():
     for path, stub in gen_stub.STUBS.items():
         text = path.read_text(encoding="utf-8")
-        assert text == stub.rendered(), f"{path.name} is out of date: run `python docs/gen_cli.py`"
+        assert text == stub.rendered(), f"{path.name} is out of date: run `python docs/gen_stub.py`"
         made = inspect.signature(getattr(midam, stub.name)).parameters
         assert re.findall(r"^        (\w+): ", text, re.MULTILINE) == list(made)
 

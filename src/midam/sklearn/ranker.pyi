@@ -1,4 +1,4 @@
-# Written by docs/gen_cli.py; do not edit.
+# Written by docs/gen_stub.py; do not edit.
 from collections.abc import Sequence
 from typing import Any, Literal
 
