@@ -92,10 +92,10 @@ LIMITS = Limits(
     circles=0,
     against_layers=0,
     parameters=22,
-    pages=92,
-    words=110_400,
+    pages=47,
+    words=46_000,
     readme=700,
-    long=85,
+    long=42,
 )
 
 

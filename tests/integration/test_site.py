@@ -302,8 +302,8 @@ def test_a_table_that_goes_on_shows_it_at_its_edge(site):
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         screen = browser.new_page(viewport={"width": 390, "height": 800})
-        screen.goto((site / "equations.html").as_uri())
-        table = screen.locator(".md-typeset__scrollwrap").nth(1)
+        screen.goto((site / "theory.html").as_uri())
+        table = screen.locator(".md-typeset__scrollwrap").nth(4)
 
         def edges():
             """Mean brightness of the left and the right edge."""

@@ -11,7 +11,7 @@ import midam
 from midam.cli import main
 
 SRC = Path(midam.__file__).parent
-PAGE = Path(__file__).parents[2] / "docs" / "walk.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 STOPS = re.findall(r"^\d+\. `([\w/.]+)`, `(\w+)`:", PAGE.read_text("utf-8"), flags=re.MULTILINE)
 
 
