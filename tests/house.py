@@ -92,10 +92,10 @@ LIMITS = Limits(
     circles=0,
     against_layers=0,
     parameters=22,
-    pages=47,
-    words=46_000,
+    pages=41,
+    words=43_500,
     readme=700,
-    long=42,
+    long=5,
 )
 
 

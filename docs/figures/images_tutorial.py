@@ -1,7 +1,7 @@
-"""Draw the figures of the tutorial on images: run its code, and shrink what it drew.
+"""Draw the figures of the walk-through on images: run its code, and shrink what it drew.
 
-Run `python docs/figures/images_tutorial.py` from the repository's root. It writes `images_tutorial.jpg` and
-`images_tutorial_why.jpg` beside this file.
+Run `PYTHONPATH=. python docs/figures/images_tutorial.py` from the repository's root. It writes
+`images_tutorial.jpg` and `images_tutorial_why.jpg` beside this file.
 """
 
 import os
@@ -11,24 +11,25 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from tests.pages import walk_throughs
 
 from midam.cli import main as midam
 
-PAGE = Path(__file__).resolve().parents[1] / "tutorials" / "images.md"
+PAGE = Path(__file__).resolve().parents[1] / "images.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 WIDTH, TOP = 760, 0.345  # of the picture of explain: its first row
 
 
 def main() -> None:
-    """Run the tutorial, then write the small figures."""
+    """Run the walk-through, then write the small figures."""
     here = Path(__file__).resolve().parent
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         names: dict[str, object] = {}
-        for language, code in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        for language, code in BLOCK.findall(dict(walk_throughs(PAGE.read_text(encoding="utf-8")))["images"]):
             if language == "python":
                 exec(compile(code, str(PAGE), "exec"), names)
-            elif midam(shlex.split(code)[1:]):
+            elif any(midam(shlex.split(line)[1:]) for line in code.splitlines()):
                 raise SystemExit(1)
         row = Image.new("RGB", (4 * 256 + 3 * 8, 256), "white")
         for number in range(4):

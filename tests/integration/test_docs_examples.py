@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.pages import blocks
+from tests.pages import blocks, without_walk_throughs
 
 from midam.cli import main, parse
 
@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "from-libauc", "own-loop", "store"])
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    examples = blocks("python", (DOCS / f"{page}.md").read_text("utf-8"))
+    examples = blocks("python", without_walk_throughs((DOCS / f"{page}.md").read_text("utf-8")))
     assert examples
     names = {
         "dataset": [{"X": torch.ones(2, 3), "Y": torch.tensor([1.0])}, {"X": torch.zeros(4, 3), "Y": torch.zeros(1)}]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.house import prose, sentences
-from tests.pages import blocks
+from tests.pages import blocks, walk_throughs
 
 from midam import Bags, auroc, read_bags
 from midam.cli import main, parse
@@ -57,8 +57,8 @@ def test_the_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_torch_loop_has_at_most_25_lines_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "tutorials" / "loop.md").read_text(encoding="utf-8")
-    loop = "".join(blocks("python", page)[:2])
+    page = (ROOT / "docs" / "own-loop.md").read_text(encoding="utf-8")
+    loop = "".join(blocks("python", dict(walk_throughs(page))["the loop of midam fit"])[:2])
     assert len(loop.splitlines()) <= 25
     exec(loop, {})
     assert float(capsys.readouterr().out) > 0.9

