@@ -92,10 +92,10 @@ LIMITS = Limits(
     circles=0,
     against_layers=0,
     parameters=22,
-    pages=41,
-    words=43_500,
+    pages=40,
+    words=40_000,
     readme=700,
-    long=5,
+    long=1,
 )
 
 
