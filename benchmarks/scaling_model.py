@@ -69,9 +69,9 @@ def make_training(case: str, bags: Bags, bags_a_step: int, ranks: Ranks | None =
     half, device = bags_a_step // 2, torch.device("cpu")
     given = {"encoder": CASES[case][0], "num_positive": half, "num_negative": half, "num_instances": DRAWN}
     config = Settings.from_flat({**given, "members": 1, "standardize": False, "threads": 1})
-    members = build_members(config, bags, device=device)
-    reader = open_reader(members[0].config, bags, transform=None, device=device)
-    return Training(members, reader, labels_of(bags, reader), ranks=ranks)
+    (member,) = build_members(config, bags, device=device)
+    reader = open_reader(member.config, bags, transform=None, device=device)
+    return Training(member, reader, labels_of(bags, reader), ranks=ranks)
 
 
 def step_seconds(training: Training, bags_a_step: int, epochs: int = 3) -> float:

@@ -34,7 +34,7 @@ from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 FOLDS = 10
@@ -51,7 +51,7 @@ AGAIN, AGAIN_SEED = "libauc-again", 1000
 
 
 def run_repeat(name: str, repeat: int, who: str, config: Settings) -> list[dict[str, Any]]:
-    """One side on all folds of a repeat; ours in lockstep, which gives what one training after the other gives."""
+    """One side on all folds of a repeat."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
     labels = bags.require_labels()

@@ -30,7 +30,7 @@ from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 
 OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1, hidden=[]).resolve((1,))
 # A training that ranks even its own bags hardly better than chance has collapsed.

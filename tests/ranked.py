@@ -55,7 +55,7 @@ def train(case, ranks):
     reader = open_reader(member.config, bags, transform=None, device=torch.device("cpu"))
     reader._tensor = reader._tensor.double()
     labels = torch.from_numpy(np.asarray(target_of(bags).values(bags), dtype=np.float64))
-    training, found = Training([member], reader, labels, ranks=ranks), {}
+    training, found = Training(member, reader, labels, ranks=ranks), {}
     if config.method.state_start == "exact":
         warm_start([training], reader, epoch=0, chunk_size=4)
     for epoch in range(epochs):

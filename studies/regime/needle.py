@@ -23,8 +23,8 @@ from midam.data.sampling import BagSampler
 from midam.evaluate.ranking import auroc
 from midam.registry import typed
 from midam.settings import Settings
-from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import Counts, draw_rows, embed_digits, image_bags, is_nine, nine_bags, single_images

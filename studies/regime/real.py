@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from midam.compare.engine import Group, Row
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.lockstep import train_trials
+from midam.train.trials import train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page

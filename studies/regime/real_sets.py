@@ -15,7 +15,7 @@ from midam.data.sets import catalog
 from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
 from midam.errors import DataNotFoundError
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 from studies.images.sets import make_set
 from studies.regime.bags import Counts
 

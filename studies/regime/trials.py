@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import PIXELS, Counts, nine_bags

@@ -13,7 +13,7 @@ from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import PIXELS, scaled_images, split_images

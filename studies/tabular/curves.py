@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.settings import Settings
-from midam.train.lockstep import Trial, every_epoch, train_trials
+from midam.train.trials import Trial, every_epoch, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, paper_config, part_aurocs

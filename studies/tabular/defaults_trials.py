@@ -21,7 +21,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.engine import Store, settings_hash, trial_name
 from studies.tabular.encoders import NoisyMLP, ReluMLP
 

@@ -23,7 +23,7 @@ from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.differences import over_sets, paired
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions

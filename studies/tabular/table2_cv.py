@@ -146,7 +146,7 @@ def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) 
         "",
         "## Time",
         "",
-        "Seconds a trial, in lockstep with others of its kind where that is possible:",
+        "Seconds a trial, taken while midam still trained the trials of one shape together:",
         "",
         *_table(found, lambda row: f"{row['seconds']:.2f}"),
         "",

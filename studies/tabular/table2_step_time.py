@@ -8,7 +8,7 @@ import numpy as np
 from midam.compare.engine import Group, Row
 from midam.compare.libauc import LibAUCAttention, libauc_folder
 from midam.data.bags import Bags
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 from studies.engine import Store, settings_hash
 from studies.page import duration, section, table
 from studies.protocol import EPOCHS, paper_config, steps

@@ -27,7 +27,7 @@ class Plan:
     # Folds of a split that are run, epochs of a training
     folds: int
     epochs: int
-    accelerator: str = "cpu"  # Where all trials of a group are trained in lockstep
+    accelerator: str = "cpu"
 
     def config(self, method: str, lr: float) -> Settings:
         """Return the settings of a training."""

@@ -189,7 +189,7 @@ class Loop:
 
     def epoch(self) -> None:
         """Take the steps of an epoch."""
-        plans = [sampler.epoch(diagnose=False) for sampler in self.samplers]
+        plans = [sampler.epoch() for sampler in self.samplers]
         for bags, slots in zip(*(torch.stack([getattr(p, k) for p in plans], 1) for k in ("bags", "slots"))):
             self._step(bags, slots)
 

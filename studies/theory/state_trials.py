@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
 from midam.evaluate.ranking import auroc
-from midam.train.lockstep import Trial, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.engine import Store, short_digest, trial_name
 from studies.regime.bags import Counts, nine_bags
 from studies.theory.state_loop import CORRECTIONS, RENEWED, WHOLE, Arm, Job, run_job

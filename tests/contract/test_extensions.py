@@ -1,4 +1,4 @@
-"""Parts of anybody's, under new names: they train, are checkpointed, resume bit for bit, and run in lockstep."""
+"""Parts of anybody's, under new names: they train, are checkpointed, resume bit for bit, and run as trials."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,12 @@ from midam.nn import Pooling, ScorePooling
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
-from midam.train import lockstep
 from midam.train.augment import Augmentation
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
-from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import method_settings
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial, train_trials
 
 HERE = "tests.contract.test_extensions"
 
@@ -71,9 +70,7 @@ class Remembered(Estimator):
 
     def commit(self, loss):
         index, now = self._proposed
-        finite = torch.isfinite(loss).expand(1 if loss.ndim == 0 else len(loss))
-        kept = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
-        self.memory.index_copy_(0, index, torch.where(kept, now, self.memory[index]))
+        self.memory.index_copy_(0, index, torch.where(torch.isfinite(loss), now, self.memory[index]))
 
 
 class Softened(ScorePooling):
@@ -93,17 +90,6 @@ class Softened(ScorePooling):
     def pooled(self, l, r):  # noqa: E741
         share = torch.sigmoid(self.sharpness)
         return share * r.squeeze(-1) + (1 - share) * r.squeeze(-1) ** 2
-
-
-class Stubborn(Softened):
-    """Asks for the value of a number in each call, which `vmap` cannot."""
-
-    name = "stubborn"
-
-    def pooled(self, l, r):  # noqa: E741
-        if r.sum().item() > 1e9:
-            raise ValueError("large")
-        return super().pooled(l, r)
 
 
 class Doubled(Draw):
@@ -202,18 +188,8 @@ def test_a_part_of_anybodys_trains_is_saved_and_resumes(kind, made, arguments, n
 
 @part
 @pytest.mark.usefixtures("named")
-def test_a_part_of_anybodys_runs_in_lockstep(kind, made, arguments, monkeypatch):
+def test_a_trial_of_it_is_a_trainer_of_its_own(kind, made, arguments):
     bags, config = make_bags(), make_config(**{kind: f"{HERE}.{made.__name__}"}, **arguments)
-    trials = [Trial(np.setdiff1d(np.arange(24), [2 * k, 2 * k + 1]), np.array([2 * k, 2 * k + 1]), k) for k in range(3)]
-    alone = [lockstep._alone(config, bags, trial, after=[config.training.epochs]) for trial in trials]
-    monkeypatch.setattr(lockstep, "_alone", None)
-    for found, own in zip(train_trials(config, bags, trials), alone, strict=True):
-        np.testing.assert_allclose(found.scores, own.scores, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(found.loss, own.loss, rtol=1e-4, atol=1e-5)
-
-
-def test_what_cannot_be_stacked_is_trained_one_after_the_other():
-    bags, config = make_bags(), make_config(pooling=f"{HERE}.Stubborn")
     trials = [Trial(np.arange(22), np.array([22, 23]), seed) for seed in range(2)]
     for trial, found in zip(trials, train_trials(config, bags, trials), strict=True):
         trainer = train(Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)), 4)

@@ -23,7 +23,7 @@ from midam.explain.explanation import explain_bag
 from midam.registry import BASELINES
 from midam.runs import load_run
 from midam.runs.method import baseline_names
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic")
 FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "roc.png", "summary.json"}

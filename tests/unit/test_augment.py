@@ -12,8 +12,8 @@ from midam.evaluate.predict import predict
 from midam.registry import AUGMENTATIONS
 from midam.settings import Settings
 from midam.train.augment import Augment
-from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial, train_trials
 
 PATCH, SLICE, VOLUME = (3, 16, 16), (1, 12, 12), (1, 9, 8, 8)
 
@@ -231,7 +231,7 @@ def test_estimators_that_encode_an_instance_twice_refuse_it(changes) -> None:
         trainer.train_epoch()
 
 
-def test_trials_in_lockstep_are_augmented_as_well() -> None:
+def test_trials_are_augmented_as_well() -> None:
     bags = images(shape=(1, 8, 8))
     everything = np.arange(len(bags))
     config = settings(encoder="mlp", augment=["flip", "crop"])

@@ -43,8 +43,8 @@ from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.method import usual_method
 from midam.settings import Settings
-from midam.train.lockstep import Trial
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial
 
 EPOCHS = 2
 

@@ -21,8 +21,8 @@ from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 from midam.targets import target_of
-from midam.train.lockstep import Trial, _alone, train_trials
 from midam.train.trainer import build_training
+from midam.train.trials import Trial, train_trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:sites.*:UserWarning")
 # Site A sends positive bags, site C negative ones.
@@ -188,17 +188,6 @@ def test_what_cannot_be_balanced_is_refused(sites, error, message):
     bags = witness_bags(60).replace(sites=None if sites is None else np.resize(np.array(sites).astype(str), 60))
     with pytest.raises(error, match=f"(?s){message}"):
         plan_of(bags)
-
-
-def test_scorers_side_by_side_are_balanced_as_alone():
-    bags, config = sited_bags(), Settings(balance="site", epochs=2, members=1, num_instances=3, pooling="mean")
-    trials = [Trial(np.arange(0, 40), np.arange(40, 60), seed) for seed in (1, 2)]
-    config = config.resolve(bags.instance_shape)
-    for trial, found in zip(trials, train_trials(config, bags, trials)):
-        expected = _alone(config, bags, trial, after=[config.training.epochs])
-        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
-        plain = _alone(config.replace(balance=None), bags, trial, after=[config.training.epochs])
-        assert not np.allclose(found.scores, plain.scores, rtol=1e-4)
 
 
 def test_a_site_that_sends_most_positive_bags_is_not_what_is_learned():

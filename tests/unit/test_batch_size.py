@@ -22,8 +22,8 @@ from midam.train.batch_size import (
     measure_step,
     memory_share,
 )
-from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer, build_training, make_fabric
+from midam.train.trials import Trial, train_trials
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
 LONG = {**OPEN, "epochs": 1000}

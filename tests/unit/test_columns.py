@@ -26,7 +26,7 @@ from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.predict import instance_scores, predict
 from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
-from midam.nn import BagEnsemble, StackedScorer, column_of, make_pooling
+from midam.nn import BagEnsemble, column_of, make_pooling
 from midam.nn.objectives import BCELoss
 from midam.nn.pooling import AttentionPooling, MeanPooling, SmoothedMaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
@@ -172,7 +172,6 @@ def test_one_column_of_per_class_attention_is_shared_attention():
         ),
         (lambda: make_pooling("attention", 4, attention="both"), "'shared', 'per-class', got 'both'"),
         (lambda: RescaledPooling(MeanPooling(4, columns=2)), "one score column, got 'mean' of 2"),
-        (lambda: StackedScorer([make_columns("mean")] * 2), "one score column to train at once, got 'mean' of 3"),
         (lambda: BagEnsemble([make_model("mean"), make_columns("mean")]), r"equally many score columns, got \[1, 3\]"),
         (lambda: column_of(make_columns("mean"), None), "column from 0 to 2, got None"),
         (lambda: column_of(make_columns("mean"), 3), "column from 0 to 2, got 3"),

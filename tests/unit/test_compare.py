@@ -25,7 +25,7 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.lockstep import Trial, every_epoch, train_trials
+from midam.train.trials import Trial, every_epoch, train_trials
 
 QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries

@@ -16,7 +16,7 @@ from midam.evaluate import auroc, covariates_of, instance_scores
 from midam.evaluate.predict import predict
 from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
-from midam.nn import BagEnsemble, BagScorer, CovariateTerm, StackedScorer
+from midam.nn import BagEnsemble, BagScorer, CovariateTerm
 from midam.nn.ensemble import column_of, without_standardizer
 from midam.nn.objectives import BCELoss, PairwiseAUCLoss
 from midam.runs.instance_files import write_instance_scores
@@ -181,8 +181,6 @@ def test_members_take_the_same_covariates():
     for members in ([one, other], [one, make_model("mean")]):
         with pytest.raises(ValueError, match="members of the same covariates"):
             BagEnsemble(members)
-    with pytest.raises(ConfigError, match="without covariates to train at once"):
-        StackedScorer([one, one])
     assert column_of(one, 0) is one
 
 

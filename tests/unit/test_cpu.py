@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
-from midam.nn.stack import StackedScorer
 from midam.settings import Settings
-from midam.train.lockstep import Trial, every_epoch, train_trials
 from midam.train.memory import denormals_flushed
 from midam.train.trainer import Trainer
 
@@ -41,20 +39,5 @@ def test_a_trainer_flushes_them_in_its_steps_alone() -> None:
     hook = trainer.members[0].model.encoder.register_forward_hook
     hook(lambda module, inputs, e: seen.append((module.training, flushing())))
     trainer.train_epoch()
-    assert set(seen) == {(True, True), (False, False)}
-    assert not flushing()
-
-
-def test_so_do_trials_in_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
-    bags, seen = make_bags(), []
-    instances = StackedScorer.instances
-
-    def watched(own, x):
-        seen.append((own.training, flushing()))
-        return instances(own, x)
-
-    monkeypatch.setattr(StackedScorer, "instances", watched)
-    trials = [Trial(np.arange(16), np.arange(16, 24), seed=seed) for seed in range(2)]
-    train_trials(CONFIG, bags, trials, after=every_epoch(CONFIG))
     assert set(seen) == {(True, True), (False, False)}
     assert not flushing()

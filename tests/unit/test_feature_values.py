@@ -18,7 +18,7 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, Note
 from midam.nn.pooling.summary import FeatureSummary
 from midam.nn.standardizer import Standardizer
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 LABELS = np.arange(16) % 2
 # Offset and spread of whole numbers, and the types that hold them.

@@ -25,7 +25,7 @@ from midam.nn.encoders import PatchStatistics
 from midam.nn.pooling.summary import PatchSummary
 from midam.registry import BASELINES
 from midam.report.describe import describe_bags
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from midam.data.target_labels import TargetLabels
 from midam.registry import BASELINES
 from midam.targets import target_of
 from midam.targets.cox import choose_cox
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 TREES = "bag-statistics-extratrees"
 LINEAR = {

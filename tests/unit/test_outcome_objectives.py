@@ -11,8 +11,7 @@ from torch import Tensor
 from midam.errors import ConfigError
 from midam.functional import columns, objectives, pairs
 from midam.functional.objectives import class_weights, minmax_auc
-from midam.nn import BCELoss, CoxLoss, CrossEntropyLoss, MinMaxAUCLoss, Objective, PairwiseAUCLoss
-from midam.nn.objectives import StackedObjective
+from midam.nn import BCELoss, CoxLoss, CrossEntropyLoss, MinMaxAUCLoss, Objective
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
 from midam.registry import OBJECTIVES
@@ -262,11 +261,6 @@ def test_whose_loss_is_for_two_classes_alone_serves_no_others() -> None:
         CoxLoss(pairs="binary")
     with pytest.raises(ConfigError, match="got 'cross-entropy'"):
         CrossEntropyLoss(columns=3, pairs="labels")
-
-
-def test_scorers_that_are_trained_together_are_of_two_classes() -> None:
-    with pytest.raises(ConfigError, match="of two classes for scorers that are trained together, got bags with a gra"):
-        StackedObjective([PairwiseAUCLoss(pairs="order")] * 2, num_bags=3)
 
 
 def test_cross_entropy_and_bce_read_the_logits() -> None:

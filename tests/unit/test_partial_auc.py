@@ -14,7 +14,6 @@ from midam.errors import ConfigError
 from midam.functional import partial_auc
 from midam.functional.objectives import class_weights
 from midam.nn import AveragePrecisionLoss, Objective, PartialAUCLoss
-from midam.nn.objectives import StackedObjective
 from midam.nn.pooling.base import Pooling
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
@@ -205,28 +204,6 @@ def test_only_positive_bags_of_the_batch_are_remembered(make: type[Objective]) -
     objective.commit(loss.detach())
     changed = (next(objective.buffers()) != before).view(NUM_BAGS, -1).any(dim=1)
     assert changed.nonzero().flatten().tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("settings", [case[0] for case in CASES])
-def test_several_scorers_learn_as_each_alone(settings: dict | None) -> None:
-    def make() -> Objective:
-        return (
-            AveragePrecisionLoss(num_bags=NUM_BAGS)
-            if settings is None
-            else PartialAUCLoss(num_bags=NUM_BAGS, **settings)
-        )
-
-    alone = [make(), make()]
-    both = StackedObjective([make(), make()], num_bags=NUM_BAGS)
-    for number, bags in enumerate(BATCHES):
-        h = [scores(7, 2 * number + m).float().detach() for m in range(2)]
-        labels, index = torch.tensor([LABELS[bag] for bag in bags]), torch.tensor(bags)
-        losses = [one(output(x), labels, index=index) for one, x in zip(alone, h, strict=True)]
-        stacked = both(output(torch.cat(h)), labels.repeat(2), index=torch.cat([index, index + NUM_BAGS]))
-        torch.testing.assert_close(stacked, torch.stack(losses), rtol=1e-5, atol=1e-6)
-        both.commit(stacked.detach())
-        for one, loss in zip(alone, losses, strict=True):
-            one.commit(loss.detach())
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from midam.errors import ConfigError
 from midam.settings import Settings
 from midam.train import training
 from midam.train.build import build_method
-from midam.train.lockstep import Trial, train_trials
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial, train_trials
 from midam.train.warm_start import distinct_sorted, fit_standardizers
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]

@@ -11,7 +11,7 @@ from midam.compare.auto.candidates import VECTORS
 from midam.compare.auto.method import Auto
 from midam.data.bags import Bags
 from midam.settings import Settings
-from midam.train.lockstep import train_trials
+from midam.train.trials import train_trials
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study

@@ -154,7 +154,7 @@ MORE = {
 }
 _PARTS = {
     "midam.nn": [
-        *("BagEnsemble", "Encoder", "PatchStatistics", "Stack", "load_weights", "resnet20", "resnet20_3d"),
+        *("BagEnsemble", "Encoder", "PatchStatistics", "load_weights", "resnet20", "resnet20_3d"),
         *("TrackedPooling", "MinMaxAUCLoss", "PairwiseAUCLoss", "AveragePrecisionLoss", "PartialAUCLoss", "CoxLoss"),
         *("BCELoss", "CrossEntropyLoss"),
     ],

@@ -1,7 +1,7 @@
 """The engine of trials: which are done, and the missing ones computed side by side.
 
 A trial is a row, a dictionary of what JSON takes, known by the fields that name it. A `Group` of trials is computed
-whole even if only some are missing: a training in lockstep repeats bit for bit only with the same others.
+whole even if only some are missing.
 """
 
 import json

@@ -27,7 +27,7 @@ from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 Numbers = NDArray[np.float64]
 Scores = NDArray[np.float64]

@@ -15,7 +15,7 @@ from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
 from midam.targets import target_of
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 MANY, _FEW_FOLDS = 500, 3  # bags above which inner cross-validation is cut short
 Positions = NDArray[np.int64]

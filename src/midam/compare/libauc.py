@@ -32,7 +32,7 @@ from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError, install
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 # Not `libauc`: an installed LibAUC stays reachable. Its files import each other relatively, so any name will do.
 ROOT = "_peer_libauc"

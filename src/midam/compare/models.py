@@ -1,8 +1,7 @@
 """The fitted models of a comparison, kept as run folders that `midam.load_run` and `midam predict` take.
 
 A trial keeps numbers alone. Its model is trained again by itself, with the candidate and to the epoch that the trial
-has tested; trials are trained in lockstep, so the scores of the two agree to rounding, which draws by remembered scores
-enlarge.
+has tested; the scores of the two agree to rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
 `auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
-that was tested; `seconds` wall time, selection included, which trials trained in lockstep share equally; `peak_mib`,
+that was tested; `seconds` wall time, selection included; `peak_mib`,
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
 and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 

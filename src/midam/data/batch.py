@@ -19,7 +19,7 @@ from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk
-from midam.data.sampling import EpochPlan, Sampler, StackedSampler
+from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 from midam.functional.objectives import ClassWeights, class_weights
@@ -112,14 +112,6 @@ class InstanceReader:
             if transform is not None and self.device.type == "cpu":
                 warn_of_memory(_bytes(bags, widened=True), "a standardized copy of the instances", source=bags.source)
             self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
-
-    @classmethod
-    def of_table(cls, table: Tensor, *, starts: Tensor, sizes: Tensor) -> "InstanceReader":
-        """Reader of a tensor [R, ...], in which the bags lie at `starts` with `sizes` ([N], CPU)."""
-        reader = cls.__new__(cls)
-        reader.device, reader._tensor, reader.workers = table.device, table, 0
-        reader.starts, reader.sizes, reader.waited_s = starts, sizes, 0.0
-        return reader
 
     def holds(self, bags: Bags) -> bool:
         """Whether the instances of `bags` are among those that this reader keeps in memory."""
@@ -280,7 +272,7 @@ class WholeBatch:
 
 def sampled_batches(
     reader: InstanceReader,
-    sampler: Sampler | StackedSampler,
+    sampler: Sampler,
     labels: Tensor,
     covariates: Tensor | None = None,
     *,
@@ -322,7 +314,7 @@ def sampled_batches(
 
 def whole_batches(
     reader: InstanceReader,
-    sampler: Sampler | StackedSampler,
+    sampler: Sampler,
     labels: Tensor,
     covariates: Tensor | None = None,
     *,
@@ -350,8 +342,7 @@ def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
     """Class weights of each batch of an epoch; all batches have the same layout, but where labels are [N, L]."""
     if labels.ndim > 1:
         return None
-    of_one = plan.bags[0, : plan.bags.shape[1] // plan.parts]
-    return class_weights(labels[of_one.to(labels.device)])._replace(both=None)
+    return class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
 
 
 def read_ahead(

@@ -4,7 +4,7 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,6 @@ class EpochPlan:
     mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
     num_positive: int  # of a step
     log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
-    parts: int = 1  # batches of equal layout that the K bags are, side by side
     seen: torch.Tensor | None = None  # float16 [T, K, B], where steps leave the logits of the instances, if asked for
 
     def __len__(self) -> int:
@@ -86,8 +85,8 @@ class Sampler:
         """T: an epoch draws as many bags as there are."""
         return -(-len(self._sizes) // (self.num_positive + self.num_negative))
 
-    def epoch(self, *, diagnose: bool = True) -> EpochPlan:
-        """Draw the next epoch; `diagnose`, whether to compute `drawn`, which takes time."""
+    def epoch(self) -> EpochPlan:
+        """Draw the next epoch."""
         bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
         for row in bags:
             self._fill(row)
@@ -96,7 +95,7 @@ class Sampler:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self._diagnostics(bags, drawn) if diagnose else {}
+            self.drawn = self._diagnostics(bags, drawn)
             seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
@@ -307,31 +306,3 @@ class StrataSampler(Sampler):
 
     def _load_queues(self, state: Mapping[str, Any]) -> None:
         self._strata.load_state_dict(state)
-
-
-class StackedSampler:
-    """Samplers of equal layout (steps, bags, instances) side by side: bag i of sampler m is ``m * num_bags + i``."""
-
-    def __init__(self, samplers: Sequence[Sampler], *, num_bags: int) -> None:
-        self._samplers, self._num_bags = samplers, num_bags
-        self._plans: list[EpochPlan] = []
-
-    def epoch(self) -> EpochPlan:
-        """Draw the next epoch of each, joined, without diagnostics."""
-        plans = self._plans = [sampler.epoch(diagnose=False) for sampler in self._samplers]
-
-        def joined(columns: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
-            known = [column for column in columns if column is not None]
-            return torch.cat(known, dim=1) if known else None
-
-        bags = torch.cat([plan.bags + m * self._num_bags for m, plan in enumerate(plans)], dim=1)
-        slots, mask = joined(plan.slots for plan in plans), joined(plan.mask for plan in plans)
-        ratio, seen = joined(plan.log_ratio for plan in plans), joined(plan.seen for plan in plans)
-        return EpochPlan(bags, slots, mask, plans[0].num_positive, ratio, parts=len(plans), seen=seen)
-
-    def end_epoch(self, plan: EpochPlan) -> None:
-        """Let each draw rule remember what the steps of the last epoch have seen of its own bags."""
-        if plan.seen is None:
-            return
-        for sampler, own, seen in zip(self._samplers, self._plans, plan.seen.chunk(len(self._plans), dim=1)):
-            sampler.end_epoch(replace(own, seen=seen))

@@ -14,11 +14,10 @@ from midam.nn.objectives import (
 from midam.nn.partial_auc import AveragePrecisionLoss, PartialAUCLoss
 from midam.nn.pooling import *  # noqa: F403
 from midam.nn.scorer import BagOutput, BagScorer, CovariateTerm
-from midam.nn.stack import Stack, StackedScorer
 from midam.nn.standardizer import Standardizer
 from midam.nn.tracked import TrackedPooling, commit
 
-__all__ = ["BagEnsemble", "BagOutput", "BagScorer", "CovariateTerm", "Stack", "StackedScorer", "Standardizer"]
+__all__ = ["BagEnsemble", "BagOutput", "BagScorer", "CovariateTerm", "Standardizer"]
 __all__ += ["column_of", "columns_of", "scorers_of", "without_standardizer"]
 __all__ += ["MinMaxAUCLoss", "Objective", "PairwiseAUCLoss", "TrackedPooling", "commit"]
 __all__ += ["AveragePrecisionLoss", "BCELoss", "CoxLoss", "CrossEntropyLoss", "PartialAUCLoss"]

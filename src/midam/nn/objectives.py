@@ -6,7 +6,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeGuard, get_args
 
 import torch
@@ -18,7 +18,6 @@ from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
 from midam.nn.pooling.base import upcast
 from midam.nn.scorer import BagOutput, SeenBags
-from midam.nn.stack import Stack
 from midam.process_group import joined
 from midam.registry import OBJECTIVES
 
@@ -202,8 +201,7 @@ class Objective(nn.Module):
             if finite is None:
                 old.copy_(new)
                 continue
-            kept = finite.view(-1, *[1] * (old.ndim - 1)) if finite.ndim else finite
-            torch.where(kept, new, old, out=old)
+            torch.where(finite, new, old, out=old)
         self._proposed.clear()
 
     def remembered(self, name: str) -> Tensor:
@@ -216,60 +214,6 @@ class Objective(nn.Module):
     def set_rate(self, name: str, value: float) -> None:
         """Set one of `rates`."""
         setattr(self, name, value)
-
-
-class StackedObjective(Objective):
-    """M objectives of one class, weights copied, for M stacked scorers of `num_bags` bags; scorer after scorer.
-
-    They are for bags of two classes.
-    """
-
-    def __init__(self, objectives: Sequence[Objective], *, num_bags: int) -> None:
-        if (pairs := objectives[0].pairs) != "binary":
-            raise ConfigError(
-                f"Expected {_KINDS['binary']} for scorers that are trained together, got {_KINDS[pairs]}; train them "
-                "one after the other."
-            )
-        super().__init__()
-        self._stack = Stack(objectives)
-        self._num_bags = num_bags
-        self.rates = objectives[0].rates
-
-    def forward(
-        self,
-        output: BagOutput | SeenBags | Tensor,
-        labels: Tensor,
-        index: Tensor | None = None,
-        *,
-        weights: f.ClassWeights | None = None,
-    ) -> Tensor:
-        """Losses [M] of M * K bags with labels [M * K], all batches in the layout of the averaging weights [K]."""
-        count = self._stack.count
-        rows = [self.seen(output).view(count, -1), labels.view(count, -1)]
-        given = weights if _usable(weights, rows[0]) else None
-        if index is not None:
-            rows.append((index % self._num_bags).view(count, -1))
-
-        def loss(one: Objective, h: Tensor, y: Tensor, i: Tensor | None = None) -> Proposal:
-            return one.loss(h, y, weights=given or f.class_weights(y, dtype=h.dtype), index=i)
-
-        total: Tensor
-        total, proposed = self._stack.over(loss, *rows)
-        self._propose(proposed)
-        return total
-
-    def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
-        """Scores or logits of the bags that the losses take, [M * K]."""
-        one: Objective = self._stack.template  # type: ignore[assignment]
-        return one.seen(output)
-
-    def remembered(self, name: str) -> Tensor:
-        """Buffers of this name, [M, ...]."""
-        return self._stack.buffer(name)
-
-    def set_rate(self, name: str, value: float) -> None:
-        """Set one of the objectives' `rates`."""
-        setattr(self._stack.template, name, value)
 
 
 class MinMaxAUCLoss(Objective):

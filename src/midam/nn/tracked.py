@@ -102,10 +102,7 @@ class TrackedStatistic(nn.Module):
             self._write(index, new.to(old.dtype))
             return
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
-        finite = loss.abs() < math.inf
-        if finite.ndim:
-            finite = finite.repeat_interleave(len(index) // len(finite)).unsqueeze(1)
-        self._write(index, torch.where(finite, new.to(old.dtype), old))
+        self._write(index, torch.where(loss.abs() < math.inf, new.to(old.dtype), old))
 
     def _write(self, index: Tensor, rows: Tensor) -> None:
         self.bag_state.index_copy_(0, index, rows)

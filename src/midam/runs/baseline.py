@@ -71,7 +71,7 @@ def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) ->
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
     train, tested = (np.flatnonzero(splits == own) for own in ("train", part))
     try:
-        from midam.train.lockstep import Trial
+        from midam.train.trials import Trial
 
         found = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
         entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], found)}

@@ -51,8 +51,6 @@ class Estimator(nn.Module):
         Buffers with a row for each bag, or for each branch of a bag, of which `commit` writes those of a batch.
     branched : bool
         It serves poolings of several branches.
-    stackable : bool
-        It serves a `midam.nn.stack.StackedScorer`: bags are independent, nothing is cut into chunks.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     batch_statistics : str
@@ -65,7 +63,6 @@ class Estimator(nn.Module):
     tracks: ClassVar[bool] = False
     tables: ClassVar[tuple[str, ...]] = ()
     branched: ClassVar[bool] = False
-    stackable: ClassVar[bool] = True
     rates: ClassVar[tuple[str, ...]] = ()
     batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
 
@@ -96,7 +93,7 @@ class Estimator(nn.Module):
         """Prepare for the steps of an epoch."""
 
     def commit(self, loss: Tensor) -> None:
-        """Write the proposed state, unless the loss [] is not finite; of M stacked scorers the losses are [M]."""
+        """Write the proposed state, unless the loss [] is not finite."""
 
     def share(self, ranks: Ranks, own: Tensor, every: Tensor) -> None:
         """Give all processes what each has committed of its own bags (int64 [k]) of the bags of a step (int64 [K])."""

@@ -95,7 +95,6 @@ class ExactPoint(Estimator):
     whole = True
     needs_trackable = True
     branched = True
-    stackable = False
     batch_statistics = _REFUSED
 
     def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:

@@ -65,17 +65,15 @@ def fill_memory(
     reader: InstanceReader,
     *,
     chunk_size: int,
-    first_bag: int = 0,
     ranks: Ranks | None = None,
 ) -> None:
     """Remember the logits of all instances, streamed in evaluation mode; of several branches the largest.
 
-    `reader` is that of the training bags; those of this memory begin at `first_bag`. Of several processes each streams
-    its share.
+    `reader` is that of the training bags. Of several processes each streams its share.
     """
 
     def logits(group: range) -> Iterator[Tensor]:
-        batch = WholeBatch.unlabeled(reader, first_bag + torch.arange(group.start, group.stop))
+        batch = WholeBatch.unlabeled(reader, torch.arange(group.start, group.stop))
         for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
             yield (z if z.ndim == 1 else z.amax(dim=1)).float()
 

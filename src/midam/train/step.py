@@ -103,7 +103,7 @@ def train_step(
     fabric: Any = None,
     ranks: Ranks | None = None,
 ) -> tuple[Tensor, BagOutput | SeenBags]:
-    """One primal step, then one commit of the objective and one of the estimator, for one scorer or M stacked ones.
+    """One primal step, then one commit of the objective and one of the estimator.
 
     No device synchronization for sampled batches.
 
@@ -112,7 +112,7 @@ def train_step(
 
     Returns
     -------
-    loss : Tensor [] or [M]
+    loss : Tensor []
         Detached.
     output : BagOutput or SeenBags
         At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
@@ -126,12 +126,11 @@ def train_step(
         output = SeenBags.of(ranks.gather(objective.seen(output), len(step.index)))
         index, labels = step.index, step.labels
     loss: Tensor = objective(output, labels, weights=batch.class_weights, index=index)
-    total = loss.sum() if loss.ndim else loss
     # Not optimizer.zero_grad, whose profiler hook costs more than a small network's forward pass.
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
-    (torch.autograd if fabric is None else fabric).backward(total)
+    (torch.autograd if fabric is None else fabric).backward(loss)
     if ranks is not None:
         # What the objective learns follows from the scores of all bags, and has its whole gradient everywhere.
         ranks.sum_gradients(model.parameters())

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, usable_device
 from midam.data.missing import align_features
-from midam.data.sampling import Sampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
@@ -142,7 +141,7 @@ class Trainer:
         labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
         self._val_covariates = None if val is None else covariates_of(self.model, val)
         how: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
-        self.members = [Training([member], self._reader, labels, **how) for member in members]
+        self.members = [Training(member, self._reader, labels, **how) for member in members]
         self.epoch, self.stopped = 0, False
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
@@ -238,8 +237,8 @@ class Trainer:
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
-            "loss": float(np.mean([result.loss[0] for result in results])),
-            f"train_{self.target.metric}": float(np.mean([result.metric[0] for result in results])),
+            "loss": float(np.mean([result.loss for result in results])),
+            f"train_{self.target.metric}": float(np.mean([result.metric for result in results])),
             self.validated: self._validate(),
             **self._drawn(),
         }
@@ -282,8 +281,8 @@ class Trainer:
 
     def _train_member(self, member: Training, *, lr: float) -> EpochResult:
         result = member.train_epoch(self.epoch)
-        if not result.finite[0]:
-            loss = result.loss[0]
+        if not result.finite:
+            loss = result.loss
             what = "weights that are not" if np.isfinite(loss) else f"the loss {loss:g}"
             raise DivergedError(
                 f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
@@ -293,7 +292,7 @@ class Trainer:
 
     def _drawn(self) -> dict[str, float | None]:
         """Statistics of the draw rule, means over the members."""
-        found = [member.sampler.drawn for member in self.members if isinstance(member.sampler, Sampler)]
+        found = [member.sampler.drawn for member in self.members]
         means = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
         return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
@@ -386,4 +385,4 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     if config.model.standardize:
         fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
     reader = open_reader(config, train, transform=member.model.standardizer if once else None, device=device)
-    return Training([member], reader, labels_of(train, reader), covariates=covariates_of(member.model, train))
+    return Training(member, reader, labels_of(train, reader), covariates=covariates_of(member.model, train))

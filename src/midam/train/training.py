@@ -1,6 +1,6 @@
 """M >= 1 scorers whose steps are taken together, and everything that trains them: the one training loop."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,46 +14,38 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.free_memory import fits
 from midam.data.on_disk import on_disk
-from midam.data.sampling import Sampler, StackedSampler
 from midam.errors import ConfigError
 from midam.nn.encoders import batch_norms
-from midam.nn.objectives import StackedObjective
-from midam.nn.scorer import BagOutput, fold
-from midam.nn.stack import StackedScorer
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
-from midam.train.build import build_estimator, build_optimizer
+from midam.train.build import build_optimizer
 from midam.train.members import Member
 from midam.train.memory import annealed, cpu_threads, denormals_flushed, fill_memory
 from midam.train.step import train_step
 
 _MOST_READ_ONCE = 2**29  # bytes
-# A lockstep batch is never cut into chunks.
-_NO_CHUNKS = 2**62
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 
 @dataclass(frozen=True, eq=False)
 class EpochResult:
-    """Of each of M scorers in an epoch: mean loss, main metric of the scores that it saw, whether all is finite."""
+    """Of an epoch: mean loss, main metric of the scores that the steps saw, whether loss and weights are finite."""
 
-    loss: NDArray[np.float64]
-    metric: list[float]
-    finite: NDArray[np.bool_]
+    loss: float
+    metric: float
+    finite: bool
 
 
 class Training:
-    """M >= 1 scorers whose steps are taken together, each with its own weights, draws and state.
-
-    One scorer is trained by the very modules it is made of, several by a `midam.nn.stack.Stack`: the same to rounding.
+    """One scorer in training: its weights, draws and state.
 
     Parameters
     ----------
-    members : sequence of Member
-        M of them, of one architecture and with the same settings but the seed.
+    member : Member
+        The parts of the scorer.
     reader : InstanceReader
-        Of the training bags. With M > 1 bag i of scorer m is bag ``m * num_bags + i``.
+        Of the training bags.
     labels : Tensor [N] or [N, L]
         Of the reader's bags, on its device.
     fabric : lightning_fabric.Fabric, optional
@@ -66,7 +58,7 @@ class Training:
     Attributes
     ----------
     model : BagScorer
-        The scorer as it is kept, or the stack.
+        The scorer as it is kept.
     trained : BagScorer
         What a step runs, see `Member`.
     estimator, objective, optimizer, sampler
@@ -75,7 +67,7 @@ class Training:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        member: Member,
         reader: InstanceReader,
         labels: Tensor,
         *,
@@ -83,30 +75,13 @@ class Training:
         covariates: Tensor | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        first, self.covariates, self.ranks = members[0], covariates, ranks
-        self.config, self.count, self.fabric = first.config, len(members), fabric
-        self._reader, self._labels, self._members = reader, labels, members
-        self.model, self.trained = first.model, first.trained
-        self.estimator, self.objective = first.estimator, first.objective
-        self.sampler: Sampler | StackedSampler = first.sampler
-        if self.count > 1:
-            if first.target.name != "binary":
-                raise ConfigError(
-                    f"Expected scorers of two classes to train in lockstep, got the target {first.target.name!r}; "
-                    "train them one after the other."
-                )
-            num_bags = len(labels) // self.count
-            self.model = self.trained = StackedScorer([member.trained for member in members]).to(reader.device)
-            objectives = [member.objective for member in members]
-            self.objective = StackedObjective(objectives, num_bags=num_bags).to(reader.device)
-            size = first.model.pooling.value_size
-            # The state of all scorers stands in one table.
-            self.estimator = build_estimator(
-                self.config, num_bags=len(labels), value_size=size, chunk_size=_NO_CHUNKS
-            ).to(reader.device)
-            self.sampler = StackedSampler([member.sampler for member in members], num_bags=num_bags)
+        self.covariates, self.ranks = covariates, ranks
+        self.config, self.fabric = member.config, fabric
+        self._reader, self._labels, self._target = reader, labels, member.target
+        self.model, self.trained = member.model, member.trained
+        self.estimator, self.objective, self.sampler = member.estimator, member.objective, member.sampler
         if ranks is not None:
-            _check_ranks(ranks, first)
+            _check_ranks(ranks, member)
         self.optimizer = build_optimizer(self.config, self.model, self.objective)
 
     def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
@@ -150,18 +125,12 @@ class Training:
                 yield batches
 
     def remember(self, epoch: int) -> None:
-        """Stream all bags of a scorer once where its draws of epoch `epoch` (from 0) need scores that are due."""
-        num_bags = len(self._labels) // self.count
-        for number, member in enumerate(self._members):
-            draw = member.sampler.draw
-            if draw.memory is None or not draw.pass_due(epoch):
-                continue
-            if isinstance(self.model, StackedScorer):
-                self.model.stack.write(number, member.trained)
-            run, first = self.config.run, number * num_bags
-            with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
-                how: dict[str, Any] = {"chunk_size": run.chunk_size, "first_bag": first, "ranks": self.ranks}
-                fill_memory(member.trained, draw.memory, self._reader, **how)
+        """Stream all bags once where the draws of epoch `epoch` (from 0) need scores that are due."""
+        draw, run = self.sampler.draw, self.config.run
+        if draw.memory is None or not draw.pass_due(epoch):
+            return
+        with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
+            fill_memory(self.trained, draw.memory, self._reader, chunk_size=run.chunk_size, ranks=self.ranks)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
@@ -169,30 +138,18 @@ class Training:
         with self.epoch(epoch) as batches:
             for batch in batches:
                 loss, scores = self._step(batch)
-                losses.append(loss.view(self.count))
-                seen.append(_by_scorer(scores.detach(), self.count))
-                labels.append(_by_scorer((batch.step or batch).labels, self.count))
-        mean = torch.stack(losses).double().mean(dim=0).cpu().numpy()
-        pairs = zip(*(torch.cat(parts, dim=1).double().cpu().numpy() for parts in (labels, seen)))
-        metrics = [self._metric(y, h) if np.isfinite(h).all() else float("nan") for y, h in pairs]
-        return EpochResult(mean, metrics, np.isfinite(mean) & self._finite_weights())
-
-    def probe(self) -> None:
-        """Try losses and gradients on a positive and a negative bag of one instance; raises whatever a part raises."""
-        labels = self._labels.view(self.count, -1)
-        index = torch.stack([labels.argmax(dim=1), labels.argmin(dim=1)], dim=1)
-        index = (index + labels.shape[1] * torch.arange(self.count, device=index.device).unsqueeze(1)).flatten()
-        x = self._reader.rows(self._reader.starts[index.cpu()])
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), denormals_flushed():
-            z, v = fold(*self.trained.instances(x))
-            loss = self.objective(
-                BagOutput(z, v, torch.ones_like(z), self.trained.pooling), self._labels[index], index=index
-            )
-            weights = [p for p in (*self.trained.parameters(), *self.objective.parameters()) if p.requires_grad]
-            torch.autograd.grad(loss.sum(), weights, allow_unused=True)
+                losses.append(loss)
+                seen.append(scores.detach())
+                labels.append((batch.step or batch).labels)
+        mean = float(torch.stack(losses).double().mean(dim=0))
+        y, h = (torch.cat(parts).double().cpu().numpy() for parts in (labels, seen))
+        metric = self._target.metric_value(y, h) if np.isfinite(h).all() else None
+        # The last step of an epoch can ruin the weights after the last loss was computed.
+        finite = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+        return EpochResult(mean, float("nan") if metric is None else metric, finite and bool(np.isfinite(mean)))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resume of one scorer needs but its weights."""
+        """All that a resume needs but the weights."""
         return {name: getattr(self, name).state_dict() for name in _STATEFUL}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -206,16 +163,6 @@ class Training:
         with nullcontext() if self.fabric is None else self.fabric.autocast():
             loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
         return loss, self.objective.seen(output)
-
-    def _metric(self, labels: NDArray[np.float64], scores: NDArray[np.float64]) -> float:
-        found = self._members[0].target.metric_value(labels, scores)
-        return float("nan") if found is None else found
-
-    def _finite_weights(self) -> NDArray[np.bool_]:
-        # The last step of an epoch can ruin the weights after the last loss was computed.
-        if isinstance(self.model, StackedScorer):
-            return self.model.stack.finite().cpu().numpy()
-        return np.array([all(bool(torch.isfinite(p).all()) for p in self.model.parameters())])
 
 
 def open_reader(
@@ -254,11 +201,6 @@ def standardized_once(config: Settings, bags: Bags) -> bool:
         return True
     needed = 4 * bags.num_instances * bags.instance_shape[0]
     return config.run.resident is None and needed <= _MOST_READ_ONCE and fits(4 * needed)
-
-
-def _by_scorer(x: Tensor, count: int) -> Tensor:
-    """Rows [M * K, ...] by scorer, [M, K, ...]."""
-    return x.view(count, -1) if x.ndim == 1 else x.view(count, -1, x.shape[-1])
 
 
 def _check_ranks(ranks: Ranks, member: Member) -> None:

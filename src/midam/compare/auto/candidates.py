@@ -20,9 +20,9 @@ from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
-from midam.train.lockstep import Trial, train_trials
 from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial, train_trials
 
 # In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
@@ -117,7 +117,7 @@ class Candidate:
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
-        few = trials if self._together else trials[:1]
+        few = trials[:1]
         epochs = None
         if self.baseline is None:
             epochs = min(_FEW_EPOCHS, self._settings.training.epochs)
@@ -135,11 +135,6 @@ class Candidate:
         if self.config is None:
             raise TypeError(f"{self.name} has no settings")
         return self.config
-
-    @property
-    def _together(self) -> bool:
-        """Whether the trainings of all folds run in lockstep."""
-        return self.config is not None and self.config.model.encoder == "mlp"
 
 
 def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:

@@ -21,7 +21,7 @@ from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from midam.targets import OutOfFold
 from midam.train.build import build_ensemble
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 _INNER = "pooling.inner."
 

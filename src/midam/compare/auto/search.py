@@ -24,7 +24,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.reading import Form, Number, Share, check_form
 from midam.targets import OutOfFold
-from midam.train.lockstep import Trial
+from midam.train.trials import Trial
 
 Numbers = NDArray[np.float64]
 _LEAST = 0.01

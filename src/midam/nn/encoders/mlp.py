@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require, require_counts
@@ -26,16 +25,12 @@ class MLP(nn.Module):
     repeatable : bool
         An instance encoded twice is encoded alike, so that max pooling may look for the maximum first and
         back-propagate it alone. An encoder without this attribute is taken not to be.
-    stackable : bool
-        A step is mostly overhead, so that trials are trained together; see `midam.train.lockstep`.
 
     Examples
     --------
     >>> MLP(3)(torch.zeros(2, 3)).shape
     torch.Size([2, 3])
     """
-
-    stackable = True
 
     def __init__(self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0) -> None:
         require(hidden, Sequence, "hidden", "give a list of widths, such as [32]")
@@ -56,13 +51,6 @@ class MLP(nn.Module):
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 nn.init.xavier_normal_(layer.weight)
-
-    @torch.no_grad()
-    def keep_inputs(self, columns: Tensor) -> None:
-        """Read these features [D'] (int64) of an instance alone; exact where all others are 0."""
-        first: nn.Linear = self.layers[0]  # type: ignore[assignment]
-        first.weight = nn.Parameter(first.weight[:, columns].contiguous())
-        first.in_features = len(columns)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, ...] as [M, D]."""

@@ -1,0 +1,87 @@
+"""Trials of one configuration: trainings that differ in bags and seed alone, as those of a cross-validation do."""
+
+import time
+import warnings
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.errors import DivergedError, Note, require
+from midam.settings import Settings
+from midam.train.trainer import Trainer
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One training: positions of the bags to train on and to score, and the seed of weights and sampling."""
+
+    train: NDArray[np.int64]
+    score: NDArray[np.int64]
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """Result of a trial.
+
+    `scores` are those of its bags after each epoch that was asked for, or after the last of E; NaN once a training has
+    diverged.
+    """
+
+    scores: NDArray[np.float64]  # [A, len(score)], or [A, len(score), C] of several columns
+    loss: NDArray[np.float64]  # [E], as in `Trainer.history`
+    train_auroc: NDArray[np.float64]  # [E]; of another target, its main metric
+    seconds: float
+
+
+def every_epoch(config: Settings) -> range:
+    """All epochs of a training, from 1."""
+    return range(1, config.training.epochs + 1)
+
+
+def train_trials(
+    config: Settings, bags: Bags, trials: Sequence[Trial], *, after: Collection[int] | None = None
+) -> list[TrialResult]:
+    """Train a `Trainer` for each trial, all with the settings of `config`; raises as that does.
+
+    The seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained, and the bags of
+    a trial scored after the last, or after each of the epochs `after`, from 1. The results come in the order of
+    `trials`.
+    """
+    require(config, Settings, "config", "make them with `midam.Settings(...)`")
+    require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    config = config.replace(select="last", patience=None)
+    after = (config.training.epochs,) if after is None else after
+    return [_train(config, bags, trial, after=after) for trial in trials]
+
+
+def _train(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int]) -> TrialResult:
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        if config.training.open:  # what is chosen for the bags of each trial is not said for each
+            warnings.simplefilter("ignore", Note)
+        trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
+    scored = bags.subset(trial.score)
+    reader = trainer.reader(scored)
+    scores: list[NDArray[np.float64]] = []
+    columns, metric = trainer.target.count, f"train_{trainer.target.metric}"
+    failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
+
+    def score(trainer: Trainer, _: object) -> None:
+        if trainer.epoch in after:
+            scores.append(trainer.scores(scored, reader))
+
+    with suppress(DivergedError):
+        trainer.fit(callbacks=[score])
+    rows = trainer.history
+    lost = [float("nan")] * (config.training.epochs - len(rows))
+    return TrialResult(
+        np.stack([*scores, *[failed] * (len(after) - len(scores))]),
+        np.array([row["loss"] for row in rows] + lost),
+        np.array([row[metric] for row in rows] + lost),
+        seconds=time.perf_counter() - started,
+    )
