@@ -22,7 +22,7 @@ from midam.data.sources.request import ImageOptions
 from midam.data.store import write_store
 from midam.embed import bags as embed_bags_module
 from midam.embed.bags import check_recipe, embedded, make_recipe
-from midam.embed.kinds import fitting_patch, usual_network
+from midam.embed.kinds import data_kind, fitting_patch, usual_network
 from midam.embed.lite0 import lite0_layers
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
 from midam.registry import typed
@@ -473,6 +473,45 @@ def test_what_the_default_asks_for(images, monkeypatch):
     assert not name
     assert "random weights" in line
     assert "midam[pretrained]" in line
+
+
+@pytest.fixture
+def scans(tmp_path, monkeypatch):
+    """A folder of 24 volumes of 5 slices of 40 x 48 pixels, as arrays, with their labels; the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    Path("scans").mkdir()
+    rng = np.random.default_rng(0)
+    for scan in range(24):
+        np.save(f"scans/s{scan:02d}.npy", rng.normal(scan % 2, 1, size=(5, 40, 48)).astype(np.float32))
+    lines = ["bag_id,label", *(f"s{scan:02d},{scan % 2}" for scan in range(24))]
+    Path("labels.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--volume"], ["--encoder", "resnet20"]], ids=["default", "whole", "encoder"])
+@pytest.mark.usefixtures("scans")
+def test_slices_of_scans_are_embedded_by_default(words, monkeypatch, capsys):
+    monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.embed.kinds._SMALL", 40)
+    usual = ["--labels", "labels.csv", "--epochs", "1", "--members", "1", "--no-baseline", "--out", "run"]
+    assert main(["fit", "scans", *usual, *words]) == 0
+    assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == (not words)
+    assert Path("vectors").exists() == (not words)
+    if not words:  # raw scans are embedded by the run itself
+        assert main(["predict", "run", "scans", "--labels", "labels.csv", "--out", "scores.csv", "--trust"]) == 0
+        assert len(Path("scores.csv").read_text().splitlines()) == 25
+
+
+@pytest.mark.usefixtures("scans")
+def test_small_scans_are_trained_from_random_weights():
+    assert data_kind("scans") == "small scans"
+    assert usual_network("scans", midam.Settings()) == ("", "")
+
+
+def test_volumes_of_the_catalog_are_embedded_by_default():
+    assert usual_network("adrenal", midam.Settings())[0] == "efficientnet-lite0"
+    assert usual_network("adrenal", midam.Settings(volume=True)) == ("", "")
+    assert usual_network("digits", midam.Settings()) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x", "onnx:n.onnx"])

