@@ -87,8 +87,8 @@ def test_new_takes_a_folder_of_images_and_the_catalog(tmp_path, capsys):
 def test_doctor_tells_what_is_there_and_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda package: None if package == "nibabel" else "1.0")
     monkeypatch.setenv("MIDAM_DATA", "/no/such/folder")
-    assert main(["doctor", "--json"]) == 0
-    found = {entry["name"].partition(":")[0]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert main(["--json", "doctor"]) == 0
+    found = {entry["name"].partition(":")[0]: entry for entry in json.loads(capsys.readouterr().out)["found"]}
     assert "midam[medical]" in found["medical"]["advice"]
     assert "nibabel" in found["medical"]["found"]
     assert found["images"] == {"part": "extras", "name": f"images: {doctor.EXTRAS['images']}"} | {
@@ -113,3 +113,33 @@ def test_each_extra_of_the_package_has_a_purpose():
 def test_a_bad_column_is_named(visits, tmp_path):
     with pytest.raises(BagDataError, match="--bag-column"):
         new._columns(str(visits), bag_column="nobody")
+
+
+def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):
+    def result(*words, code=0):
+        assert main(["--json", *map(str, words)]) == code
+        found = json.loads(capsys.readouterr().out)
+        assert found.pop("exit_code") == code
+        return found
+
+    run, columns = tmp_path / "run", ("--bag-column", "person", "--label-column", "died", "--impute", "median")
+    trained = result("fit", visits, *columns, "--method", "bag-statistics-logistic", "--out", run)
+    assert trained == {"run": str(run), "summary": json.loads((run / "summary.json").read_text())}
+    scores = tmp_path / "scores.csv"
+    assert result("predict", run, visits, "--out", scores) == {"scores": [str(scores)], "bags": 30}
+    assert len(scores.read_text().splitlines()) == 31
+    figures = result("evaluate", run, visits, "--out", tmp_path / "e.json")
+    assert figures.pop("report").endswith(".html")
+    assert figures == json.loads((tmp_path / "e.json").read_text())
+    facts = result("data", "describe", visits, *columns)
+    assert {one["feature"] for one in facts["features"]} >= {"pressure"}
+    assert [one["name"] for one in result("data", "list")["sets"]].count("musk1") == 1
+    assert "complete" in result("completion", "bash")["script"]
+    folder = tmp_path / "compared"
+    compared = result(
+        *("compare", visits, *columns, "--methods", "bag-statistics-logistic,bag-statistics-extratrees"),
+        *("--cv", "1x3", "--out", folder),
+    )
+    assert [row["method"] for row in compared["methods"]] == ["bag-statistics-logistic", "bag-statistics-extratrees"]
+    assert "no_such" in result("fit", "no_such.csv", code=2)["error"]
+    assert "usage" in result("fit", "--help")["text"]

@@ -5,10 +5,12 @@ Ctrl-C or SIGTERM.
 """
 
 import argparse
+import io
 import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -27,12 +29,13 @@ from midam.errors import (
     first_line,
     nearest,
 )
-from midam.report.program import program
+from midam.report.program import note_result, program, take_result
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
     from rich.console import Console
 
+_JSON = "--json"
 COMMANDS = {
     "fit": "train a bag classifier and test it",
     "predict": "score bags",
@@ -51,8 +54,27 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return _main_as_json(words[1:]) if words[:1] == [_JSON] else _main(words)
+
+
+def _main_as_json(words: list[str]) -> int:
+    """Run a command, and print its result as JSON instead of what it prints on stdout."""
+    take_result()  # of an earlier command of this process
+    code, text = 1, io.StringIO()
+    try:
+        with redirect_stdout(text):
+            code = _main(words)
+    except SystemExit as end:  # of --help
+        code = end.code if isinstance(end.code, int) else code
+        note_result(text=text.getvalue())
+    note_result(exit_code=code)
+    sys.stdout.write(take_result() + "\n")
+    return code
+
+
+def _main(words: list[str]) -> int:
     with program(said) as console:
-        words = list(sys.argv[1:] if argv is None else argv)
         try:
             try:
                 return _run(words, console)
@@ -62,21 +84,25 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _run(words, console)
         except (RunStoppedError, KeyboardInterrupt) as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
+            note_result(error=str(stop) or "stopped")
             return 130
         except (RankLostError, TrialsLostError) as error:
-            console.print(f"[red]midam: error:[/] {escape(said(error))}")
-            return 3
+            return _failed(console, said(error), 3)
         except (MidamError, MemoryError) as error:
             full = (
                 f"Expected enough memory, got less: {first_line(error)}; end other programs, or use a larger machine."
             )
-            console.print(f"[red]midam: error:[/] {escape(said(error if isinstance(error, MidamError) else full))}")
-            return 2
+            return _failed(console, said(error if isinstance(error, MidamError) else full), 2)
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
-            console.print(f"[red]midam: error:[/] {escape(text)}; check path, access and free space, and repeat.")
-            return 2
+            return _failed(console, f"{text}; check path, access and free space, and repeat.", 2)
+
+
+def _failed(console: "Console", message: str, code: int) -> int:
+    console.print(f"[red]midam: error:[/] {escape(message)}")
+    note_result(error=message)
+    return code
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:
@@ -141,6 +167,7 @@ def _command(argv: Sequence[str]) -> str:
         prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximization.", add_help=False
     )
     top.add_argument("-h", "--help", action="help", help="Show this help message and exit; COMMAND --help says more.")
+    top.add_argument(_JSON, action="store_true", help="Print the result of the command that follows as JSON.")
     top.add_argument("--version", action="version", version=f"midam {__version__}", help="Print version and exit.")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, text in COMMANDS.items():

@@ -24,6 +24,7 @@ from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
+from midam.report.program import note_result
 from midam.report.terminal import FitProgress, LiveProgress, stdout_console
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
@@ -108,6 +109,8 @@ def run(options: Namespace, console: Console) -> int:
         how |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
         comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)
     print_comparison(stdout_console(), comparison, told=told)
+    note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
+    note_result(remarks=comparison.remarks)
     stdout_console().print(f"comparison: {escape(str(out))}")
     if options.deploy is not None:
         how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
@@ -159,6 +162,7 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how
         calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
         summary = deploy_method(bags, comparison, out, **how, **calls)
     stdout_console().print(escape(summary["deployed"]["note"]))
+    note_result(run=out, deployed=summary["deployed"])
     stdout_console().print(f"run folder: {escape(str(out))}")
 
 

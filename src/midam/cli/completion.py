@@ -31,10 +31,12 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Print the script; returns the exit code."""
+    from midam.report.program import note_result
     from midam.report.terminal import stdout_console
 
-    # Written as it is: a console would wrap lines, and read brackets.
-    stdout_console().file.write(shtab.complete(_tree(), options.shell, preamble=_preamble()) + "\n")
+    script = shtab.complete(_tree(), options.shell, preamble=_preamble())
+    note_result(script=script)
+    stdout_console().file.write(script + "\n")  # as it is: a console would wrap lines, and read brackets
     return 0
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
 from midam.errors import ConfigError, DataNotFoundError, nearest
+from midam.report.program import note_result
 from midam.settings import Settings
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
     from midam.report.terminal import print_catalog, stdout_console
 
-    print_catalog(stdout_console(), [catalog.describe(name) for name in catalog.names()])
+    known = [catalog.describe(name) for name in catalog.names()]
+    note_result(sets=known)
+    print_catalog(stdout_console(), known)
     return 0
 
 
@@ -89,6 +92,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     else:
         # A set that is fetched by hand and lies here needs no advice.
         where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
+    note_result(name=name, location=where)
     stdout_console().print(escape(f"{name}: {where}"))
     return 0
 
@@ -121,6 +125,8 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     if found.features:
         print_features(out, found.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, found)
+    note_result(facts=dict(found.facts), warnings=found.warnings, notes=found.notes)
+    note_result(features=[one._asdict() for one in found.features])
     if picture is not None:
         out.print(f"figure: {escape(str(picture))}")
         if found.features:
@@ -146,6 +152,7 @@ def _import(options: Namespace, console: Console) -> int:
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
+    note_result(store=store, bags=len(bags), instances=bags.num_instances)
     stdout_console().print(
         escape(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})\n")
         + escape(
@@ -164,6 +171,7 @@ def _verify(options: Namespace, console: Console) -> int:
         damaged = verify_store(options.store, jobs=_jobs(options), on_bag=progress.update)
     for bag in damaged:
         console.print(f"[red]damaged:[/] bag {escape(bag.bag)} (in {escape(str(Path(options.store) / bag.file))})")
+    note_result(store=options.store, bags=len(bags), damaged=sorted({bag.bag for bag in damaged}))
     if damaged:
         console.print(f"{len({bag.bag for bag in damaged})} of {len(bags)} bags are damaged; import the data again")
         return 1

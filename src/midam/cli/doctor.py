@@ -1,6 +1,5 @@
 """`midam doctor`: what is installed, what the machine has, and what is slow."""
 
-import json
 import os
 import platform
 import re
@@ -20,6 +19,7 @@ from rich.table import Table
 from midam._version import __version__
 from midam.cli.parser import Parser
 from midam.errors import install
+from midam.report.program import note_result
 
 _TEXT = """Say what is installed, which extras are missing and what they are for, which processors, memory and disks
 there are, how fast they are, and what slows midam down here. It sends nothing anywhere."""
@@ -59,9 +59,7 @@ class Entry(NamedTuple):
 
 def parser() -> ArgumentParser:
     """Options of the command."""
-    to = Parser("doctor", _TEXT)
-    to.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    return to
+    return Parser("doctor", _TEXT)
 
 
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
@@ -69,9 +67,7 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.terminal import stdout_console
 
     found = [*_versions(), *_extras(), *_machine(), *_paces()]
-    if options.json:
-        stdout_console().print_json(json.dumps([entry._asdict() for entry in found]))
-        return 0
+    note_result(found=[entry._asdict() for entry in found])
     out = stdout_console()
     for part in dict.fromkeys(entry.part for entry in found):
         table = Table(part, "", "", box=None, header_style="bold")

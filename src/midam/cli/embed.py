@@ -17,6 +17,7 @@ from midam.data.sets import catalog
 from midam.errors import ConfigError
 from midam.processes import LEADER, Processes
 from midam.registry import FINE_TUNED, NETWORKS, is_network
+from midam.report.program import note_result
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
@@ -216,6 +217,7 @@ def run(options: Namespace, console: Console) -> int:
         format_bytes(stored_bytes(Path(options.out))),
         "fit" if found.labels is not None or found.outcome is not None else "predict RUN",
     )
+    note_result(store=options.out, bags=len(found), vectors=found.num_instances, width=network.width)
     text = f"store: {options.out} ({len(found)} bags, {found.num_instances} vectors of {network.width}, {size})"
     stdout_console().print(escape(f"{text}\nnext: midam {again} {options.out}"))
     return 0

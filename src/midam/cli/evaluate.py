@@ -13,6 +13,7 @@ from midam.cli.outputs import keep_data, tell_left_out
 from midam.cli.parser import Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
+from midam.report.program import note_result
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -51,6 +52,7 @@ def run(options: Namespace, console: Console) -> int:
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
         out.print(f"report: {escape(str(page))}")
+    note_result(report=page, **found.result)
     print_evaluation(out, {**found.result, **thresholds_of(found.decision)})
     return 0
 

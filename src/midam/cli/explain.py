@@ -16,6 +16,7 @@ from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
 from midam.errors import ConfigError
+from midam.report.program import note_result
 from midam.runs.instance_files import need_h5py
 
 
@@ -88,6 +89,7 @@ def run(options: Namespace, console: Console) -> int:
     for entry in entries:
         _print_bag(out, entry)
     tell_left_out(bags, folder / PAGE, out)
+    note_result(page=folder / PAGE, bags=entries)
     out.print(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {escape(str(folder / PAGE))}")
     return 0
 

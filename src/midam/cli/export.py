@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import TRUST, Parser, words
+from midam.report.program import note_result
 
 
 def parser() -> ArgumentParser:
@@ -29,5 +30,6 @@ def run(options: Namespace, console: Console) -> int:
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
     how = {"license": options.license, "trust": options.trust}
     done = export_run(options.run, options.out, formats=words(options.format), **how)
+    note_result(folder=options.out, formats=list(done))
     stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
     return 0

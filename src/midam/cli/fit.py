@@ -17,6 +17,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.registry import is_network
+from midam.report.program import note_result
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 from midam.train.method_names import DEFAULT
 
@@ -181,6 +182,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
             summary = fit_run(options.data, settings, folder, method=options.method, budget=budget, **calls)
             _log_summary(log, summary, folder)
     if not processes.rank:
+        note_result(run=folder.root, summary=summary)
         print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
 

@@ -19,6 +19,7 @@ from midam.data.sources.split_table import fold_numbers
 from midam.errors import BagDataError, ConfigError
 from midam.files import write_text
 from midam.names import on_disk
+from midam.report.program import note_result
 from midam.report.terminal import stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
@@ -53,6 +54,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
         shown.add_row(*map(cell, row))
     stdout_console().print(shown)
     stdout_console().print(escape(sentence))
+    note_result(folds=root, table=table.to_dict("records"))
     stdout_console().print(f"folds: {escape(str(root))}")
     return 0
 

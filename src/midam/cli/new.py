@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
 from midam.errors import BagDataError, ConfigError
+from midam.report.program import note_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,6 +77,7 @@ def run(options: Namespace, console: Console) -> int:
         given["impute"] = "median"  # without which they are refused
     kind = _kind(options.data, bags)
     write_text(out, settings_text(options.data, kind, given, facts_of(bags)))
+    note_result(settings=out, kind=kind)
     stdout_console().print(escape(f"{kind}: {facts_of(bags)}\nnext: midam fit --config {shlex.quote(str(out))}"))
     return 0
 

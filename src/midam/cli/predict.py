@@ -12,6 +12,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import ConfigError, RunStoppedError
+from midam.report.program import note_result
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -125,6 +126,7 @@ def run(options: Namespace, console: Console) -> int:
     said_to = console if is_stream(outs[0]) else stdout_console()
     if not is_stream(outs[0]):
         tell_left_out(bags[0], outs[0], said_to)
+    note_result(scores=outs, bags=len(scorings[0].part))
     for out, scoring in zip(outs, scorings):
         for note in scoring.run.target.notes(scoring.run.decision):
             said_to.print(f"[yellow]note:[/] {escape(note)}")
@@ -144,6 +146,7 @@ def _merge(options: Namespace) -> int:
     keep_other(out)
     require_space({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
     facts = merge_shards(tables, out)
+    note_result(scores=[out], bags=facts.of_bags)
     stdout_console().print(f"{facts.of_bags} bags of {facts.count} shards: {escape(options.out)}")
     return 0
 

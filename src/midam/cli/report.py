@@ -12,6 +12,7 @@ from midam.cli.outputs import tell_left_out
 from midam.cli.parser import DATA, Parser, words
 from midam.cli.predict import add_tables
 from midam.errors import ConfigError
+from midam.report.program import note_result
 
 if TYPE_CHECKING:
     from midam.report.pseudonyms import Pseudonyms
@@ -61,6 +62,7 @@ def run(options: Namespace, console: Console) -> int:
         from midam.runs.report import write_run_report
 
         path = write_run_report(root, out=out, table=table, trust=options.trust, key=key)
+    note_result(report=path)
     stdout_console().print(f"report: {escape(str(path))}")
     if key is not None:
         stdout_console().print(f"the key of its pseudonyms, not to be shared: {escape(str(key.write(path)))}")

@@ -1,8 +1,10 @@
-"""Set up a program around its command: a console, warnings shown there, and SIGTERM as Ctrl-C."""
+"""Set up a program around its command: a console, warnings, SIGTERM as Ctrl-C; and its result as JSON."""
 
+import json
+import math
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -10,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.errors import Note
+
+_RESULT: dict[str, Any] = {}
 
 
 @contextmanager
@@ -31,6 +35,29 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
             yield console
         finally:
             signal.signal(signal.SIGTERM, terminate)
+
+
+def note_result(**facts: Any) -> None:
+    """Note facts of a command's result, by name, which `midam --json` prints."""
+    _RESULT.update(facts)
+
+
+def take_result() -> str:
+    """The facts that were noted since the last call, as JSON; a path is text, a number that is not finite null."""
+    text = json.dumps(_plain(_RESULT), indent=2, allow_nan=False)
+    _RESULT.clear()
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _terminate(*_: object) -> NoReturn:
