@@ -97,9 +97,9 @@ RULE = (
     "mean test AUROC of the best row from random weights, folds by group; a tie goes to the vectors. Those rows are in "
     "[Table 3](table3.md), on the same folds and, of colon, on three more; nothing is paired with them. No network "
     "from random weights was run on MNIST bags: small images stay with one, as before. Training has all defaults, on "
-    "four folds of five. When the rule was written, the default on vectors was `midam` (three scorers, 100 epochs), and "
-    "volumes stayed with random weights. Since then it is `auto`; the rule is now applied to the rows of `auto`, which "
-    "were added before any of them was run."
+    "four folds of five. When the rule was written, the default on vectors was `midam` (three scorers, 100 epochs), "
+    "and volumes stayed with random weights. Since then it is `auto`; the rule is now applied to the rows of `auto`, "
+    "which were added before any of them was run."
 )
 
 

@@ -1,10 +1,11 @@
-"""What a notebook shows of bags and runs."""
+"""What a notebook shows of bags, runs and comparisons."""
 
 import numpy as np
 import pytest
 
 import midam
 from midam.cli import main
+from midam.compare import repeated_folds, run_comparison
 
 
 def test_bags_are_shown_with_their_counts_and_sizes():
@@ -33,3 +34,13 @@ def test_a_run_is_shown_with_its_figures_and_curve(tmp_path):
     assert "data:image/png;base64," in text
     (tmp_path / "run/summary.json").unlink()
     assert "attention" in midam.load_run(tmp_path / "run")._repr_html_()
+
+
+@pytest.mark.drawn
+def test_a_comparison_is_shown_with_its_intervals_and_picture():
+    bags, names = midam.read_bags("digits"), ["bag-statistics-logistic", "bag-statistics-extratrees"]
+    text = run_comparison(bags, names, repeated_folds(bags, repeats=1, folds=3), jobs=1)._repr_html_()
+    assert text.count("data:image/png;base64,") == 1
+    assert "<th>bag-statistics-logistic</th><td>0." in text
+    assert ", difference " in text.partition("bag-statistics-extratrees")[2]
+    assert "folds left out" not in text

@@ -1,8 +1,11 @@
 """From trials to a table of methods, with notes on what was left out, and its picture."""
 
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +26,7 @@ from midam.compare.trials import (
     trial_columns,
 )
 from midam.data.bags import Bags
+from midam.data.brief import html_table
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.evaluate.proportions import Estimate
 from midam.report.words import METRIC_NAMES
@@ -150,6 +154,21 @@ class Comparison:
             "baselines and peers train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each method with its intervals, their picture, and the notes."""
+        rows = {
+            row["method"]: format_interval(row, self.metric)
+            + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
+            for number, row in enumerate(self.summary.to_dict("records"))
+        }
+        with TemporaryDirectory() as folder:
+            picture = Path(folder) / "compare.png"
+            plot_comparison(picture, self.summary, title="", metric=self.metric)
+            content = b64encode(picture.read_bytes()).decode()
+        image = f'<img width="720" alt="the same as a picture" src="data:image/png;base64,{content}">'
+        notes = "".join(f"<p>{escape(note)}.</p>" for note in self.notes)
+        return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, image + notes)
 
 
 def make_comparison(
