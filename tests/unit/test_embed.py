@@ -508,6 +508,17 @@ def test_small_scans_are_trained_from_random_weights():
     assert usual_network("scans", midam.Settings()) == ("", "")
 
 
+@pytest.mark.usefixtures("scans")
+def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, capsys):
+    monkeypatch.setattr("midam.embed.kinds._SMALL", 40)
+    usual = ["--labels", "labels.csv", "--cv", "1x2", "--methods", "bag-statistics-logistic,bag-statistics-extratrees"]
+    assert main(["compare", "scans", *usual, "--out", "both"]) == 0
+    assert "run `midam embed scans --out STORE`" in capsys.readouterr().err
+    assert main(["embed", "scans", "--labels", "labels.csv", "--encoder", TINY, "--out", "v.store"]) == 0
+    assert main(["compare", "v.store", *usual[2:], "--out", "vectors"]) == 0
+    assert "midam embed" not in capsys.readouterr().err
+
+
 def test_volumes_of_the_catalog_are_embedded_by_default():
     assert usual_network("adrenal", midam.Settings())[0] == "efficientnet-lite0"
     assert usual_network("adrenal", midam.Settings(volume=True)) == ("", "")

@@ -22,6 +22,7 @@ from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
 from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
+from midam.embed.kinds import usual_network
 from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
 from midam.report.program import note_result
@@ -88,6 +89,9 @@ def run(options: Namespace, console: Console) -> int:
     keep_folder(options, "out")
     keep_folder(options, "deploy")
     _check_deploy(options, methods or [])
+    if network := usual_network(options.data, settings)[0]:
+        fit = f"`midam fit` passes them through {network} first: run `midam embed {options.data} --out STORE`"
+        console.print(f"[cyan]note:[/] methods are compared on the pixels; {escape(fit)}, and compare on that")
     with noting() as told:
         bags = read_data(options.data, settings)
         warn_of_leaks(SplitBags(bags, np.full(len(bags), "train")))
