@@ -93,7 +93,7 @@ LIMITS = Limits(
     against_layers=0,
     parameters=22,
     pages=41,
-    words=40_000,
+    words=38_600,
     readme=700,
     long=1,
 )
