@@ -35,13 +35,13 @@ def test_it_is_short() -> None:
 def test_each_result_stands_on_the_page_behind_its_link() -> None:
     results = re.findall(r"^- (.*?)(?=^- |^$)", README.split("## What was measured")[1], flags=re.MULTILINE | re.DOTALL)
     checked = []
-    for part in (part for part in results if "records/" in part):
-        (page,) = re.findall(r"\((records/[\w-]+\.md)\)", part)
+    for part in (part for part in results if "docs/results/" in part):
+        (page,) = re.findall(r"\((docs/results/[\w-]+\.md)\)", part)
         figures = re.findall(r"\d+\.\d+|\b\d+ of its \d+", part)
         text = (ROOT / page).read_text(encoding="utf-8")
         checked += [(figure, page) for figure in figures if "of" not in figure and figure not in text]
         assert len(figures) == 1
-    assert len([part for part in results if "records/" in part]) == 3
+    assert len([part for part in results if "docs/results/" in part]) == 3
     assert checked == []
 
 
