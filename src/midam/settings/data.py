@@ -69,8 +69,8 @@ class CutSettings(SettingsGroup):
     drop_empty
         Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
     slice_size
-        Side of the square to which slices are resized, keeping their proportions, and padded with the least intensity
-        of their volume; with `spacing`, cropped or padded alone.
+        Side of the square to which slices are resized in proportion, and padded with the least intensity of their
+        volume; with `spacing`, only cropped or padded.
     volume
         Take a volume as one instance, for resnet20-3d, rather than as slices.
     volume_size
@@ -140,13 +140,13 @@ class DataSettings(SettingsGroup):
     ignore
         Columns of a table that are not features.
     order
-        Column of a table, of numbers or dates, by which the instances of a bag are sorted, such as time. It is no
-        feature, but gives further ones: position in the bag, times since the previous and the first instance, and the
-        change of each feature from the previous one.
+        Column of a table, of numbers or dates, by which the instances of a bag are sorted, such as time. It is replaced
+        by features: position in the bag, times since the previous and the first instance, and the change of each
+        feature from the previous one.
     categories
-        Columns of a table that are categories, such as merchant,channel: each becomes a feature for each category of 3
-        training bags or more, and one for all others. Text of few values is found by itself; name codes that are
-        numbers, and text of many values.
+        Columns of a table that are categories, such as merchant,channel: a feature for each category of 3 training bags
+        or more, and one for all others. Text of few values is one by default; name codes that are numbers, and text of
+        many values.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
         the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which tell old bags from new ones.

@@ -126,8 +126,8 @@ class MethodSettings(SettingsGroup):
     state_schedule
         "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     state_floor
-        Least share, in [0, 1), that the new sample holds of the tracked state where that weighs values, as with
-        attention; at most gamma0. 0 is the paper's: a state whose weights have fallen then lives on its past.
+        Least share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
+        most gamma0. 0 is the paper's.
     lag
         Linearize at the previous state, as Algorithm 1 prints it.
     state_start
@@ -165,7 +165,7 @@ class MethodSettings(SettingsGroup):
         Further arguments of the draw.
     anneal
         Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.2, nearer
-        to the mean, to what the pooling says; 0: they are what it says from the start.
+        to the mean, to what the pooling says; 0 switches this off.
     """
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"

@@ -188,7 +188,7 @@ class RunSettings(SettingsGroup):
         Fraction of the bags for testing, where the data names no splits.
     threshold
         Rule for the score from which on a bag is called positive, of two classes: "youden", "sensitivity=0.9",
-        "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1", what a missed positive bag and a false alarm cost.
+        "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1" (of a missed positive bag to a false alarm).
     allow_leakage
         Accept a split in which a group stands on both sides.
     accelerator
@@ -217,8 +217,8 @@ class RunSettings(SettingsGroup):
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
     baseline
-        Train a plain baseline on the same training bags, and compare the model with it: trees on statistics of
-        the bags, of images on statistics of their colors. For those in a hurry: --no-baseline.
+        Train a plain baseline on the same training bags and compare the model with it: trees on statistics of the bags,
+        of images on statistics of their colors. --no-baseline saves its time.
     logger
         Where the training is tracked besides metrics.csv, which is always written: "none", "tensorboard" (extra track),
         "mlflow" or "wandb" (extras of these names).
