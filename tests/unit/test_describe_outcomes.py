@@ -246,5 +246,5 @@ def test_sizes_without_a_meaning_are_rarely_said_to_tell_one_of_many_classes():
     for seed in range(60):
         rng = np.random.default_rng(seed)
         outcome = TargetLabels.of("multiclass", rng.permutation(200) % 10, names=[str(digit) for digit in range(10)])
-        told += any(size_warnings(bags_of(outcome, seed=seed), outcome, groups=None))
+        told += any(size_warnings(bags_of(outcome, seed=seed)))
     assert told <= 6  # 3 are expected; of ten intervals at 95% each, some exclude 0.5 in 23 of these 60

@@ -17,10 +17,9 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError
-from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.ranking import auroc
 from midam.report.label_facts import (
+    MANY_BAGS,
     feature_warnings,
     label_codes,
     label_counts,
@@ -35,7 +34,6 @@ from midam.targets import target_of
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
 _FEATURE_BAGS, _FEATURE_NUMBERS = 2000, 2**24
-_MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 
 
 @dataclass(frozen=True)
@@ -131,17 +129,8 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
         metric = None
         if values is not None and target.count == 1 and has.any() and target.has_metric(values[has]):
             metric = target.metric_value(values[has], means[has, at])
-        found.append(
-            FeatureFacts(
-                str(name),
-                _kind(known),
-                float(missing[at]),
-                float(ends[0, at]),
-                float(ends[1, at]),
-                float(ends[2, at]),
-                metric,
-            )
-        )
+        low, median, high = ends[:, at].tolist()
+        found.append(FeatureFacts(str(name), _kind(known), float(missing[at]), low, median, high, metric))
     return sorted(found, key=lambda one: -abs((one.metric or 0.5) - 0.5))
 
 
@@ -161,7 +150,7 @@ def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | N
     the same content in all; those whose content is not known are not read for it. `gaps` as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
-    sizes = _bag_size_warnings(train) if len(train) <= _MANY_BAGS else ()
+    sizes = size_warnings(train) if len(train) <= MANY_BAGS else ()
     copies = _duplicate_warnings(bags) if bags.digests is not None else ()
     single = feature_warnings(train, None if gaps is None else gaps[training])
     return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
@@ -280,22 +269,7 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
         most = int(bags.sizes[small].max())
         where = f"where the median is {median:g} ({_names(bags.ids[small])})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
-    yield from _bag_size_warnings(bags)
-
-
-def _bag_size_warnings(bags: Bags) -> Iterator[str]:
-    groups = bags.groups if len(bags) <= _MANY_BAGS else None
-    if bags.outcome is not None:
-        yield from size_warnings(bags, bags.outcome, groups=groups)
-    if bags.labels is None or len(np.unique(bags.labels)) < 2:
-        return
-    area = auroc(bags.labels, bags.sizes)
-    low, high, _ = auroc_interval(bags.labels, bags.sizes, groups=groups)
-    if not low <= 0.5 <= high:
-        yield (
-            f"the bag size tells the label: its AUROC alone is {area:.3f} (95% CI {low:.3f} to {high:.3f}); "
-            "compare your result with it, and prefer poolings that do not see the size"
-        )
+    yield from size_warnings(bags)
 
 
 def _group_warnings(bags: Bags) -> Iterator[str]:

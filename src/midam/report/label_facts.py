@@ -17,14 +17,19 @@ from midam.data.missing import impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import given, listed
-from midam.evaluate import class_aurocs, class_intervals, concordance_interval, median_follow_up
+from midam.evaluate import class_aurocs, class_intervals, median_follow_up
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import Pairs
+from midam.report.words import METRIC_NAMES
+from midam.targets import target_of
 
 _SHOWN = 30  # classes that are listed
 _TOLD = 5  # classes that a warning names
 _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
+_TELLS = {"binary": "the label", "survival": "who has the event first", "ordinal": "the grade"}
+_TELLS |= {"continuous": "the number"}
+MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
 _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
 MOST = 0.98  # AUROC or C-index of a single feature, from which it is named
 _NUMBERS = 4_000_000  # bags times features that are compared at most
@@ -121,12 +126,16 @@ def label_warnings(outcome: TargetLabels) -> Iterator[str]:
         yield from _alike(outcome)
 
 
-def size_warnings(bags: Bags, outcome: TargetLabels, *, groups: NDArray[np.str_] | None) -> Iterator[str]:
+def size_warnings(bags: Bags) -> Iterator[str]:
     """Say where the sizes of the bags rank them; the level is 0.95 for all classes or labels together."""
+    if bags.outcome is None and bags.labels is None:
+        return
+    target, outcome, sizes = target_of(bags), bags.outcome, bags.sizes.astype(np.float64)
     advice = "compare your result with it, and prefer poolings that do not see the size"
-    if outcome.target in ("multilabel", "multiclass"):
+    groups, values = bags.groups if len(bags) <= MANY_BAGS else None, target.values(bags)
+    if outcome is not None and target.count > 1:
         labels = _columns(outcome)
-        scores = np.repeat(bags.sizes[:, None].astype(np.float64), labels.shape[1], axis=1)
+        scores = np.repeat(sizes[:, None], labels.shape[1], axis=1)
         found = class_intervals(labels, scores, groups=groups, level=1 - 0.05 / labels.shape[1])
         areas = class_aurocs(labels, scores)
         telling = [at for at, one in enumerate(found) if one is not None and not one.low <= 0.5 <= one.high]
@@ -136,18 +145,10 @@ def size_warnings(bags: Bags, outcome: TargetLabels, *, groups: NDArray[np.str_]
             alone = f"its AUROC alone is {_listed(shown, _TOLD)} (intervals at 95% for all {len(found)} exclude 0.5)"
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return
-    survival = outcome.target == "survival"
-    pairs = Pairs.of_times(*outcome.values.T) if survival else Pairs.of_numbers(outcome.values[:, 0])
-    if not pairs.total > 0:
-        return
-    sizes = bags.sizes.astype(np.float64)
-    low, high, _ = concordance_interval(pairs, sizes, groups=groups)
-    if not low <= 0.5 <= high:
-        what = {"survival": "who has the event first", "ordinal": "the grade"}.get(outcome.target, "the number")
-        yield (
-            f"the bag size tells {what}: its C-index alone is {pairs.concordance(sizes):.3f} (95% CI {low:.3f} to "
-            f"{high:.3f}); {advice}"
-        )
+    one = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
+    if one is not None and not one.low <= 0.5 <= one.high:
+        area = f"{METRIC_NAMES[target.metric]} alone is {one.value:.3f} (95% CI {one.low:.3f} to {one.high:.3f})"
+        yield f"the bag size tells {_TELLS[target.name]}: its {area}; {advice}"
 
 
 def kinds(bags: Bags) -> tuple[NDArray[np.int64] | None, tuple[str, str]]:

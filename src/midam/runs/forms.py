@@ -1,11 +1,10 @@
 """Forms of the files of a run, one class a file; each has one reader here or in `midam.runs.report`."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from midam.errors import CheckpointError, nearest
 from midam.evaluate.calibrate import Thresholds
@@ -14,7 +13,109 @@ from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder
 from midam.settings import Settings
 from midam.targets import Target, target_named
-from midam.targets.base import NotNull, PartForm
+
+_ABSENT: Any = None  # default of an entry that may be left out, and is never null
+_Seconds = Annotated[Number, Field(ge=0)]
+_Drop = Annotated[Number, Field(ge=-1, le=1)]
+
+
+class _Figures(Form):
+    """Figures, of which those that can have an interval stand there with it, or both are null."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for name in type(self).model_fields:
+            figure = name.removesuffix("_ci95")
+            if figure != name and (getattr(self, figure) is None) != (getattr(self, name) is None):
+                raise ValueError(f"{figure} without {name}, or the other way round")
+        return self
+
+
+class _Main(_Figures):
+    """The main metric of any target."""
+
+    auroc: Share | None = None
+    auroc_ci95: Interval | None = None
+    auroc_method: str | None = None
+    auroc_macro: Share | None = None
+    auroc_macro_ci95: Interval | None = None
+    auroc_macro_method: str | None = None
+    c_index: Share | None = None
+    c_index_ci95: Interval | None = None
+    c_index_method: str | None = None
+
+
+class _AtThreshold(_Figures):
+    threshold: Number
+    sensitivity: Share | None
+    sensitivity_ci95: Interval | None
+    specificity: Share | None
+    specificity_ci95: Interval | None
+    balanced_accuracy: Share | None
+    f1: Share | None
+
+
+class _Column(_Figures):
+    """A class or label among others."""
+
+    positives: Count
+    negatives: Count
+    auroc: Share | None
+    auroc_ci95: Interval | None
+    ap: Share | None
+
+
+class _Risk(Form):
+    group: Annotated[int, Field(ge=0, le=2)]
+    bags: Positive
+    events: Count
+    median_time: Number | None
+
+
+class _Part(_Main):
+    """Figures of a part of the bags; which of them are there, `midam.targets.Target.figures` says."""
+
+    bags: Positive
+    groups: Positive | None = None
+    metrics: dict[str, Number | None] = Field(default_factory=dict)
+    warnings: list[str] = Field(default_factory=list)
+    positives: Count = _ABSENT
+    auprc: Share | None = None
+    at_threshold: _AtThreshold = _ABSENT
+    brier: Share = _ABSENT
+    calibration_slope: Number | None = None
+    calibration_intercept: Number | None = None
+    auroc_weighted: Share | None = None
+    per_class: dict[str, _Column] = Field(default_factory=dict)
+    accuracy: Share = _ABSENT
+    accuracy_ci95: Interval = _ABSENT
+    balanced_accuracy: Share = _ABSENT
+    confusion: list[list[Count]] = _ABSENT
+    kendall_tau: Number | None = None
+    spearman: Number | None = None
+    quadratic_kappa: Number | None = None
+    mae: Number = _ABSENT
+    mae_constant: Number = _ABSENT
+    events: Count = _ABSENT
+    median_follow_up: Number | None = None
+    c_ipcw: Share | None = None
+    c_ipcw_ci95: Interval | None = None
+    c_ipcw_truncation: Number | None = None
+    risk_groups: list[_Risk] = _ABSENT
+    log_rank_p: Share | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.mae is None) != (self.mae_constant is None):
+            raise ValueError("an error without that of a constant, or the other way round")
+        if self.positives is None:
+            return self
+        classes, at = (self.positives > 0, self.positives < self.bags), self.at_threshold
+        if self.positives > self.bags or (self.auroc is not None) != all(classes):
+            raise ValueError("an AUROC of one class, or none of two, or more positive bags than bags")
+        if at is not None and (at.sensitivity is not None, at.specificity is not None) != classes:
+            raise ValueError("sensitivity and specificity that do not fit the number of positive bags")
+        return self
 
 
 class _Selected(Form):
@@ -26,22 +127,20 @@ class _Weights(Form):
     epoch: Count | None
 
 
-class _Compared(Form):
-    method: str
-    part: Literal["test", "val"]
-    difference: Number
-    difference_ci95: Interval
-    difference_method: str
-
-
-class _Alone(Form):
+class _Alone(_Main):
     """Covariates alone, beside the model."""
 
     method: str
     part: Literal["test", "val"]
-    bags: Positive
+    bags: Positive = _ABSENT
     difference: Number | None
     difference_ci95: Interval | None
+
+
+class _Compared(_Alone):
+    difference: Number
+    difference_ci95: Interval
+    difference_method: str
 
 
 class _Covariates(Form):
@@ -59,7 +158,7 @@ class _Covariates(Form):
 class _Tried(Form):
     method: str
     auroc: Share | None = None
-    seconds: Annotated[Number, Field(ge=0)]
+    seconds: _Seconds
     weight: Share
     note: str | None = None
     epochs: Positive | None = None
@@ -68,9 +167,9 @@ class _Tried(Form):
 
 class _Feature(Form):
     feature: str
-    drop: Annotated[Number, Field(ge=-1, le=1)]
-    low: Annotated[Number, Field(ge=-1, le=1)]
-    high: Annotated[Number, Field(ge=-1, le=1)]
+    drop: _Drop
+    low: _Drop
+    high: _Drop
 
 
 class _Importance(Form):
@@ -101,24 +200,24 @@ class _Data(Form):
     features: list[str] = Field(default_factory=list)
 
 
-_Seconds = Annotated[Number, Field(ge=0)]
+class _Summary(Form):
+    """Content of ``summary.json``, whatever the target."""
 
-
-class Summary(Form):
-    """Content of ``summary.json`` for every target; `summary_form` adds the figures of the parts."""
-
-    selected: Annotated[_Selected | None, NotNull] = None
+    test: _Part = _ABSENT
+    val: _Part = _ABSENT
+    train: _Part = _ABSENT
+    selected: _Selected = _ABSENT
     by_weights: dict[str, _Weights] = Field(default_factory=dict)
     method: dict[str, str] = Field(default_factory=dict)
     members: Positive = 1
     epochs: Count = 0
     baseline: _Compared | None = None
-    baseline_note: Annotated[str | None, NotNull] = None
-    covariates: Annotated[_Covariates | None, NotNull] = None
-    auto: Annotated[_Auto | None, NotNull] = None
-    deployed: Annotated[_Deployed | None, NotNull] = None
-    importance: Annotated[_Importance | None, NotNull] = None
-    thresholds: Annotated[Thresholds | None, NotNull] = None
+    baseline_note: str = _ABSENT
+    covariates: _Covariates = _ABSENT
+    auto: _Auto = _ABSENT
+    deployed: _Deployed = _ABSENT
+    importance: _Importance = _ABSENT
+    thresholds: Thresholds = _ABSENT
     warnings: list[str] = Field(default_factory=list)
     data: _Data
     version: str
@@ -127,20 +226,18 @@ class Summary(Form):
 
     @model_validator(mode="after")
     def _has_parts(self) -> Self:
-        own = [getattr(self, name, None) for name in SPLITS]
-        if not any(own):
+        if not any(getattr(self, name) for name in SPLITS):
             raise ValueError("figures of no part")
-        compared = [] if self.baseline is None else [self.baseline.part]
-        compared += [] if self.covariates is None or self.covariates.alone is None else [self.covariates.alone.part]
-        if any(getattr(self, part) is None for part in compared):
-            raise ValueError("a baseline that is compared on a part without figures")
+        for entry in (self.baseline, self.covariates.alone if self.covariates is not None else None):
+            if entry is not None and getattr(self, entry.part) is None:
+                raise ValueError("a baseline that is compared on a part without figures")
         return self
 
 
 class _Titled(Form):
     """Target in a file; absent for two classes."""
 
-    target: Annotated[str | None, NotNull] = None
+    target: str = _ABSENT
     names: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -175,44 +272,28 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
     """Content of ``summary.json``, and the target; `settings` are those of the run, whose code is trusted."""
     found = read_json(folder.summary)
     target = read_target(found, folder.summary, trusted=settings.data.target)
-    check_form(found, summary_form(target), folder.summary)
+    check_form(found, _Summary, folder.summary)
+    for name in ("baseline", *SPLITS):
+        fault = _fault(found[name], target, compared=name == "baseline") if found.get(name) else None
+        if fault is not None:
+            raise CheckpointError(
+                f"Expected {folder.summary.name} as midam writes it, got {name}: {fault} (in {folder.summary}); "
+                "restore a copy of it, or make it again."
+            )
     return found, target
 
 
-def summary_form(target: Target) -> type[Summary]:
-    """Form of the ``summary.json`` of a run with this target."""
-    return _summary_form(target.form, target.metric, target.names)
-
-
-@lru_cache(maxsize=16)
-def _summary_form(form: type[PartForm], figure: str, names: tuple[str, ...]) -> type[Summary]:
-    metric: dict[str, Any] = {figure: (Share, ...), f"{figure}_ci95": (Interval, ...), f"{figure}_method": (str, ...)}
-    alone: dict[str, Any] = {figure: (Share | None, None), f"{figure}_ci95": (Interval | None, None)}
-    baseline: Any = create_model("Baseline", __base__=_Compared, **metric)
-    beside: Any = create_model("Alone", __base__=_Alone, **alone)
-    covariates: Any = create_model("Covariates", __base__=_Covariates, alone=(beside | None, ...))
-    kind: Any = _named(form, names)
-    fields: dict[str, Any] = dict.fromkeys(SPLITS, (Annotated[kind | None, NotNull], None))
-    fields["baseline"] = (baseline | None, None)
-    fields["covariates"] = (Annotated[covariates | None, NotNull], None)
-    return create_model("Summary", __base__=Summary, **fields)
-
-
-def _named(part: type[PartForm], names: tuple[str, ...]) -> type[PartForm]:
-    """The form of a part, in which each class, label or grade has its place."""
-    count = len(names)
-
-    class Named(part):  # type: ignore[misc, valid-type]
-        @model_validator(mode="after")
-        def _has_all(self) -> Self:
-            per_class, confusion = getattr(self, "per_class", None), getattr(self, "confusion", None)
-            if per_class is not None and sorted(per_class) != sorted(names):
-                raise ValueError(f"figures of other classes than {', '.join(names[:8])}")
-            if confusion is not None and len(confusion) != count:
-                raise ValueError(f"a confusion of {len(confusion)} classes, not of {count}")
-            return self
-
-    return Named
+def _fault(entry: Mapping[str, Any], target: Target, *, compared: bool) -> str | None:
+    """What the figures of a part, or of the baseline that is `compared`, lack of those of a target; None for none."""
+    metric, names = target.metric, target.names
+    wanted = [metric, f"{metric}_ci95", f"{metric}_method", *(() if compared else target.figures)]
+    lacking = [key for key in wanted if key not in entry or (compared and entry[key] is None)]
+    if lacking:
+        return f"no {lacking[0]}"
+    if sorted(entry.get("per_class", names)) != sorted(names):
+        return f"figures of other classes than {', '.join(names[:8])}"
+    square = "confusion" not in entry or [len(row) for row in entry["confusion"]] == [len(names)] * len(names)
+    return None if square else f"a confusion that is not of {len(names)} classes"
 
 
 class _Files(Form):

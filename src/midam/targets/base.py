@@ -1,11 +1,10 @@
 """The base of the targets, each of which is a class and a row of `midam.registry.TARGETS`, and of their forms."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
 
 from midam.data.bags import Bags
 from midam.data.splits import split_strata, strata_folds
@@ -16,57 +15,9 @@ from midam.evaluate.metrics import measure_values
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
-from midam.reading import ColumnForm, Count, Form, Interval, Number, Positive, Share, as_written, numbers
+from midam.reading import ColumnForm, as_written, numbers
 
 _MAX_ITERATIONS = 1000
-
-
-def _refuse_null(value: Any) -> Any:
-    if value is None:
-        raise ValueError("null where an entry is expected")
-    return value
-
-
-NotNull = BeforeValidator(_refuse_null)
-"""Refuses null where an entry may be left out."""
-
-
-def all_or_none(form: Form, *names: str) -> None:
-    """Refuse a figure without its interval and method, or these without the figure."""
-    known = [getattr(form, name) is not None for name in names]
-    if any(known) and not all(known):
-        raise ValueError(f"{names[known.index(True)]} without {names[known.index(False)]}")
-
-
-class PartForm(Form):
-    """Entries of every target."""
-
-    bags: Positive
-    groups: Positive | None = None
-    metrics: dict[str, Number | None] = Field(default_factory=dict)
-    warnings: list[str] = Field(default_factory=list)
-
-
-Confusion = list[list[Count]]
-
-
-class CallsForm(PartForm):
-    """How well classes or grades are called."""
-
-    accuracy: Share | None = None
-    accuracy_ci95: Interval | None = None
-    balanced_accuracy: Share | None = None
-    confusion: Annotated[Confusion | None, NotNull] = None
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> Self:
-        if self.confusion is None:
-            return self
-        if any(len(row) != len(self.confusion) for row in self.confusion):
-            raise ValueError("a confusion that is not square")
-        if sum(map(sum, self.confusion)) != self.bags:
-            raise ValueError("a confusion of another number of bags")
-        return self
 
 
 Scores = NDArray[np.float64]
@@ -147,8 +98,8 @@ class Target:
     """Which bags do not have one."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
-    form: ClassVar[type[PartForm]] = PartForm
-    """Form of its entries in `summary.json`."""
+    figures: ClassVar[tuple[str, ...]] = ()
+    """Entries that each part in `summary.json` has, besides the main metric."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
     """Least and most names; None where there is no limit."""
     decided_by: ClassVar[type[Any]]

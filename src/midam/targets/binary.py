@@ -1,11 +1,10 @@
 """Labels 0 and 1: each positive bag against each negative one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
@@ -15,67 +14,19 @@ from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.metrics import FEW_BAGS, summarize
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import auroc
-from midam.reading import ColumnForm, Count, Form, Interval, Number, Share, one_of, shares, texts
+from midam.reading import ColumnForm, one_of, shares, texts
 from midam.targets.base import (
     CardWords,
     Decided,
     Difference,
     Groups,
-    NotNull,
     OutOfFold,
-    PartForm,
     Scores,
     Target,
-    all_or_none,
     clustered,
     logistic_shares,
     read_numbers,
 )
-
-
-class _Threshold(Form):
-    threshold: Number
-    sensitivity: Share | None
-    sensitivity_ci95: Interval | None
-    specificity: Share | None
-    specificity_ci95: Interval | None
-    balanced_accuracy: Share | None
-    f1: Share | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        for name in ("sensitivity", "specificity"):
-            all_or_none(self, name, f"{name}_ci95")
-        return self
-
-
-class BinaryForm(PartForm):
-    """Entries of two classes: `midam.evaluate.metrics.summarize`."""
-
-    positives: Count
-    auroc: Share | None
-    auroc_ci95: Interval | None
-    auroc_method: str | None
-    auprc: Share | None
-    at_threshold: Annotated[_Threshold | None, NotNull] = None
-    brier: Annotated[Share | None, NotNull] = None
-    calibration_slope: Number | None = None
-    calibration_intercept: Number | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        all_or_none(self, "auroc", "auroc_ci95", "auroc_method", "auprc")
-        if self.positives > self.bags:
-            raise ValueError("more positive bags than bags")
-        if (self.auroc is not None) != (0 < self.positives < self.bags):
-            raise ValueError("an AUROC of one class, or none of two")
-        at = self.at_threshold
-        if at is not None and (at.sensitivity is None, at.specificity is None) != (
-            self.positives == 0,
-            self.positives == self.bags,
-        ):
-            raise ValueError("sensitivity and specificity that do not fit the number of positive bags")
-        return self
 
 
 class Binary(Target):
@@ -88,7 +39,7 @@ class Binary(Target):
     ordered = "of both classes"
     unordered = "one class only"
     given = ("threshold", "probabilities", "groups")
-    form = BinaryForm
+    figures = ("positives", "auprc")
     decided_figure = "brier"
     card = CardWords(
         "classification",

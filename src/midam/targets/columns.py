@@ -1,11 +1,10 @@
 """Classes, of which a bag has one, and labels, of which it has any: a score column of each, measured by the AUROC."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import model_validator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
@@ -23,18 +22,14 @@ from midam.evaluate.concordance import paired_macro_auroc
 from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.metrics import FEW_BAGS, auprc
 from midam.evaluate.proportions import Estimate, proportion
-from midam.reading import ColumnForm, Count, Form, Interval, Share, one_of, shares
+from midam.reading import ColumnForm, one_of, shares
 from midam.targets.base import (
-    CallsForm,
     CardWords,
-    Confusion,
     Decided,
     Difference,
     Groups,
-    PartForm,
     Scores,
     Target,
-    all_or_none,
     difference_method,
     logistic_shares,
     read_numbers,
@@ -43,39 +38,11 @@ from midam.targets.base import (
 LEAST_BAGS = 2  # bags of a class in training: of one alone nothing general can be learned, and nothing tested
 
 
-class _OfColumn(Form):
-    positives: Count
-    negatives: Count
-    auroc: Share | None
-    auroc_ci95: Interval | None
-    ap: Share | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        all_or_none(self, "auroc", "auroc_ci95", "ap")
-        return self
-
-
-class ColumnsForm(PartForm):
-    """Entries of several labels, and of classes."""
-
-    auroc_macro: Share | None
-    auroc_macro_ci95: Interval | None
-    auroc_macro_method: str | None
-    auroc_weighted: Share | None
-    per_class: dict[str, _OfColumn]
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        all_or_none(self, "auroc_macro", "auroc_macro_ci95", "auroc_macro_method", "auroc_weighted")
-        return self
-
-
 class ColumnTarget(Target):
     """Base of the targets with a score column of each name, measured by the macro AUROC."""
 
     metric = "auroc_macro"
-    form: ClassVar[type[PartForm]] = ColumnsForm
+    figures: ClassVar[tuple[str, ...]] = ("auroc_weighted", "per_class")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -189,14 +156,6 @@ def check_width(table: Scores, width: int) -> Scores:
     return table
 
 
-class MulticlassForm(ColumnsForm, CallsForm):
-    """Entries of several classes."""
-
-    accuracy: Share
-    balanced_accuracy: Share
-    confusion: Confusion
-
-
 class Multiclass(ColumnTarget):
     """Classes, each ranked against the rest."""
 
@@ -204,7 +163,7 @@ class Multiclass(ColumnTarget):
     pairs = "classes"
     decided_by = TemperatureCalibrator
     objectives = ("minmax-auc", "pairwise", "bce", "cross-entropy")
-    form = MulticlassForm
+    figures = (*ColumnTarget.figures, "accuracy", "balanced_accuracy", "confusion")
     name_limits = (2, None)
     card = CardWords(
         "classification",

@@ -1,12 +1,11 @@
 """Grades and numbers, and the base of times: one score that follows an order of bags, measured by the C-index."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from pydantic import model_validator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, OneClassError
@@ -15,18 +14,14 @@ from midam.evaluate.decisions import GradeCuts, NumberScale, quadratic_kappa
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs
-from midam.reading import ColumnForm, Interval, Number, Share, known_numbers, one_of
+from midam.reading import ColumnForm, known_numbers, one_of
 from midam.targets.base import (
-    CallsForm,
     CardWords,
     Decided,
     Difference,
     Groups,
-    NotNull,
-    PartForm,
     Scores,
     Target,
-    all_or_none,
     difference_method,
     read_codes,
     read_numbers,
@@ -34,19 +29,6 @@ from midam.targets.base import (
 from midam.targets.columns import check_width, describe_calls
 
 _BINS = 5  # of numbers, for splits with like shares of low and high ones
-
-
-class RankedForm(PartForm):
-    """Entries of grades, numbers and times."""
-
-    c_index: Share | None
-    c_index_ci95: Interval | None
-    c_index_method: str | None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        all_or_none(self, "c_index", "c_index_ci95", "c_index_method")
-        return self
 
 
 class RankedTarget(Target):
@@ -135,20 +117,6 @@ def named(names: Sequence[str], scores: Scores, decision: Decided) -> list[Any]:
     return [None] * len(scores) if decision is None else [names[code] for code in decision.predict(scores).tolist()]
 
 
-class ContinuousForm(RankedForm):
-    """Entries of numbers."""
-
-    kendall_tau: Number | None
-    spearman: Number | None
-    mae: Annotated[Number | None, NotNull] = None
-    mae_constant: Annotated[Number | None, NotNull] = None
-
-    @model_validator(mode="after")
-    def _both(self) -> Self:
-        all_or_none(self, "mae", "mae_constant")
-        return self
-
-
 class Continuous(RankedTarget):
     """Numbers: of two bags that with the larger number has the higher score."""
 
@@ -156,7 +124,7 @@ class Continuous(RankedTarget):
     pairs = "order"
     decided_by = NumberScale
     objectives = ("pairwise",)
-    form = ContinuousForm
+    figures = ("kendall_tau", "spearman")
     name_limits = (1, 1)
     decided_figure = "mae"
     card = CardWords(
@@ -212,13 +180,6 @@ class Continuous(RankedTarget):
         return result
 
 
-class OrdinalForm(RankedForm, CallsForm):
-    """Entries of grades."""
-
-    kendall_tau: Number | None
-    quadratic_kappa: Number | None = None
-
-
 class Ordinal(RankedTarget):
     """Grades: of two bags that with the higher grade has the higher score."""
 
@@ -226,7 +187,7 @@ class Ordinal(RankedTarget):
     pairs = "order"
     decided_by = GradeCuts
     objectives = ("pairwise",)
-    form = OrdinalForm
+    figures = ("kendall_tau",)
     name_limits = (2, None)
     decided_figure = "quadratic_kappa"
     card = CardWords(

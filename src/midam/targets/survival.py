@@ -1,11 +1,10 @@
 """Time and event: the score is a risk; who has the event first has the higher one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
@@ -13,52 +12,13 @@ from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
 from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
-from midam.reading import (
-    ColumnForm,
-    Count,
-    Form,
-    Interval,
-    Number,
-    Positive,
-    Share,
-    as_written,
-    one_of,
-    positive_numbers,
-)
-from midam.targets.base import CardWords, Decided, Groups, NotNull, Scores, all_or_none, read_codes
+from midam.reading import ColumnForm, as_written, one_of, positive_numbers
+from midam.targets.base import CardWords, Decided, Groups, Scores, read_codes
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
-from midam.targets.ranked import RankedForm, RankedTarget, describe_concordance, named
+from midam.targets.ranked import RankedTarget, describe_concordance, named
 
 _LEAST_EVENTS = 2
-
-
-class _Risk(Form):
-    group: Annotated[int, Field(ge=0, le=2)]
-    bags: Positive
-    events: Count
-    median_time: Number | None
-
-
-class SurvivalForm(RankedForm):
-    """Entries of times to an event."""
-
-    events: Count
-    median_follow_up: Number | None
-    c_ipcw: Share | None
-    c_ipcw_ci95: Interval | None
-    c_ipcw_method: str | None
-    c_ipcw_truncation: Number | None
-    risk_groups: Annotated[list[_Risk] | None, NotNull] = None
-    log_rank_p: Share | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        all_or_none(self, "c_ipcw", "c_ipcw_ci95", "c_ipcw_method")
-        rows = self.risk_groups or []
-        if len({row.group for row in rows}) < len(rows) or any(row.events > row.bags for row in rows):
-            raise ValueError("a risk group twice, or with more events than bags")
-        return self
 
 
 class Survival(RankedTarget):
@@ -69,7 +29,7 @@ class Survival(RankedTarget):
     decided_by = RiskGroups
     objectives = ("pairwise", "cox")
     width = 2
-    form = SurvivalForm
+    figures = ("events", "median_follow_up", "c_ipcw", "c_ipcw_ci95", "c_ipcw_truncation")
     name_limits = (2, 2)
     decided_figure = "risk_groups"
     card = CardWords(

@@ -21,7 +21,7 @@ from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
-from midam.report.page.target_page import FEW, ScoredBags, ScoredPart, Study, TargetPage
+from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, Study, TargetPage
 from midam.report.plot_scores import (
     plot_decision_curve,
     plot_histogram,
@@ -35,7 +35,6 @@ from midam.targets import Target
 
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
-_WORST = 10  # bags shown of a kind
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -57,15 +56,8 @@ class BinaryPage(TargetPage):
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
         """Draw the ROC curve, next to that of the baseline."""
-        plot_roc(
-            folder / "roc.png",
-            labels=part.values,
-            scores=part.scores,
-            summary=part.summary,
-            title=part.title,
-            threshold=part.fitted.get("threshold"),
-            baseline=part.baseline,
-        )
+        marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
+        plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     def __init__(self, study: Study) -> None:
         super().__init__(study)
@@ -320,7 +312,7 @@ class BinaryPage(TargetPage):
         tested, threshold = self.tested, self.study.threshold
         if threshold is None:
             return self.error_section(_NO_VALIDATION)
-        called, parts, worst = self._called(tested), list[dict[str, Any]](), list[int]()
+        called, parts, worst = self._called(tested), list[dict[str, Any]](), list[float]()
 
         def cells(i: int) -> list[Number]:
             score = float(tested.scores[i])
@@ -329,13 +321,10 @@ class BinaryPage(TargetPage):
 
         for label, name in _KINDS:
             wrong = np.flatnonzero((tested.values == label) & (called != bool(label)))
-            order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")][:_WORST].tolist()
-            of, worst = int((tested.values == label).sum()), [*worst, *order]
-            rest = f", the {len(order)} furthest from the threshold" if wrong.size > len(order) else ""
-            table = self.bag_table(order, ["score", "probability"], cells, caption=f"{wrong.size} of {of}{rest}")
-            bags = tested.ids[order].tolist()
-            parts.append({"title": name, "none": f"None of {of}.", "table": table if order else None, "bags": bags})
-        shown = f"{threshold:{form_apart(tested.scores[worst], threshold, least=3)}}"
+            order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")]
+            of, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
+            parts.append(self.error_table(name, order, ["score", "probability"], cells, of=of))
+        shown = f"{threshold:{form_apart(worst, threshold, least=3)}}"
         return self.error_section(f"At the run's threshold, {shown}.", *parts)
 
     def few(self) -> list[str]:
@@ -350,7 +339,8 @@ class BinaryPage(TargetPage):
             ]
         return []
 
-    def shift(self) -> list[str]:
+    @property
+    def shift(self) -> Sequence[str]:  # type: ignore[override]
         """Share of positive bags."""
         return [
             f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "

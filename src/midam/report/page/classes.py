@@ -49,8 +49,7 @@ class ClassesPage(TargetPage):
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the ROC curve of each class or label."""
         labels = one_against_rest(part.values[:, 0], target.count) if target.pairs == "classes" else part.values
-        shown, path = part.summary, folder / "roc.png"
-        plot_class_rocs(path, names=target.names, labels=labels, scores=part.scores, summary=shown, title=part.title)
+        plot_class_rocs(folder / "roc.png", names=target.names, labels=labels, **part.shown)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Labels [N, C] of 0 and 1, NaN where one is not known."""
@@ -88,15 +87,12 @@ class ClassesPage(TargetPage):
 
     def tiles(self) -> list[Tile]:
         """AUROC, accuracy, and the extremes of the classes."""
-        chance = f"{1 / len(self.target.names):.3f} by chance"
-        metric, weighted, *extremes = self._ranking_tiles()
-        accuracy = [self.tile("Accuracy", "accuracy"), self.tile("Balanced accuracy", "balanced_accuracy", chance)]
-        return [metric, weighted, *accuracy, *extremes]
-
-    def _ranking_tiles(self) -> list[Tile]:
-        below = f"weighted by bags of the {self.one}"
+        below, chance = f"weighted by bags of the {self.one}", f"{1 / len(self.target.names):.3f} by chance"
         known = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
         tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
+        if "accuracy" in self.summary:
+            tiles.append(self.tile("Accuracy", "accuracy"))
+            tiles.append(self.tile("Balanced accuracy", "balanced_accuracy", chance))
         for title, choose in (("Highest", max), ("Lowest", min)):
             name, estimate = choose(known, key=lambda entry: entry[1].value) if known else ("", None)
             value = Number(None if estimate is None else estimate.value, key=f"per_class.{name}.auroc")
@@ -124,12 +120,8 @@ class ClassesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Ranking, confusion, calibration."""
         decided = "The run has no probabilities." if self.tested.predicted is None else ""
-        content = {
-            "opening": f"A bag is called the class of its largest {self._measure}. {decided}",
-            "missing": None,
-            **confusion(self.summary["confusion"], self.target.names, what="class"),
-            "each": each_class(self.codes, self._shown.argmax(axis=1), self.target.names, "class", self.tested.groups),
-        }
+        opening = f"A bag is called the class of its largest {self._measure}. {decided}"
+        content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), what="class")
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
             Section("operating", "Decisions: which class is predicted", "classes.html", content),
@@ -203,7 +195,7 @@ class ClassesPage(TargetPage):
             return [names[codes[i]], names[called[i]], *values]
 
         heads = ["class", "called", f"{self._measure} of its own", "of the called"]
-        order = wrong[np.argsort(shown_true[wrong] - shown[wrong, called[wrong]], kind="stable")].tolist()
+        order = wrong[np.argsort(shown_true[wrong] - shown[wrong, called[wrong]], kind="stable")]
         return self.error_section(
             f"Bags that were called another class; first those whose own class had the lowest {self._measure}.",
             self.error_table("Called another class", order, heads, cells),
@@ -218,12 +210,10 @@ class ClassesPage(TargetPage):
         )
         return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
 
-    def shift(self) -> list[str]:
-        """Shares of the classes."""
-        return [
-            "Where the classes have other shares, accuracy, average precision and probabilities differ; where other "
-            "classes are among the rest, every AUROC does."
-        ]
+    shift = (
+        "Where the classes have other shares, accuracy, average precision and probabilities differ; where other "
+        "classes are among the rest, every AUROC does.",
+    )
 
 
 class LabelsPage(ClassesPage):
@@ -253,10 +243,6 @@ class LabelsPage(ClassesPage):
             return None
         (low, last), (high, first) = known[0], known[-1]
         return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
-
-    def tiles(self) -> list[Tile]:
-        """AUROC, and the extremes of the labels."""
-        return self._ranking_tiles()
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Labels a bag, and how many are unknown."""
@@ -305,18 +291,18 @@ class LabelsPage(ClassesPage):
             def cells(i: int, at: NDArray[np.intp] = at) -> list[Any]:
                 return [names[at[i]], Number(float(p[i, at[i]]))]
 
-            bags = order[np.isfinite(worst[order])].tolist()
+            bags = order[np.isfinite(worst[order])]
             tables.append(self.error_table(title, bags, ["label", "probability"], cells))
         return self.error_section("Of each bag, the label whose probability was the furthest off.", *tables)
 
-    def shift(self) -> list[str]:
-        """Shares of the labels."""
-        return ["Where labels have other shares, average precision and probabilities differ."]
+    shift = ("Where labels have other shares, average precision and probabilities differ.",)
 
 
-def confusion(counts: Sequence[Sequence[int]], names: Sequence[str], *, what: str) -> dict[str, Any]:
-    """The matrix `confusion` of the summary as a chart or, of many classes, its most frequent errors; and a table."""
-    matrix, content = np.asarray(counts, dtype=np.int64), dict[str, Any](chart=None, pairs=None, matrix=None)
+def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLike, *, what: str) -> dict[str, Any]:
+    """The confusion as a chart or, of many classes, its most frequent errors; as a table; and how each class does."""
+    names, matrix = page.target.names, np.asarray(page.summary["confusion"], dtype=np.int64)
+    content: dict[str, Any] = {"missing": None, "opening": opening, "chart": None, "pairs": None, "matrix": None}
+    content["each"] = _each_class(codes, called, names, what, page.tested.groups)
     if len(names) <= MOST_NAMES:
         content["chart"] = drawing(
             plot_confusion(names=names, confusion=matrix, what=what),
@@ -348,7 +334,7 @@ def _pairs(counts: NDArray[np.int64], names: Sequence[str], what: str) -> Table 
     return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
 
 
-def each_class(
+def _each_class(
     codes: ArrayLike, called: ArrayLike, names: Sequence[str], what: str, groups: NDArray[np.str_] | None
 ) -> Table:
     """How many bags of each class are found, and how many of those called so belong to it, with intervals."""

@@ -11,7 +11,7 @@ from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs, auroc
 from midam.report.figures import evenly
-from midam.report.page.classes import confusion, each_class
+from midam.report.page.classes import decisions
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
 from midam.report.plot_order import (
@@ -44,15 +44,8 @@ class GradesPage(TargetPage):
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the scores of each grade, with the cuts between grades."""
-        plot_grade_scores(
-            folder / "scores.png",
-            names=target.names,
-            grades=part.values[:, 0],
-            scores=part.scores,
-            summary=part.summary,
-            title=part.title,
-            cuts=part.fitted.get("cuts", ()),
-        )
+        how: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0], "cuts": part.fitted.get("cuts", ())}
+        plot_grade_scores(folder / "scores.png", **how, **part.shown)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -107,12 +100,7 @@ class GradesPage(TargetPage):
         content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
         content["missing"] = UNDECIDED
         if predicted is not None and "confusion" in self.summary:
-            content = {
-                "missing": None,
-                "opening": _CUTS,
-                **confusion(self.summary["confusion"], names, what="grade"),
-                "each": each_class(self.codes, predicted, names, "grade", tested.groups),
-            }
+            content = decisions(self, _CUTS, self.codes, predicted, what="grade")
         return [
             Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking),
             Section("operating", "Decisions: which grade is predicted", "classes.html", content),
@@ -141,7 +129,7 @@ class GradesPage(TargetPage):
         for sign, title in _TOO:
             gap = sign * (self.codes - called)
             wrong = np.flatnonzero(gap > 0)
-            order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))].tolist()
+            order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))]
             tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
         return self.error_section("Bags with another predicted grade, the most grades off first.", *tables)
 
@@ -152,12 +140,10 @@ class GradesPage(TargetPage):
         words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures of it and its neighbors rest on few."
         return [*super().few(), *([words] if least < FEW else [])]
 
-    def shift(self) -> list[str]:
-        """Shares of the grades."""
-        return [
-            "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to "
-            "tell apart than distant ones."
-        ]
+    shift = (
+        "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to tell apart "
+        "than distant ones.",
+    )
 
 
 class NumbersPage(TargetPage):
@@ -174,15 +160,8 @@ class NumbersPage(TargetPage):
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the scores against the numbers, with the number that each score stands for."""
         knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
-        plot_number_scores(
-            folder / "scores.png",
-            name=target.names[0],
-            values=part.values[:, 0],
-            scores=part.scores,
-            summary=part.summary,
-            title=part.title,
-            knots=knots,
-        )
+        how: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
+        plot_number_scores(folder / "scores.png", **how, **part.shown)
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -290,22 +269,19 @@ class NumbersPage(TargetPage):
 
         for sign, title in _TOO:
             wrong = np.flatnonzero(-sign * off > 0)
-            order = wrong[np.argsort(-np.abs(off[wrong]), kind="stable")].tolist()
+            order = wrong[np.argsort(-np.abs(off[wrong]), kind="stable")]
             tables.append(self.error_table(title, order, ["true", "predicted", "off by"], cells))
         return self.error_section("The bags whose predicted number is the furthest off.", *tables)
 
-    def shift(self) -> list[str]:
-        """Spread of the numbers."""
-        return [
-            "Where the numbers of bags are more alike, the C-index is lower. Predicted numbers are pulled toward those "
-            "of the validation bags."
-        ]
+    shift = (
+        "Where the numbers of bags are more alike, the C-index is lower. Predicted numbers are pulled toward those of "
+        "the validation bags.",
+    )
 
 
 def _dot(values: NDArray[np.float64]) -> str:
     """Say which bags a scatter plot shows."""
-    shown = len(evenly(values))
-    return f"A dot is a bag, n = {len(values)}." if shown == len(values) else f"A dot is a bag:{_some(values)}"
+    return f"A dot is a bag:{some}" if (some := _some(values)) else f"A dot is a bag, n = {len(values)}."
 
 
 def _some(values: NDArray[np.float64]) -> str:

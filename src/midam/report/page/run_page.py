@@ -137,7 +137,7 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
         )
     if study.tested.groups is None:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    points += page.shift()
+    points += page.shift
     if study.selected.get("weights") == "best":
         metric = METRIC_NAMES[metric_of_history(study.history)]
         points.append(

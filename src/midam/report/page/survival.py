@@ -128,7 +128,7 @@ class SurvivalPage(TargetPage):
             "curves": drawing(figure, says, "Kaplan-Meier curves.", words, wide=True),
             "at_risk": Table(what, ["risk", *(f"{tick:g}" for tick in ticks)], rows),
             "groups": self._table(),
-            "p": Number(self.summary["log_rank_p"], "p"),
+            "p": Number(self.summary.get("log_rank_p"), "p"),
         }
 
     def _table(self) -> Table:
@@ -160,8 +160,8 @@ class SurvivalPage(TargetPage):
         heads = ["risk", "score", "time"]
         return self.error_section(
             "Bags whose time contradicts their risk group the most.",
-            self.error_table(f"The event, at {low} risk: the earliest", early.tolist(), heads, cells),
-            self.error_table(f"None seen, at {high} risk: the longest", late.tolist(), heads, cells),
+            self.error_table(f"The event, at {low} risk: the earliest", early, heads, cells),
+            self.error_table(f"None seen, at {high} risk: the longest", late, heads, cells),
         )
 
     def few(self) -> list[str]:
@@ -170,13 +170,11 @@ class SurvivalPage(TargetPage):
         words = f"{plural(events, 'event')}: risk groups rest on few; a hundred or more are usually asked for."
         return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
 
-    def shift(self) -> list[str]:
-        """Follow-up and other events."""
-        return [
-            "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
-            "Censoring is assumed to be unrelated to the risk. Where it is not, or where another event, such as death "
-            "from other causes, was counted as none seen, curves and figures are biased.",
-        ]
+    shift = (
+        "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
+        "Censoring is assumed to be unrelated to the risk. Where it is not, or where another event, such as death from "
+        "other causes, was counted as none seen, curves and figures are biased.",
+    )
 
 
 def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:

@@ -25,7 +25,7 @@ MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
 # Bags of a class, or events, below which a validation says little (Collins et al. 2016, Statistics in Medicine 35:214).
 FEW = 100
-_WORST = 10  # bags shown of a kind
+WORST = 10  # bags shown of a kind
 _ASKED = 4  # bags named in the command that explains them
 
 
@@ -232,6 +232,11 @@ class ScoredPart(NamedTuple):
         """Numbers of the decision; empty without one."""
         return {} if self.decision is None else self.decision.to_dict()
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Arguments that the figures of all targets have."""
+        return {"scores": self.scores, "summary": self.summary, "title": self.title}
+
 
 class TargetPage:
     """Base of the target pages, and the page of a target that has none of its own.
@@ -262,6 +267,8 @@ class TargetPage:
     missing: ClassVar[str] = "nothing to rank"
     without: ClassVar[str] = "the page has no such section for this kind of label"
     always_errors: ClassVar[bool] = False
+    shift: Sequence[str] = ()
+    """Cautions about data with other shares of labels."""
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -318,10 +325,6 @@ class TargetPage:
         """Cautions about figures that rest on few bags."""
         return list(self.summary.get("warnings", []))
 
-    def shift(self) -> list[str]:
-        """Cautions about data with other shares of labels."""
-        return []
-
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
     ) -> tuple[Table, list[Row]]:
@@ -372,14 +375,21 @@ class TargetPage:
         return Tile(name, Number(estimate.value, form, key), lines or Markup(""))
 
     def error_table(
-        self, title: str, order: Sequence[int], heads: Sequence[str], cells: Callable[[int], Sequence[Any]]
+        self,
+        title: str,
+        order: NDArray[np.intp],
+        heads: Sequence[str],
+        cells: Callable[[int], Sequence[Any]],
+        *,
+        of: str | None = None,
     ) -> dict[str, Any]:
-        """Describe the first of some bags, the worst first; each with `cells` under `heads`."""
-        shown = list(order)[:_WORST]
-        rest = f", the worst {len(shown)}" if len(shown) < len(order) < len(self.tested) else ""
-        caption = f"{len(order) if rest else len(shown)} of {len(self.tested)} bags{rest}"
+        """Describe the first `of` some bags, by default of all, the worst first; each with `cells` under `heads`."""
+        shown, every = order[:WORST].tolist(), len(self.tested)
+        rest = f", the worst {len(shown)}" if len(shown) < len(order) and (of or len(order) < every) else ""
+        caption = f"{len(order) if rest else len(shown)} of {of or f'{every} bags'}{rest}"
         table = self.bag_table(shown, heads, cells, caption=caption) if shown else None
-        return {"title": title, "none": "None.", "table": table, "bags": self.tested.ids[shown].tolist()}
+        none = "None." if of is None else f"None of {of}."
+        return {"title": title, "none": none, "table": table, "bags": self.tested.ids[shown].tolist()}
 
     def error_section(self, opening: str, *tables: Mapping[str, Any]) -> Section:
         """Return the section of the most wrong bags, and how to see why they scored as they did."""
