@@ -512,7 +512,7 @@ def test_a_label_of_one_kind_has_no_probability():
     ("call", "match"),
     [
         (lambda: judging.load_decision("ordinal", {"cuts": [2.0, 1.0]}), "cuts that ascend"),
-        (lambda: judging.load_decision("survival", {"cut": []}), "Expected the key cuts"),
+        (lambda: judging.load_decision("survival", {"cut": []}), "Expected the keys cuts"),
         (lambda: judging.load_decision("multiclass", {"slope": 1}), "Expected the keys center"),
         (
             lambda: judging.load_decision("continuous", {"scores": ["a"], "numbers": [1]}),

@@ -6,7 +6,7 @@ A model trained for the AUROC ranks; its sigmoid is no probability until it is c
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -23,12 +23,56 @@ SMALLEST = 1e-12
 NO_DECISION = (
     "The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."
 )
-_KEYS = ("center", "scale", "slope", "intercept")
 _ON_SCORE, _ON_LOGIT = 1, 2
 _BAGS_A_BIN, _MOST_BINS = 20, 10
 
 
-class OnLogit:
+class Fitted:
+    """Base of what is fitted on validation bags: numbers and lists of numbers, in attributes whose names end in `_`."""
+
+    _single: ClassVar[tuple[str, ...]] = ()
+    _lists: ClassVar[tuple[str, ...]] = ()
+    _wanted: ClassVar[str]  # what `_sound` asks for
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted numbers as plain floats, for JSON or a checkpoint."""
+        self._check_fitted()
+        single = {key: float(getattr(self, f"{key}_")) for key in self._single}
+        return single | {key: [float(number) for number in getattr(self, f"{key}_")] for key in self._lists}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build it from the result of `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        made, keys = cls(), (*cls._single, *cls._lists)
+        if set(values) != set(keys):
+            raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
+        for key in keys:
+            setattr(made, f"{key}_", _finite(values[key], dimensions=int(key in cls._lists)))
+        if not made._sound():
+            raise ConfigError(f"Expected {cls._wanted}, got {dict(values)}; fit again.")
+        return made
+
+    def _sound(self) -> bool:
+        """Whether the numbers fit together."""
+        raise NotImplementedError
+
+    def _check_fitted(self) -> None:
+        if not vars(self):
+            raise ConfigError(f"Expected a fitted {type(self).__name__}, got one without numbers; call fit first.")
+
+
+def _finite(value: Any, *, dimensions: int) -> Any:
+    """A finite number, or a list of them."""
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    if found.ndim != dimensions or not np.isfinite(found).all():
+        raise ConfigError(f"Expected finite numbers, got {value!r}; fit again.")
+    return found if dimensions else float(found)
+
+
+class OnLogit(Fitted):
     """A map that is linear in the logit of scores in [0, 1], or in scores of any other range as they are.
 
     Scores that are probabilities already then need no change: slope 1 and intercept 0. The logit is bounded, as scores
@@ -53,17 +97,20 @@ class OnLogit:
         s = np.asarray(scores, dtype=np.float64)
         return s if self.version_ == _ON_SCORE else score_logits(s)
 
-    def _version_dict(self) -> dict[str, float]:
-        """Entry of `to_dict`; none for the score itself, as in files of earlier versions."""
-        return {} if self.version_ == _ON_SCORE else {"version": float(self.version_)}
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted numbers, and the version; none for the score itself, as in files of earlier versions."""
+        found = super().to_dict()
+        return found if self.version_ == _ON_SCORE else {**found, "version": float(self.version_)}
 
-    def _take_version(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the version out of what `to_dict` gave; a `ConfigError` for one that is unknown."""
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build it from the result of `to_dict`; a `ConfigError` for another version too."""
         version = values.get("version", _ON_SCORE)
         if version not in (_ON_SCORE, _ON_LOGIT):
             raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; update midam.")
-        self.version_ = int(version)
-        return {key: value for key, value in values.items() if key != "version"}
+        made = super().from_dict({key: value for key, value in values.items() if key != "version"})
+        made.version_ = int(version)
+        return made
 
 
 def score_logits(scores: ArrayLike) -> Scores:
@@ -107,6 +154,9 @@ class PlattCalibrator(OnLogit):
     [0.21, 0.5, 0.79]
     """
 
+    _single = ("center", "scale", "slope", "intercept")
+    _wanted = "scale > 0 and slope >= 0"
+
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, raw: bool = False) -> Self:
         """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
 
@@ -135,36 +185,14 @@ class PlattCalibrator(OnLogit):
         self._check_fitted()
         return self.slope_ * (self._on_scale(scores) - self.center_) / self.scale_ + self.intercept_
 
-    def to_dict(self) -> dict[str, float]:
-        """The fitted numbers as plain floats, for JSON or a checkpoint: center, scale, slope, intercept, version.
-
-        Without `version` the line is on the score itself, as that of earlier versions.
-        """
-        self._check_fitted()
-        return {key: float(getattr(self, f"{key}_")) for key in _KEYS} | self._version_dict()
-
     @property
     def ranks(self) -> bool:
         """Whether scores rank validation bags better than chance: else probability and class of a bag mean nothing."""
         self._check_fitted()
         return self.slope_ > 0
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, float]) -> Self:
-        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
-        calibrator = cls()
-        values = calibrator._take_version(values)
-        if set(values) != set(_KEYS):
-            raise ConfigError(f"Expected the keys {', '.join(_KEYS)}, got {', '.join(values)}; pass to_dict's result.")
-        if not all(np.isfinite(values[key]) for key in _KEYS) or values["scale"] <= 0 or values["slope"] < 0:
-            raise ConfigError(f"Expected finite numbers, scale > 0 and slope >= 0, got {dict(values)}; fit again.")
-        for key in _KEYS:
-            setattr(calibrator, f"{key}_", float(values[key]))
-        return calibrator
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "intercept_"):
-            raise ConfigError("Expected a fitted calibrator, got one without numbers; call fit first.")
+    def _sound(self) -> bool:
+        return self.scale_ > 0 and self.slope_ >= 0
 
 
 class Point(Form):

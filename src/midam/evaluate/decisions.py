@@ -12,7 +12,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import OnLogit, PlattCalibrator
+from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
@@ -39,26 +39,15 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
     return 1 - float((weights * confusion).sum()) / expected if expected > 0 else None
 
 
-class Cuts:
+class Cuts(Fitted):
     """Cuts of the score, ascending: what is decided by the place of a score among them."""
 
-    cuts_: list[float]
+    cuts_: Sequence[float]
+    _lists = ("cuts",)
+    _wanted = "finite cuts that ascend"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The cuts, for JSON or a checkpoint."""
-        self._check_fitted()
-        return {"cuts": list(self.cuts_)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build fitted cuts from `to_dict`; a `ConfigError` for anything else."""
-        made = cls()
-        made.cuts_ = check_cuts(values)
-        return made
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "cuts_"):
-            raise ConfigError("Expected fitted cuts, got none; call fit first.")
+    def _sound(self) -> bool:
+        return sorted(self.cuts_) == list(self.cuts_)
 
 
 class GradeCuts(Cuts):
@@ -123,20 +112,6 @@ class GradeCuts(Cuts):
         return np.searchsorted(self.cuts_, np.asarray(scores, dtype=np.float64), side="right")
 
 
-def check_cuts(values: Mapping[str, Any]) -> list[float]:
-    """Cuts of a dictionary ``{"cuts": [...]}``; a `ConfigError` unless they are finite numbers that ascend."""
-    cuts = values.get("cuts")
-    if set(values) != {"cuts"} or not isinstance(cuts, Sequence) or isinstance(cuts, str):
-        raise ConfigError(f"Expected the key cuts with a list, got {dict(values)}; pass to_dict's result.")
-    try:
-        numbers = [float(cut) for cut in cuts]
-    except (TypeError, ValueError):
-        numbers = [float("nan")]
-    if not np.isfinite(numbers).all() or sorted(numbers) != numbers:
-        raise ConfigError(f"Expected finite cuts that ascend, got {list(cuts)}; fit again.")
-    return numbers
-
-
 def _weights(count: int) -> Scores:
     return np.subtract.outer(np.arange(count), np.arange(count)).astype(np.float64) ** 2
 
@@ -198,6 +173,9 @@ class TemperatureCalibrator(OnLogit):
     [[0.37, 0.39, 0.24]]
     """
 
+    _single, _lists = ("center", "scale", "slope"), ("offsets",)
+    _wanted = "scale > 0, slope >= 0 and two offsets"
+
     def fit(self, scores: ArrayLike, codes: ArrayLike) -> Self:
         """Fit slope and offsets on the scores [N, C] and class codes [N] of validation bags of two classes or more.
 
@@ -237,31 +215,15 @@ class TemperatureCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Logits of the softmax from scores [N, C]: each column rises with its score alone."""
-        _check_fitted(self)
+        self._check_fitted()
         x = (self._on_scale(scores) - self.center_) / self.scale_
         return self.slope_ * x + self.offsets_
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers."""
-        _check_fitted(self)
-        offsets = [float(offset) for offset in self.offsets_]
-        numbers = {"center": self.center_, "scale": self.scale_, "slope": self.slope_, "offsets": offsets}
-        return numbers | self._version_dict()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
-        made = cls()
-        values = made._take_version(values)
-        _check_keys(values, "center", "scale", "slope", "offsets")
-        made.center_, made.scale_, made.slope_ = (_number(values[key]) for key in ("center", "scale", "slope"))
-        made.offsets_ = _numbers(values["offsets"])
-        if made.scale_ <= 0 or made.slope_ < 0 or made.offsets_.size < 2:
-            raise ConfigError(f"Expected scale > 0, slope >= 0 and two offsets, got {dict(values)}; fit again.")
-        return made
+    def _sound(self) -> bool:
+        return self.scale_ > 0 and self.slope_ >= 0 and self.offsets_.size > 1
 
 
-class LabelCalibrator:
+class LabelCalibrator(Fitted):
     """A `PlattCalibrator` of each label, fitted on the validation bags whose entry is known.
 
     Attributes
@@ -299,7 +261,7 @@ class LabelCalibrator:
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Logits [N, L] of these probabilities."""
-        _check_fitted(self)
+        self._check_fitted()
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != len(self.columns_):
             raise BagDataError(f"Expected scores of {len(self.columns_)} labels, got shape {s.shape}; pass [N, L].")
@@ -308,14 +270,13 @@ class LabelCalibrator:
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted numbers of each label."""
-        _check_fitted(self)
+        self._check_fitted()
         return {"columns": [None if of is None else of.to_dict() for of in self.columns_]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
-        _check_keys(values, "columns")
-        columns = values["columns"]
+        columns = values.get("columns")
         if not isinstance(columns, Sequence) or not all(of is None or isinstance(of, Mapping) for of in columns):
             raise ConfigError(f"Expected the numbers of each label, got {columns!r}; pass to_dict's result.")
         made = cls()
@@ -323,7 +284,7 @@ class LabelCalibrator:
         return made
 
 
-class NumberScale:
+class NumberScale(Fitted):
     """Numbers in the unit of the label: the non-decreasing steps through validation bags of the least squared error.
 
     Isotonic regression, linear between its knots and constant outside them: a score that ranks is right up to such a
@@ -344,6 +305,9 @@ class NumberScale:
     [10.0, 13.0, 16.5]
     """
 
+    _lists = ("scores", "numbers")
+    _wanted = "as many scores as numbers, both ascending"
+
     def fit(self, scores: ArrayLike, numbers: ArrayLike) -> Self:
         """Fit on the scores [N] and numbers [N] of validation bags; a `BagDataError` for values that cannot be used."""
         from sklearn.isotonic import IsotonicRegression
@@ -355,24 +319,12 @@ class NumberScale:
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Numbers [N] of scores [N], non-decreasing in the score."""
-        _check_fitted(self)
+        self._check_fitted()
         return np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The knots."""
-        _check_fitted(self)
-        return {"scores": [float(s) for s in self.scores_], "numbers": [float(y) for y in self.numbers_]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a fitted scale from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
-        _check_keys(values, "scores", "numbers")
-        made = cls()
-        made.scores_, made.numbers_ = _numbers(values["scores"]), _numbers(values["numbers"])
-        steps = np.diff(made.scores_), np.diff(made.numbers_)
-        if made.scores_.size != made.numbers_.size or (steps[0] <= 0).any() or (steps[1] < 0).any():
-            raise ConfigError("Expected as many scores as numbers, both ascending, got others; fit again.")
-        return made
+    def _sound(self) -> bool:
+        alike = 0 < self.scores_.size == self.numbers_.size
+        return alike and (np.diff(self.scores_) > 0).all() and (np.diff(self.numbers_) >= 0).all()
 
 
 class RiskGroups(Cuts):
@@ -393,28 +345,3 @@ class RiskGroups(Cuts):
         """Groups [N] of scores [N]."""
         self._check_fitted()
         return risk_group(scores, self.cuts_)
-
-
-def _check_fitted(made: Any) -> None:
-    if not vars(made):
-        raise ConfigError("Expected a fitted decision, got one without numbers; call fit first.")
-
-
-def _check_keys(values: Mapping[str, Any], *keys: str) -> None:
-    if set(values) != set(keys):
-        raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
-
-
-def _numbers(values: Any) -> Scores:
-    """Finite numbers [K], at least one."""
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.empty(0)
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
-        raise ConfigError(f"Expected a list of finite numbers, got {values!r}; fit again.")
-    return found
-
-
-def _number(value: Any) -> float:
-    return float(_numbers([value])[0])

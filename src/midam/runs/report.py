@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -96,8 +96,8 @@ def write_run_report(
     _require_same_bags(folder, summary, parts, target)
     run = _Run(folder, settings, data, method, summary, target)
     notes, chosen = summary["data"].get("notes", []), summary.get("thresholds")
-    tested = _Tested(part, parts[part], summary[part], parts, notes, thresholds=chosen)
-    write_text(path, run.page(tested, path, table=table, key=key), typed=out is not None)
+    tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
+    write_text(path, run.page(path, table=table, key=key, thresholds=chosen, **tested), typed=out is not None)
     return path
 
 
@@ -134,8 +134,9 @@ def write_evaluation_report(
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     run = _Run(folder, settings, trained_on, method, summary, target)
     chosen = thresholds_of(found.decision).get("thresholds")
-    new = _Tested(part, tested, found.result[part], parts, notes, part == "new", data, found.notes, chosen)
-    write_text(path, run.page(new, path, table=table, key=key), typed=out is not None)
+    new = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts, "left_out": notes}
+    new |= {"external": part == "new", "data": data, "cautions": found.notes, "thresholds": chosen}
+    write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
     return path
 
 
@@ -163,20 +164,6 @@ def _require_same_bags(
             )
 
 
-class _Tested(NamedTuple):
-    """Tested bags, their entry of the summary, and all parts; what reading left out, and what is said of new data."""
-
-    part: str
-    bags: ScoredBags
-    summary: Mapping[str, Any]
-    parts: Mapping[str, ScoredBags]
-    left_out: Sequence[str]
-    external: bool = False
-    data: str | None = None
-    cautions: Sequence[str] = ()
-    thresholds: Mapping[str, Any] | None = None
-
-
 @dataclass(frozen=True)
 class _Run:
     """A run on disk: data and method that it was trained with, its summary.json, and its target."""
@@ -188,33 +175,40 @@ class _Run:
     summary: Mapping[str, Any]
     target: Target
 
-    def page(self, tested: _Tested, path: Path, *, table: SubgroupTable | None, key: Pseudonyms | None) -> str:
-        """HTML of the page of the run, or of an evaluation of it."""
-        about, external = self.summary, tested.external
+    def page(
+        self,
+        path: Path,
+        *,
+        table: SubgroupTable | None,
+        key: Pseudonyms | None,
+        thresholds: Mapping[str, Any] | None,
+        external: bool = False,
+        data: str | None = None,
+        cautions: Sequence[str] = (),
+        **tested: Any,
+    ) -> str:
+        """HTML of the page of the run, or of an evaluation of it; `tested` are fields of the page's `Study`."""
+        about, parts = self.summary, tested["parts"]
         # What else the summary warns of, the page itself says.
-        cautions = [note.removesuffix(".") for note in tested.summary.get("warnings", []) if note == NO_DECISION]
-        cautions += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
+        own = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
+        own += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
         study = Study(
-            **self._how_made(tested.data, key),
+            **self._how_made(data, key),
+            **tested,
             target=self.target,
             classes=about.get("data", {}).get("classes"),
-            thresholds=None if tested.thresholds is None else Thresholds.model_validate(tested.thresholds),
+            thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
-            part=tested.part,
-            tested=tested.bags,
-            validation=tested.parts.get("val"),
-            summary=tested.summary,
-            parts=tested.parts,
-            left_out=tested.left_out,
-            cautions=[*cautions, *tested.cautions],
-            columns=_columns(tested.bags, table),
-            baseline=None if external else self._baseline(tested),
+            validation=parts.get("val"),
+            cautions=[*own, *cautions],
+            columns=_columns(tested["tested"], table),
+            baseline=None if external else self._baseline(tested["part"], parts),
             covariates=None if external else about.get("covariates"),
             explained=_explanations(self.folder.root, path, external=external),
         )
         return report_page(study if key is None else key.hide(study))
 
-    def _baseline(self, tested: _Tested) -> Baseline | None:
+    def _baseline(self, tested: str, parts: Mapping[str, ScoredBags]) -> Baseline | None:
         """The baseline of the run, if it was compared on the bags of this page; why there is none, if it has none."""
         about = self.summary
         if "baseline" not in about:
@@ -223,7 +217,7 @@ class _Run:
         if entry is None:
             return None if self.settings.run.baseline and note is None else Baseline(note=note)
         part = entry["part"]
-        bags = tested.bags if part == tested.part else tested.parts.get(part)
+        bags = parts.get(part)
         if bags is None:
             return None
         scores = None
@@ -231,7 +225,7 @@ class _Run:
             scores = read_scores(self.folder, bags.ids, bags.values)
             if scores is None:
                 return None
-        scores, hidden = scores if part == tested.part else None, caution(entry, about.get("selected", {}))
+        scores, hidden = scores if part == tested else None, caution(entry, about.get("selected", {}))
         options = about["data"].get("options", ())
         better = advice(entry, about["data"]["name"], target=about.get("target"), options=options)
         return Baseline(entry, model=about[part], scores=scores, caution=hidden, advice=better)
@@ -267,10 +261,8 @@ class _Run:
         method, folder, summary = self.method, self.folder, self.summary
         named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
         named += "" if budget is None else f" --budget {budget:g}s"
-        facts = [("command", f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}")]
-        known = summary.get("data", {})
-        facts.append(("seed", str(self.settings.run.seed)))
-        facts.append(("data", data))
+        command, known = f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}", summary.get("data", {})
+        facts = [("command", command), ("seed", str(self.settings.run.seed)), ("data", data)]
         if "fingerprint" in known:
             facts.append(("SHA-256 of the data", known["fingerprint"]))
         for file in (folder.model, folder.predictions):
@@ -279,8 +271,7 @@ class _Run:
                     facts.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
         if "members" in summary:
             facts.append(("scorers averaged", str(summary["members"])))
-        names = summary.get("data", {}).get("features", ())
-        if names:
+        if names := known.get("features"):
             facts.append((f"the {len(names)} features", ", ".join(names)))
         versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
         return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]

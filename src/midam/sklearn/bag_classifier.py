@@ -21,7 +21,6 @@ from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import with_classes
 from midam.sklearn.trained import TrainedEstimator
 from midam.targets import OutOfFold
-from midam.targets.binary import Binary
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
@@ -224,30 +223,24 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self.positive_ = labeled.positive
         return self
 
-    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
-        self.calibrator_, self.threshold_, self.decision_ = None, math.nan, None
-        if self.target_ != "binary":
-            super()._decide_on(val, out_of_fold)
-            if isinstance(self.decision_, LabelCalibrator):
-                self._warn_of_uncalibrated(self.decision_)
-            return
-        self.threshold_, self._thresholds = 0.5, None
-        labels, scores = np.empty(0, dtype=np.int64), np.empty(0)
-        if val is not None:
-            labels, scores = val.require_labels(), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
-        decision = Binary().decide(labels, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
-        if decision is not None:
-            self.calibrator_, self.threshold_ = decision.calibrator, decision.threshold
-            self._thresholds = decision.thresholds
+    def _take(self, decision: Decision | None) -> None:
+        """Keep a decision, that of two classes as its parts."""
+        own = decision if isinstance(decision, BinaryDecision) else None
+        self.decision_ = None if own is not None else decision
+        self.calibrator_, self._thresholds = (None, None) if own is None else (own.calibrator, own.thresholds)
+        none = 0.5 if self.target_ == "binary" else math.nan
+        self.threshold_ = none if own is None else own.threshold
 
-    def _warn_of_uncalibrated(self, decision: LabelCalibrator) -> None:
-        rare = [str(name) for name, of in zip(self._classes, decision.columns_, strict=True) if of is None]
+    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
+        super()._decide_on(val, out_of_fold)
+        columns = self.decision_.columns_ if isinstance(self.decision_, LabelCalibrator) else []
+        rare = [str(name) for name, of in zip(self._classes, columns) if of is None]
         if rare:
             warnings.warn(
                 f"the bags held out all have, or all lack, {', '.join(rare)}: what predict_proba gives there are the "
                 "scores, which are not calibrated",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
 
     def _decision(self) -> Decision | None:
@@ -256,12 +249,9 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return BinaryDecision(self.calibrator_, self.threshold_, self._thresholds)
 
     def _take_up(self, run: LoadedRun) -> None:
-        self.decision_ = None if run.target.name == "binary" else run.decision
-        self.calibrator_, self.positive_ = run.calibrator, None
-        self._thresholds = run.decision.thresholds if isinstance(run.decision, BinaryDecision) else None
-        self.threshold_ = 0.5 if run.threshold is None else run.threshold
+        super()._take_up(run)
+        self.positive_ = None
         if run.target.name != "binary":
-            self.threshold_ = math.nan
             self.classes_ = self._classes[self._order]
             return
         self.classes_, self.positive_ = np.unique(self._classes), self._classes[1]

@@ -104,8 +104,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
     if grades is None:
         _check_finite(given)
         values = _numbers(given, "name the grades, the lowest first, with `grades`")
-        outcome = TargetLabels.of("continuous", values, names=["label"])
-        return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
+        return _labeled(bags, TargetLabels.of("continuous", values, names=["label"]))
     words = [word_of(grade) for grade in grades]
     codes = {word: code for code, word in enumerate(words)}
     for bag, value in enumerate(given.tolist()):
@@ -115,7 +114,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
                 "such bags out."
             )
     outcome = TargetLabels.of("ordinal", [codes[word_of(value)] for value in given.tolist()], names=words)
-    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.array(list(grades)))
+    return _labeled(bags, outcome, np.array(list(grades)))
 
 
 def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
@@ -125,8 +124,8 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
         return Labeled(bags, np.empty(0))
     values = np.asarray(y)
     _check_length(bags, values)
-    outcome = TargetLabels.of("survival", _numbers(values, "give time and event as numbers"), names=[_TIME, _EVENT])
-    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), np.empty(0))
+    numbers = _numbers(values, "give time and event as numbers")
+    return _labeled(bags, TargetLabels.of("survival", numbers, names=[_TIME, _EVENT]))
 
 
 def times_of(y: Any) -> Any:
@@ -169,8 +168,7 @@ def _several(bags: Bags, y: Any, positive: object) -> Labeled:
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
-    outcome = TargetLabels.of("multilabel", values, names=[word_of(name) for name in classes.tolist()])
-    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
+    return _labeled(bags, TargetLabels.of("multilabel", values, names=list(map(word_of, classes.tolist()))), classes)
 
 
 def _of_classes(
@@ -181,8 +179,13 @@ def _of_classes(
     codes = np.searchsorted(classes, given)
     if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
         codes, classes = np.argsort(before)[codes], before
-    outcome = TargetLabels.of("multiclass", codes, names=[word_of(name) for name in classes.tolist()])
-    return Labeled(bags.replace(labels=None, classes=None, outcome=outcome), classes)
+    return _labeled(bags, TargetLabels.of("multiclass", codes, names=list(map(word_of, classes.tolist()))), classes)
+
+
+def _labeled(bags: Bags, outcome: TargetLabels, classes: NDArray[Any] | None = None) -> Labeled:
+    """Bags with an outcome instead of their own labels."""
+    found = bags.replace(labels=None, classes=None, outcome=outcome)
+    return Labeled(found, np.empty(0) if classes is None else classes)
 
 
 def _refuse_positive(positive: object, what: str) -> None:

@@ -84,17 +84,9 @@ class TrainedEstimator(BagEstimator):
         """The fitted estimator as a run in memory, for what takes one: `midam.explain.explain_bags`, ..."""
         check_is_fitted(self)
         method, parts = self._fitted or (None, None)
-        return LoadedRun(
-            model=self.model_,
-            settings=self.settings_,
-            splits=self.origin_["splits"],
-            contents=self.origin_["contents"],
-            groups=set(self.origin_["groups"]),
-            data=self.origin_["data"],
-            decision=self._decision(),
-            method=method,
-            parts=parts,
-        )
+        origin = {**self.origin_, "groups": set(self.origin_["groups"])}
+        how: dict[str, Any] = {"decision": self._decision(), "method": method, "parts": parts}
+        return LoadedRun(model=self.model_, settings=self.settings_, **origin, **how)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a new run folder, which `midam predict`, `evaluate`, `explain` and `report` take, and `load`.
@@ -192,16 +184,20 @@ class TrainedEstimator(BagEstimator):
 
     def _take_up(self, run: LoadedRun) -> None:
         """Take the decision and the classes of a loaded run."""
-        self.decision_ = run.decision
+        self._take(run.decision)
 
-    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:  # noqa: ARG002
+    def _take(self, decision: Decision | None) -> None:
+        """Keep a decision, or that there is none."""
+        self.decision_ = decision
+
+    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
         """Fit the decision on the bags that were held out, if any, or scored by inner folds."""
-        self.decision_ = None
-        if val is None:
-            return
-        target, scores = target_of(val), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
-        self.decision_ = target.decide(target.values(val), scores)
-        if self.decision_ is None:
+        target, values, scores = self._target, np.empty(0, dtype=np.int64), np.empty(0)
+        if val is not None:
+            values, scores = target.values(val), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
+        decision = target.decide(values, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
+        self._take(decision)
+        if decision is None and val is not None and target.name != "binary":
             message = "the bags held out hold no two that y orders: the scores are not calibrated"
             warnings.warn(message, UserWarning, stacklevel=5)
 

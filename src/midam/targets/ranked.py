@@ -1,7 +1,7 @@
 """Grades and numbers, and the base of times: one score that follows an order of bags, measured by the C-index."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -38,6 +38,22 @@ class RankedTarget(Target):
     linear = "ridge regression"
     width = 1
     """Columns of the values."""
+    predicted: ClassVar[str]
+    """Column of the predictions in a table."""
+
+    def prediction_forms(self) -> dict[str, ColumnForm]:
+        """The grade or the group of risk."""
+        return {self.predicted: one_of(*self.predicted_names, "")}
+
+    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
+        """Positions [N] of the grades or groups of risk."""
+        return read_codes(table[self.predicted], self.predicted_names)
+
+    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
+        """The grade or the group of risk, by its name."""
+        if decision is None:
+            return {self.predicted: [None] * len(scores)}
+        return {self.predicted: [self.predicted_names[code] for code in decision.predict(scores).tolist()]}
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Pairs of bags that the values [N, L] order."""
@@ -112,15 +128,11 @@ def kendall_tau(values: Scores, scores: Scores) -> float | None:
     return correlation(scipy.stats.kendalltau, values, scores)
 
 
-def named(names: Sequence[str], scores: Scores, decision: Decided) -> list[Any]:
-    """Names of the grades or groups that a decision gives; None without one."""
-    return [None] * len(scores) if decision is None else [names[code] for code in decision.predict(scores).tolist()]
-
-
 class Continuous(RankedTarget):
     """Numbers: of two bags that with the larger number has the higher score."""
 
     name = "continuous"
+    predicted = "number"
     pairs = "order"
     decided_by = NumberScale
     objectives = ("pairwise",)
@@ -184,6 +196,7 @@ class Ordinal(RankedTarget):
     """Grades: of two bags that with the higher grade has the higher score."""
 
     name = "ordinal"
+    predicted = "grade"
     pairs = "order"
     decided_by = GradeCuts
     objectives = ("pairwise",)
@@ -200,18 +213,6 @@ class Ordinal(RankedTarget):
     def label_forms(self) -> dict[str, ColumnForm]:
         """Names of the grades."""
         return {"label": one_of(*self.names)}
-
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """The grade."""
-        return {"grade": one_of(*self.names, "")}
-
-    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Positions [N] of the grades."""
-        return read_codes(table["grade"], self.names)
-
-    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The grade."""
-        return {"grade": named(self.names, scores, decision)}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The grades."""

@@ -1,6 +1,6 @@
 """Time and event: the score is a risk; who has the event first has the higher one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.reading import ColumnForm, as_written, one_of, positive_numbers
-from midam.targets.base import CardWords, Decided, Groups, Scores, read_codes
+from midam.targets.base import CardWords, Decided, Groups, Scores
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
-from midam.targets.ranked import RankedTarget, describe_concordance, named
+from midam.targets.ranked import RankedTarget, describe_concordance
 
 _LEAST_EVENTS = 2
 
@@ -25,6 +25,7 @@ class Survival(RankedTarget):
     """Time and event: the score is a risk; who has the event first has the higher one."""
 
     name = "survival"
+    predicted = "risk"
     pairs = "survival"
     decided_by = RiskGroups
     objectives = ("pairwise", "cox")
@@ -48,23 +49,11 @@ class Survival(RankedTarget):
         """Time and event."""
         return {"time": as_written(positive_numbers), "event": one_of("0", "1")}
 
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """The group of risk."""
-        return {"risk": one_of(*RISKS, "")}
-
-    def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Positions [N] of the groups of risk."""
-        return read_codes(table["risk"], RISKS)
-
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:
         """The events."""
         return f"{summary['events']} events"
 
     incomparable = "no event with a bag behind it"
-
-    def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The group of risk."""
-        return {"risk": named(RISKS, scores, decision)}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Event or none, each in an earlier and a later half."""

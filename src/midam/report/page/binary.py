@@ -325,7 +325,7 @@ class BinaryPage(TargetPage):
             of, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
             parts.append(self.error_table(name, order, ["score", "probability"], cells, of=of))
         shown = f"{threshold:{form_apart(worst, threshold, least=3)}}"
-        return self.error_section(f"At the run's threshold, {shown}.", *parts)
+        return self.error_section(f"At the run's threshold, {shown}; the bags furthest from it first.", *parts)
 
     def few(self) -> list[str]:
         """A caution where a class is rare."""
