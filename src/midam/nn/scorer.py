@@ -61,6 +61,16 @@ class CovariateTerm(nn.Module):
     ----------
     weight : Parameter [P], or [C, P] of several columns
         w: by how much the logit rises with each column of the coder, a deviation of a number, or a category.
+
+    Examples
+    --------
+    >>> from midam.data import CovariateCoder, Covariates
+    >>> train = Covariates.of({"age": [50, 60, 70]})
+    >>> coder = CovariateCoder.fit(train)
+    >>> term = CovariateTerm(coder)
+    >>> _ = torch.nn.init.constant_(term.weight, 0.5)  # training learns it, from 0
+    >>> term(torch.from_numpy(coder.matrix(train))).detach()
+    tensor([-0.6124,  0.0000,  0.6124])
     """
 
     def __init__(self, coder: Coder, *, columns: int = 1) -> None:
@@ -105,6 +115,15 @@ class BagOutput:
         Owner of f2.
     shift : Tensor [K] or [K, C], optional
         What covariates add to the logit.
+
+    Examples
+    --------
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(nn.Identity(), MaxPooling(1).without_layers())
+    >>> x = torch.tensor([[-1.0], [2.0], [0.0]])
+    >>> output = model(x, torch.tensor([2, 1]))
+    >>> output.score.round(decimals=2), output.logit.round(decimals=2), output.n
+    (tensor([0.8800, 0.5000]), tensor([2., 0.]), tensor([2., 1.]))
     """
 
     l: Tensor  # noqa: E741

@@ -28,6 +28,18 @@ class AttentionPooling(Pooling):
     attention : {"shared", "per-class"}
         Whether all columns share one set of weights, then V = C, or each has its own w_a on the shared hidden layer, as
         the attention branches of CLAM (Lu et al. 2021). Of one column they are the same.
+
+    Examples
+    --------
+    The weights of the instances of a bag, which sum to 1, and the score that follows from them:
+
+    >>> from midam.nn import BagScorer
+    >>> pooling, e = AttentionPooling(8), torch.randn(5, 8)
+    >>> z, v = pooling(e)
+    >>> weights = z.softmax(0)
+    >>> score = BagScorer(nn.Identity(), pooling)(e, torch.tensor([5])).score
+    >>> torch.allclose(score, torch.sigmoid(weights @ v))
+    True
     """
 
     name = "attention"
@@ -87,7 +99,21 @@ class AttentionPooling(Pooling):
 
 
 class GatedAttentionPooling(AttentionPooling):
-    """Attention pooling with the gated attention network of Ilse et al. (2018)."""
+    """Attention pooling with the gated attention network of Ilse et al. (2018).
+
+    Examples
+    --------
+    >>> from midam.nn import MLP, BagScorer
+    >>> model = BagScorer(MLP(8), GatedAttentionPooling(8, hidden=4))
+    >>> model(torch.randn(5, 8), torch.tensor([2, 3])).score.shape
+    torch.Size([2])
+
+    Three classes, each with attention weights of its own:
+
+    >>> z, v = GatedAttentionPooling(8, columns=3)(torch.randn(5, 8))
+    >>> z.shape
+    torch.Size([5, 3])
+    """
 
     name = "gated-attention"
 
@@ -106,6 +132,16 @@ class EmbeddingAttentionPooling(AttentionPooling):
         As of `AttentionPooling`. The columns share the head's hidden layer.
     head_hidden : int, optional
         Width of the head's hidden layer (ReLU); default D. 0 makes the head linear.
+
+    Examples
+    --------
+    `BagOutput.r` is the encoding of each bag, which the head scores:
+
+    >>> from midam.nn import MLP, BagScorer
+    >>> model = BagScorer(MLP(8), EmbeddingAttentionPooling(8, head_hidden=16))
+    >>> output = model(torch.randn(5, 8), torch.tensor([2, 3]))
+    >>> output.r.shape, output.score.shape
+    (torch.Size([2, 8]), torch.Size([2]))
     """
 
     name = "embedding-attention"

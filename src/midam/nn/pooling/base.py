@@ -16,7 +16,20 @@ _EMPTY = "Expected at least one instance, got an empty batch; pass bags that hol
 
 
 class Total:
-    """The statistic of K bags, merged from chunks of instances without a graph, in O(K V) memory."""
+    """The statistic of K bags, merged from chunks of instances without a graph, in O(K V) memory.
+
+    Examples
+    --------
+    A bag of three instances in two chunks, here as a mean; `positions` are those in the data:
+
+    >>> total = LOG_MEAN.total(1)
+    >>> for low, values in ((0, [1.0, 2.0]), (2, [6.0])):
+    ...     v = torch.tensor(values).unsqueeze(1)
+    ...     segment = torch.zeros(len(v), dtype=torch.int64)
+    ...     _ = total.add(low + torch.arange(len(v)), segment, torch.zeros(len(v)), v)
+    >>> total.value().r.tolist()
+    [[3.0]]
+    """
 
     where: Tensor  # int64 [K], CPU: flat position of each bag's carrier, where `Statistic.carrier` is not None
 
@@ -117,6 +130,16 @@ class Statistic:
     carrier : callable, optional
         ``carrier(z, segment, num_bags=)`` gives the row [K] of the one instance that carries all of a bag's gradient;
         None where each instance carries a part.
+
+    Examples
+    --------
+    The statistic of two bags with 2 and 1 instances, each with one score, as a mean and as a maximum:
+
+    >>> scores, segment = torch.tensor([0.25, 0.75, 0.5]), torch.tensor([0, 0, 1])
+    >>> LOG_MEAN.reduce_segments(torch.zeros(3), scores.unsqueeze(1), segment, num_bags=2).r.squeeze(1)
+    tensor([0.5000, 0.5000])
+    >>> MAXIMUM.reduce_segments(scores, torch.empty(3, 0), segment, num_bags=2).l
+    tensor([0.7500, 0.5000])
     """
 
     sample: Callable[..., BagStatistic]
@@ -166,6 +189,29 @@ class Pooling(nn.Module):
     weight_power : float
         Power of the instances' weights, 1 but while a training anneals it: below, the pooling is nearer to the mean.
         Not part of the weights.
+
+    Examples
+    --------
+    A pooling of one's own: the mean of the instance scores, and the bag's score is its square root.
+
+    >>> class RootMean(Pooling):
+    ...     value_size = 1
+    ...
+    ...     def __init__(self, in_features):
+    ...         super().__init__(in_features)
+    ...         self.scorer = nn.Linear(in_features, 1)
+    ...
+    ...     def forward(self, e):
+    ...         v = torch.sigmoid(upcast(self.scorer(e)))
+    ...         return v.new_zeros(len(v)), v  # equal weights
+    ...
+    ...     def score(self, l, r, n):
+    ...         return r.squeeze(-1).sqrt()
+    >>> from midam.nn import BagScorer
+    >>> model = BagScorer(nn.Identity(), RootMean(1).without_layers())
+    >>> x = torch.tensor([[0.36], [0.14]]).logit()
+    >>> round(model(x, torch.tensor([2])).score.item(), 2)
+    0.5
     """
 
     name: ClassVar[str]
@@ -222,6 +268,25 @@ class ScorePooling(Pooling):
 
     With `squash` phi = sigmoid(score) is pooled, as the AUC objectives need; without it the raw score, to the bag's
     logit, as cross-entropy wants it.
+
+    Examples
+    --------
+    A pooling of one's own of instance scores: the root of their mean square.
+
+    >>> class RootMeanSquare(ScorePooling):
+    ...     value_size = 1
+    ...
+    ...     def forward(self, e):
+    ...         phi = self.instance_score(e)
+    ...         return torch.zeros_like(phi), phi.square().unsqueeze(-1)
+    ...
+    ...     def pooled(self, l, r):
+    ...         return r.squeeze(-1).sqrt()
+    >>> from midam.nn import BagScorer
+    >>> model = BagScorer(nn.Identity(), RootMeanSquare(1).without_layers())
+    >>> x = torch.tensor([[0.1], [0.7]]).logit()
+    >>> round(model(x, torch.tensor([2])).score.item(), 2)
+    0.5
     """
 
     def __init__(self, in_features: int, *, squash: bool = True, columns: int = 1) -> None:

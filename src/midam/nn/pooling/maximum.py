@@ -8,7 +8,16 @@ from midam.nn.pooling.base import MAXIMUM, ScorePooling, one_a_column, require_p
 
 
 class MaxPooling(ScorePooling):
-    """Maximum of the instance scores; the gradient goes to the first instance that attains it."""
+    """Maximum of the instance scores; the gradient goes to the first instance that attains it.
+
+    Examples
+    --------
+    >>> from midam.nn import BagScorer
+    >>> x = torch.tensor([[0.9], [0.1], [0.1], [0.2]]).logit()
+    >>> model = BagScorer(nn.Identity(), MaxPooling(1).without_layers())
+    >>> [round(score, 2) for score in model(x, torch.tensor([3, 1])).score.tolist()]
+    [0.9, 0.2]
+    """
 
     name = "max"
     statistic = MAXIMUM
@@ -35,6 +44,19 @@ class SmoothedMaxPooling(ScorePooling):
         Make log tau a parameter, one a column.
     squash, columns
         As of `ScorePooling`.
+
+    Examples
+    --------
+    A low temperature approaches the maximum, 0.9; a high one approaches the mean, 0.3:
+
+    >>> from midam.nn import BagScorer
+    >>> x = torch.tensor([[0.9], [0.1], [0.1], [0.1]]).logit()
+    >>> for temperature in (0.01, 0.1, 100.0):
+    ...     pooling = SmoothedMaxPooling(1, temperature=temperature).without_layers()
+    ...     print(round(BagScorer(nn.Identity(), pooling)(x, torch.tensor([4])).score.item(), 2))
+    0.89
+    0.76
+    0.3
     """
 
     name = "smoothed-max"

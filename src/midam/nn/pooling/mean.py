@@ -13,7 +13,18 @@ _SATURATION_SIZE = 1000
 
 
 class MeanPooling(ScorePooling):
-    """Mean of the instance scores; of C columns, one with V = C."""
+    """Mean of the instance scores; of C columns, one with V = C.
+
+    Examples
+    --------
+    One instance of four is positive. Without layers, the instances come as logits:
+
+    >>> from midam.nn import BagScorer
+    >>> x = torch.tensor([[0.9], [0.1], [0.1], [0.1]]).logit()
+    >>> model = BagScorer(nn.Identity(), MeanPooling(1).without_layers())
+    >>> round(model(x, torch.tensor([4])).score.item(), 2)
+    0.3
+    """
 
     name = "mean"
 
@@ -42,6 +53,17 @@ class GeneralizedMeanPooling(Pooling):
         Make log p a parameter, one a column.
     columns : int
         C.
+
+    Examples
+    --------
+    >>> from midam.nn import BagScorer
+    >>> x = torch.tensor([[0.9], [0.1], [0.1], [0.1]]).logit()
+    >>> for exponent in (1.0, 4.0, 16.0):
+    ...     pooling = GeneralizedMeanPooling(1, exponent=exponent).without_layers()
+    ...     print(round(BagScorer(nn.Identity(), pooling)(x, torch.tensor([4])).score.item(), 2))
+    0.3
+    0.64
+    0.83
     """
 
     name = "generalized-mean"
@@ -83,6 +105,16 @@ class NoisyOrPooling(Pooling):
     """Noisy-or, 1 - prod (1 - phi): the probability that at least one instance fires.
 
     It saturates on large bags, where even tiny instance scores add up; a warning says so once. Of C `columns`, V = C.
+
+    Examples
+    --------
+    Each of ten instances scores 0.1, and yet the bag scores 0.65:
+
+    >>> from midam.nn import BagScorer
+    >>> model = BagScorer(nn.Identity(), NoisyOrPooling(1).without_layers())
+    >>> x = torch.full((10, 1), 0.1).logit()
+    >>> round(model(x, torch.tensor([10])).score.item(), 2)
+    0.65
     """
 
     name = "noisy-or"
@@ -129,6 +161,16 @@ class NoisyAndPooling(MeanPooling):
         Initial b in (0, 1), learnable, one a column.
     columns : int
         C.
+
+    Examples
+    --------
+    Bags with 1 and 4 of 5 positive instances, below and above the threshold of 0.3:
+
+    >>> from midam.nn import BagScorer
+    >>> x = torch.tensor([0.99, 0.01, 0.01, 0.01, 0.01, 0.99, 0.99, 0.99, 0.99, 0.01]).logit().unsqueeze(1)
+    >>> model = BagScorer(nn.Identity(), NoisyAndPooling(1).without_layers())
+    >>> [round(score, 2) for score in model(x, torch.tensor([5, 5])).score.tolist()]
+    [0.25, 0.99]
     """
 
     name = "noisy-and"
