@@ -3,7 +3,8 @@
 A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
 the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
 tables of the settings, ``<!-- options: COMMAND -->`` the table of the other options of a command, and
-``<!-- reading -->`` that of those that say how labels are read. So a page cannot fall behind the code.
+``<!-- reading -->`` that of those that say how labels are read. ``<!-- catalog: KIND -->`` becomes a table of the data
+sets, of vectors or of images. So a page cannot fall behind the code.
 
 Records lie outside the site. A page links to them by their path in the repository, so that the link works there too. On
 the site a record is an address at the repository, and its picture is copied into `figures/records`.
@@ -25,6 +26,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from midam.cli.predict import TABLES
+from midam.data.sets.catalog import CATALOG, ImageSet, describe
+from midam.report.label_facts import label_words
 from midam.settings.settings import Description, describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
@@ -45,6 +48,7 @@ _OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
 # A link to a record or to its picture: the way up to the docs, one up to the repository, the file, an anchor.
 _RECORD = re.compile(r"(?<=\]\()((?:\.\./)*)\.\./records/([\w.-]+)((?:#[\w-]+)?\))")
 _RECORDS = Path(__file__).parents[1] / "records"
+_CATALOG = re.compile(r"^<!-- catalog: (vectors|images) -->$", re.MULTILINE)
 _OPTIONS = re.compile(r"^<!-- options: (\w+(?: \w+)?) -->$", re.MULTILINE)
 # Options that several commands share, and these commands.
 _READING, _READERS = {*TABLES, "trust"}, ("predict", "evaluate", "explain", "report")
@@ -86,6 +90,7 @@ def on_page_markdown(markdown: str, *, config: Any = None, **_: Any) -> str:
     filled = linked(markdown, config["repo_url"]) if config else markdown
     filled = _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), filled)
     filled = _OPTIONS.sub(lambda found: options(found[1]), filled)
+    filled = _CATALOG.sub(lambda found: catalog(images=found[1] == "images"), filled)
     if "<!-- reading -->" in filled:
         filled = filled.replace("<!-- reading -->", _table(one for one in _own("predict") if one[0] in _READING))
     return filled.replace("<!-- settings -->", settings()) if "<!-- settings -->" in filled else filled
@@ -145,6 +150,21 @@ def settings() -> str:
                 default = one.default if isinstance(one.default, str) else json.dumps(one.default)
                 lines.append(f"| `{_flag(one.name)}` | {_values(one)} | `{default}` | {_cell(one.text)} |")
         lines.append("")
+    return "\n".join(lines)
+
+
+def catalog(*, images: bool) -> str:
+    """Markdown of the data sets of a kind, a row each."""
+    lines = ["| name | what | bags | instances (a bag) | features | source; license |", "|---|---|---|---|---|---|"]
+    for name, one in CATALOG.items():
+        if isinstance(one, ImageSet) == images:
+            entry = describe(name)
+            labels = f"{one.positives} +"
+            if entry["target"] != "binary":
+                labels = label_words(entry["target"], entry["names"], entry["counts"])
+            source = f"[{one.citation}]({one.url})" if one.url else one.citation
+            counts = f"{one.bags} ({labels}) | {one.instances} ({one.instances / one.bags:.1f}) | {one.features}"
+            lines.append(f"| `{name}` | {_cell(one.description)} | {counts} | {_cell(source)}; {one.license} |")
     return "\n".join(lines)
 
 

@@ -93,9 +93,9 @@ LIMITS = Limits(
     against_layers=0,
     parameters=22,
     pages=41,
-    words=38_600,
+    words=38_300,
     readme=700,
-    long=1,
+    long=0,
 )
 
 

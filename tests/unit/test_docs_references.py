@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from docs import hooks
+
+from midam.data.sets.catalog import names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,3 +53,10 @@ def test_each_file_of_the_example_package_is_shown() -> None:
     shown = re.findall(r'^--8<-- "([\w/.]+)"$', (ROOT / "docs" / "extending.md").read_text("utf-8"), flags=re.MULTILINE)
     files = {str(path.relative_to(ROOT)) for path in (ROOT / "examples" / "plugin" / "src").rglob("[!_]*.py")}
     assert set(shown) == files
+
+
+def test_the_page_of_data_sets_has_each_of_them_once() -> None:
+    page = hooks.on_page_markdown((ROOT / "docs" / "catalog.md").read_text("utf-8"))
+    rows = re.findall(rf"^\| `([\w-]+)` \|{' [^|]+ [|]' * 5}$", page, flags=re.MULTILINE)
+    assert rows == names()
+    assert "<!-- catalog" not in page
