@@ -1,4 +1,4 @@
-"""Draw the pictures of the page about reports: a run, its evaluation elsewhere and a comparison, on desktop and phone.
+"""Draw the pictures of reports: a run on desktop and phone, its evaluation elsewhere, and a comparison.
 
 Run `python docs/figures/report.py` from the repository's root; it needs Chromium (`chromium` on the path) and writes
 `report_*.png` beside this file. The bags are made of scikit-learn's digits: positive ones hold nines. Two hospitals get
@@ -90,7 +90,8 @@ def main() -> None:
             page = browser.new_page()
             page.goto(path.as_uri())
             picture(page, HERE / f"report_{name}.png", width=1280)
-            picture(page, HERE / f"report_{name}_phone.png", width=390)
+            if name == "run":
+                picture(page, HERE / "report_run_phone.png", width=390)
         browser.close()
 
 
