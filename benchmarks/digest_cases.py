@@ -40,9 +40,6 @@ _ADAM = ("--optimizer", "adam", "--lr", "0.05")
 OPTIONS: dict[str, tuple[str, ...]] = {
     "defaults": (),
     "lag": ("--lag", "true"),
-    "state-exact": ("--state-start", "exact", "--chunk-size", "7"),
-    "state-refresh": ("--state-refresh", "2", "--pooling", "smoothed-max", "--temperature", "0.5"),
-    "warmup": ("--state-schedule", "warmup", "--state-rate", "0.3"),
     "average": ("--average-from", "0.3", *_ADAM),
     "best": ("--select", "best", *_ADAM),
     "patience": ("--select", "best", "--patience", "1", "--members", "1", *_ADAM),

@@ -23,9 +23,9 @@ is taken, the lowest of equals. One that diverges counts as chance.
 
 The clock runs while a method trains: not while it is built, nor while test bags are scored. The methods take turns from
 one mark of the clock to the next, so that what else the machine does falls on all alike. A step, or a pass, that runs
-when a mark is reached is finished first; the last column says how long the longest training took. `exact-point` and
-`--state-start exact`, which stream whole bags, were measured on an earlier page (commit 47d55a5): after 45 s they were
-behind `vrsp` with attention, the first beyond doubt.
+when a mark is reached is finished first; the last column says how long the longest training took. `exact-point`, which
+streams whole bags, was measured on an earlier page (commit 47d55a5): after 45 s it was behind `vrsp` with attention
+beyond doubt.
 """
 
 import argparse

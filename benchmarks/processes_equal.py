@@ -38,11 +38,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bce": {"objective": "bce"},
     "partial-auc": {"objective": "partial-auc"},
     "average-precision": {"objective": "average-precision"},
-    "three classes": {"bags": "multiclass", "objective": "auto", "state_start": "exact"},
+    "three classes": {"bags": "multiclass", "objective": "auto"},
     "two labels, some missing": {"bags": "multilabel", "objective": "auto"},
     "survival, pairs": {"bags": "survival", "objective": "auto"},
     "survival, cox": {"bags": "survival", "objective": "cox"},
-    "draw scored": {"draw": "scored"},
     "draw top, adam": {"draw": "top", "optimizer": "adam"},
 }
 

@@ -59,7 +59,6 @@ RULES = (
     Rule("0.9", {"state_rate": 0.9}, "#D55E00", (0, (4, 1))),
     Rule("0.5", {"state_rate": 0.5}, "#E69F00", (0, (6, 1, 1, 1))),
     Rule("0.1", {"state_rate": 0.1}, "#56B4E9", (0, (2, 1))),
-    Rule("max(0.1, 1/k)", {"state_rate": 0.1, "state_schedule": "warmup"}, "#0072B2", "-"),
 )
 
 
@@ -136,14 +135,6 @@ def seen(results: dict[tuple[str, str], NDArray[np.float64]]) -> str:
             order = ", ".join(f"{rule}: {late[MINI_BATCH] / late[rule]:.2g}" for rule in late if rule != MINI_BATCH)
             parts.append(f"in {measure} is lowest for {best} (mini-batch error over tracked error: {order})")
         sentences.append(f"{pooling.capitalize()}: over the last {LAST} epochs the error {' and '.join(parts)}.")
-    gains = []
-    for pooling in POOLINGS:
-        early = [results[pooling, rule][:, :LAST, 0].mean() for rule in ("0.1", "max(0.1, 1/k)")]
-        gains.append(f"{early[0] / early[1]:.2g} ({pooling})")
-    sentences.append(
-        f"Over the first {LAST} epochs, 0.1 from the first visit on has {' and '.join(gains)} times the error in s of "
-        "max(0.1, 1/k)."
-    )
     return " ".join(sentences)
 
 

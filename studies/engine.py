@@ -58,11 +58,12 @@ _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
 # trainings did before it came, so that trials that were finished before there was such a setting stay valid.
 _FIRST = (
     "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
-    "num_instances state_rate state_schedule lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
+    "num_instances state_rate lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
     "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
     "label_column groups split coords ignore allow_leakage precision"
 )
 _BEFORE: dict[str, Any] = {"state_floor": 0.0}
+_LEFT = {"state_schedule": "constant"}  # settings of the first trials that are no more
 # Their defaults were once these numbers, and still are for the mlp.
 _ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 
@@ -207,7 +208,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
         for name, value in settings.items()
         if name not in _NAMED and (name in first or value != usual[name])
     }
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(values | _LEFT, sort_keys=True).encode())
     if bags is not None:
         digest.update(_content(bags))
     return digest.hexdigest()[:12]

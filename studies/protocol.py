@@ -27,7 +27,6 @@ _SETTINGS: dict[str, Any] = {
     "num_negative": 8,
     "num_instances": 4,
     "state_rate": 0.9,
-    "state_schedule": "constant",
     "state_floor": 0.0,
     "lag": False,
     "dual_lr": 1.0,

@@ -23,7 +23,6 @@ from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.members import build_members
 from midam.train.training import Training, open_reader
-from midam.train.warm_start import warm_start
 
 USUAL = {"epochs": 3, "members": 1, "num_positive": 3, "num_negative": 4, "num_instances": 3, "standardize": False}
 
@@ -56,8 +55,6 @@ def train(case, ranks):
     reader._tensor = reader._tensor.double()
     labels = torch.from_numpy(np.asarray(target_of(bags).values(bags), dtype=np.float64))
     training, found = Training(member, reader, labels, ranks=ranks), {}
-    if config.method.state_start == "exact":
-        warm_start([training], reader, epoch=0, chunk_size=4)
     for epoch in range(epochs):
         result = training.train_epoch(epoch)
         found[f"loss-{epoch}"], found[f"metric-{epoch}"] = result.loss, np.array(result.metric)

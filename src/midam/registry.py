@@ -265,7 +265,6 @@ DRAWS = Registry(
     "draw",
     {
         "uniform": "midam.data.draws.Uniform",
-        "scored": "midam.data.draws.Scored",
         "top": "midam.data.draws.Top",
     },
     base="midam.data.draws.Draw",

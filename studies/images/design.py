@@ -35,7 +35,6 @@ _SETTINGS: dict[str, Any] = {
     "decay_at": [0.5, 0.75],
     "momentum": 0.1,
     "weight_decay": 1e-4,
-    "state_schedule": "constant",
     "state_floor": 0.0,
     "dual_lr": 1.0,
     "objective_weight": "paper",

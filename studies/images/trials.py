@@ -20,9 +20,9 @@ from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
 from midam.train.memory import cpu_threads
 from midam.train.method_names import DEFAULT
+from midam.train.standardizing import fit_standardizers
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
-from midam.train.warm_start import fit_standardizers
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce
 from studies.images.sets import ImageSet, image_splits

@@ -58,18 +58,13 @@ _WHOLE = (
 )
 MINIBATCH = Rule("minibatch", {"estimator": "minibatch"}, _PLAIN)
 VRSP = Rule("vrsp", {"estimator": "vrsp"}, _STATE)
-SCORED = Rule(
-    "scored, vrsp",
-    {"estimator": "vrsp", "draw": "scored"},
-    (*_STATE, Option("Adam 0.01, 16 bags, annealed", 16, _ADAM | _ANNEALED)),
-)
 TOP = Rule("top, minibatch", {"estimator": "minibatch", "draw": "top", **_ANNEALED}, _PLAIN)
 TOP_VRSP = Rule("top, vrsp", {"estimator": "vrsp", "draw": "top", **_ANNEALED}, _STATE)
 EXACT = Rule("exact", {"estimator": "exact"}, _WHOLE)
 CEILING = Rule("exact, 100 epochs", {"estimator": "exact"}, _WHOLE[-1:])
 # What the tracked state adds by itself: minibatch with the option of vrsp, whatever serves it best.
 MATCHED = Rule("minibatch, as vrsp", {"estimator": "minibatch"}, ())
-DRAWN = (MINIBATCH, VRSP, SCORED, TOP, TOP_VRSP)
+DRAWN = (MINIBATCH, VRSP, TOP, TOP_VRSP)
 RULES = (*DRAWN, MATCHED, EXACT, CEILING)
 
 

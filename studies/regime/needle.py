@@ -54,7 +54,6 @@ _DRAWN = {"num_instances": _PLAIN_INSTANCES, "num_positive": 8, "num_negative": 
 UNIFORM = Rule("uniform", _DRAWN | {"estimator": "minibatch", "epochs": 800})
 TRACKED = Rule("uniform, tracked state", UNIFORM.settings | {"estimator": "vrsp"})
 ANNEALED = Rule("uniform, annealed", UNIFORM.settings | {"anneal": 0.7})
-SCORED = Rule("scored, annealed", _DRAWN | {"estimator": "vrsp", "draw": "scored", "anneal": 0.7})
 TOP = Rule("top at once", _DRAWN | {"estimator": "minibatch", "draw": "top", "draw_args": {"grow": 0.0}})
 GROWN = Rule("top, annealed", _DRAWN | {"estimator": "minibatch", "draw": "top", "anneal": 0.7})
 GROWN_TRACKED = Rule("top, annealed, tracked state", GROWN.settings | {"estimator": "vrsp"})
@@ -73,7 +72,7 @@ FITTED: dict[str, Callable[[], Baseline]] = {
 }
 FEW = (UNIFORM, TRACKED, GROWN, GROWN_TRACKED)
 FEWEST = (UNIFORM, GROWN)
-ALL = (UNIFORM, TRACKED, ANNEALED, SCORED, TOP, GROWN, GROWN_TRACKED, BEST, EXACT, LABELED)
+ALL = (UNIFORM, TRACKED, ANNEALED, TOP, GROWN, GROWN_TRACKED, BEST, EXACT, LABELED)
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Design:
 FULL = Design(
     cells=(
         Cell("smoothed-max", 500, 1, ALL),
-        Cell("smoothed-max", 5000, 5, (UNIFORM, SCORED, TOP, GROWN, BEST, EXACT, LABELED), epochs=400, pass_budget=0.8),
+        Cell("smoothed-max", 5000, 5, (UNIFORM, TOP, GROWN, BEST, EXACT, LABELED), epochs=400, pass_budget=0.8),
         Cell("attention", 500, 1, FEW),
         Cell("attention", 5000, 5, FEWEST, epochs=400, pass_budget=0.8),
     ),

@@ -43,7 +43,7 @@ def body(found: Sequence[tuple[str, Outcomes]], figure: str, *, reference: str, 
     yield (
         "Intervals are 95% t intervals over the repeats, paired: all rules of a repeat see the same bags and begin at "
         "the same weights. Cost 1 is that of 2400 uniform steps of 16 instances from 16 bags; `exact, 100 epochs` is "
-        "trained on whole bags, two a step, whatever that costs. `tracked state` and `scored` are `vrsp` at gamma0 = "
+        "trained on whole bags, two a step, whatever that costs. `tracked state` is `vrsp` at gamma0 = "
         "0.9, the other draws `minibatch`. `best of 4` trains four times, each with weights and draws of its own, "
         "keeps the training with the highest validation AUROC, and pays for all. `instances labeled` is no rule but a "
         "bound: a network with the same hidden layer (scikit-learn's `MLPClassifier`), which was told which training "

@@ -12,7 +12,6 @@ from studies.regime.design import (
     MATCHED,
     MINIBATCH,
     RULES,
-    SCORED,
     TOP,
     TOP_VRSP,
     VRSP,
@@ -143,7 +142,7 @@ def _region(results: Results) -> str:
 def _loss(results: Results) -> str:
     cells = [cell for cell in results.cells if cell.rate >= _FREQUENT]
     found = []
-    for rule in (VRSP, SCORED, TOP, TOP_VRSP):
+    for rule in (VRSP, TOP, TOP_VRSP):
         difference = results.mean_difference(rule, MINIBATCH, cells)
         if difference is not None:
             found.append(f"`{rule.name}` {difference:+} ({verdict(difference)})")
@@ -189,12 +188,10 @@ def _draws(results: Results) -> list[str]:
             cells = results.informative(_between(pooling, low, high))
             if cells:
                 entries = [_plain(results.mean_area(rule, cells)) for rule in (*DRAWN, EXACT)]
-                compared = [
-                    _signed(results.mean_difference(rule, MINIBATCH, cells)) for rule in (SCORED, TOP, TOP_VRSP)
-                ]
+                compared = [_signed(results.mean_difference(rule, MINIBATCH, cells)) for rule in (TOP, TOP_VRSP)]
                 rows.append([pooling, f"{100 * low:g}% to {100 * high:g}%", str(len(cells)), *entries, *compared])
     head = ["pooling", "witnesses", "cells", *[rule.name for rule in (*DRAWN, EXACT)]]
-    head += [f"{rule.name}, minus minibatch" for rule in (SCORED, TOP, TOP_VRSP)]
+    head += [f"{rule.name}, minus minibatch" for rule in (TOP, TOP_VRSP)]
     return section(
         "Which draw",
         "Test AUROC, mean over the informative cells in which a rule runs; the lower bound of witnesses is in, the "
@@ -207,7 +204,7 @@ def _frequent(results: Results) -> list[str]:
     rows = []
     for pooling in _poolings(results):
         cells = [cell for cell in results.cells if cell.pooling == pooling and cell.rate >= _FREQUENT]
-        for rule in (VRSP, SCORED, TOP, TOP_VRSP):
+        for rule in (VRSP, TOP, TOP_VRSP):
             difference = results.mean_difference(rule, MINIBATCH, cells)
             if difference is not None:
                 tally = results.counts(rule, MINIBATCH, cells)

@@ -51,9 +51,9 @@ SMALLER = Design(
 )
 _SHOWS = (
     "Which instances should a step draw, and what should it remember? `minibatch` draws B of a bag uniformly and "
-    "remembers nothing; `vrsp` (MIDAM) keeps a tracked state a bag; `scored` and `top` draw by what instances scored "
-    "before; `exact` trains on whole bags. All were given the same cost, counted in instances encoded, over bag size, "
-    "number of witnesses and B."
+    "remembers nothing; `vrsp` (MIDAM) keeps a tracked state a bag; `top` draws by what instances scored before; "
+    "`exact` trains on whole bags. All were given the same cost, counted in instances encoded, over bag size, number "
+    "of witnesses and B."
 )
 
 

@@ -115,7 +115,7 @@ class Design:
 _HEADS = (("smoothed-max", 0.05), ("smoothed-max", USUAL_TAU), ("smoothed-max", 0.2), ("attention", USUAL_TAU))
 _GAMMAS = (0.1, *TRACKED, MINIBATCH)
 _DRAWS = {1: (600, 4), 2: (600, 2), 4: (600, 2), 16: (300, 2)}
-_RULES = ("uniform", "scored", "top")
+_RULES = ("uniform", "top")
 FULL = Design(_HEADS, _DRAWS, _GAMMAS, (0, 1, 2, 3), few=(1, 4), rules=_RULES, drawn=(1, 4))
 QUICK = Design(_HEADS[1::2], {1: (200, 4), 4: (200, 2)}, _GAMMAS, (0, 1, 2), few=(4,), rules=_RULES[:1], drawn=(4,))
 _TINY = {2: (4, 4), 4: (2, 4)}

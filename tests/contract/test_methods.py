@@ -43,7 +43,7 @@ def separable_bags() -> Bags:
 def make_estimator(name: str, model: BagScorer) -> Estimator:
     return {
         "minibatch": MiniBatch,
-        "vrsp": lambda: VarianceReduced(len(SIZES), model.pooling.value_size, state_rate=0.5, state_schedule="warmup"),
+        "vrsp": lambda: VarianceReduced(len(SIZES), model.pooling.value_size, state_rate=0.5),
         "exact": lambda: Exact(chunk_size=7),
         "exact-point": lambda: ExactPoint(num_instances=2, chunk_size=7, seed=1),
     }[name]()

@@ -32,10 +32,9 @@ CASES = [
     {"estimator": "exact", "chunk_size": 4},
     {"objective": "pairwise", "num_positive": 1, "num_negative": 2},
     {"objective": "partial-auc"},
-    {"bags": "multiclass", "objective": "auto", "state_start": "exact"},
+    {"bags": "multiclass", "objective": "auto"},
     {"bags": "multilabel", "objective": "auto"},
     {"bags": "survival", "objective": "cox"},
-    {"draw": "scored"},
     {"draw": "top", "optimizer": "adam"},
 ]
 FIT = ["fit", "digits", "--members", "1", "--no-baseline", "--threads", "1"]

@@ -208,11 +208,11 @@ def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path, capsys):
     assert main(["fit", str(data), "--epochs", "2", "--out", str(run)]) == 0
     for path in (run / "checkpoints" / "last.pt", run / "model.pt"):
         content = load_checkpoint(path)
-        for name in ("state_start", "val_every", "workers"):
+        for name in ("anneal", "val_every", "workers"):
             del content["config"][name]
         torch.save(content, path)
     lines = (run / "config.yaml").read_text().splitlines(keepends=True)
-    (run / "config.yaml").write_text("".join(x for x in lines if not x.startswith(("state_start", "val_every", "wor"))))
+    (run / "config.yaml").write_text("".join(x for x in lines if not x.startswith(("anneal", "val_every", "wor"))))
     assert main(["fit", str(data), "--resume", str(run)]) == 0, capsys.readouterr().err
 
 

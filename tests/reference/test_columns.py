@@ -81,7 +81,6 @@ def test_minibatch(pooling: str, options: dict[str, Any], weighted: bool) -> Non
 VARIANTS = {
     "plain": {"state_rate": 0.4},
     "lag": {"state_rate": 0.4, "lag": True},
-    "warmup": {"state_rate": 0.3, "state_schedule": "warmup"},
     "floor": {"state_rate": 0.9, "state_floor": 0.8},
     "not-fresh": {"state_rate": 0.4, "fresh_first": False, "fresh_whole": False},
 }

@@ -214,16 +214,6 @@ def test_scores_of_evaluation_are_those_of_the_instances_as_they_are() -> None:
     assert "augment" not in " ".join(trainer.model.state_dict())
 
 
-def test_the_streamed_state_is_that_of_the_instances_as_they_are() -> None:
-    still = {"state_start": "exact", "lr": 1e-30, "state_rate": 1e-9, "state_floor": 0.0}
-    runs = [small(augment=names, **still) for names in ([], ["crop", "flip"])]
-    states = []
-    for trainer in runs:
-        trainer.train_epoch()
-        states.append(trainer.members[0].estimator.bag_state[:, 1:])
-    assert torch.allclose(states[0], states[1], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("changes", [{"estimator": "exact-point"}, {"estimator": "exact", "pooling": "max"}])
 def test_estimators_that_encode_an_instance_twice_refuse_it(changes) -> None:
     trainer = small(chunk_size=3, **changes)

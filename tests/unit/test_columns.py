@@ -237,23 +237,6 @@ def test_weights_and_state_load_where_the_columns_are_as_many_and_nowhere_else(n
                 fewer.load_state_dict(part.state_dict())
 
 
-@pytest.mark.parametrize(("name", "options"), [*BRANCHED, ("attention", {}), ("noisy-or", {})])
-def test_the_state_is_set_row_by_row(name, options):
-    model, bags = make_columns(name, **options), make_bags()
-    head = model.pooling
-    estimator = VarianceReduced(6, head.value_size, branches=head.branches).double()
-    out = stream_bags(model, whole_batch(bags, [4, 2]), chunk_size=5)
-    estimator.set_state(torch.tensor([4, 2]), out.l, out.r)
-    rows = estimator.bag_state.view(6, head.branches, -1)
-    assert rows[:, :, 0].tolist() == [[float(i in (2, 4))] * head.branches for i in range(6)]
-    assert torch.equal(rows[[4, 2], :, 1].flatten(), out.l)
-    assert torch.equal(rows[[4, 2], :, 2:].flatten(0, 1), out.r)
-    # A lagged step then begins at the exact point.
-    estimator.lag = True
-    got = estimator(model, sampled_batch(bags, [[0], [1, 3]], index=[4, 2])).score
-    assert torch.allclose(got[1], out.score[1], rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["smoothed-max", "max", "attention"])
 def test_draws_go_by_the_largest_logit_of_the_columns(name):
     model, bags = make_columns(name, **({"attention": "per-class"} if name == "attention" else {})), make_bags()

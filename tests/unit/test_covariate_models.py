@@ -271,9 +271,9 @@ def test_a_loop_of_ones_own_sees_covariates():
         assert training.model.covariates.weight.grad is not None
 
 
-def test_counts_are_chosen_and_states_started_with_covariates():
+def test_counts_are_chosen_with_covariates():
     bags = covariate_bags(24)
-    settings = Settings(epochs=2, members=1, state_start="exact", num_instances="auto")
+    settings = Settings(epochs=2, members=1, num_instances="auto")
     with pytest.warns(Note, match="8 instances of a bag"):
         trainer = Trainer(settings, bags)
     assert np.isfinite(train(trainer).history[-1]["loss"])

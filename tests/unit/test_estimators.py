@@ -168,7 +168,7 @@ def rates(estimator: VarianceReduced, *, visits: int, draws: int = 2, size: int 
     return out
 
 
-def test_first_visit_whole_bag_and_schedule_rules() -> None:
+def test_first_visit_and_whole_bag_rules() -> None:
     def rate(visits: int, *, draws: int = 2, size: int = 12, **options: object) -> list[float]:
         return rates(VarianceReduced(1, 0, **options).double(), visits=visits, draws=draws, size=size)
 
@@ -176,8 +176,6 @@ def test_first_visit_whole_bag_and_schedule_rules() -> None:
     assert rate(3, state_rate=0.2, fresh_first=False) == pytest.approx([0.2] * 3, rel=1e-9)
     assert rate(3, state_rate=0.2, draws=4, size=4) == pytest.approx([1.0] * 3, rel=1e-9)
     assert rate(3, state_rate=0.2, draws=4, size=4, fresh_whole=False) == pytest.approx([1.0, 0.2, 0.2], rel=1e-9)
-    warm = [1.0, 1 / 2, 1 / 3, 1 / 4, 0.25, 0.25]
-    assert rate(6, state_rate=0.25, state_schedule="warmup") == pytest.approx(warm, rel=1e-9)
 
 
 def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:

@@ -15,7 +15,7 @@ from midam.errors import ConfigError
 from midam.nn.standardizer import Intensities
 from midam.settings import Settings
 from midam.train.build import build_model
-from midam.train.warm_start import fit_standardizers
+from midam.train.standardizing import fit_standardizers
 
 
 @pytest.fixture(scope="module")

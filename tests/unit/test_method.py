@@ -16,11 +16,11 @@ def build(**settings):
 
 
 def test_settings_reach_the_parts():
-    method = build(state_rate=0.3, state_schedule="warmup", lag=True, margin=0.4, dual_lr=0.2, clip=3.0, hidden=[7, 4])
+    method = build(state_rate=0.3, lag=True, margin=0.4, dual_lr=0.2, clip=3.0, hidden=[7, 4])
     estimator, objective = method.estimator, method.objective
     assert isinstance(estimator, VarianceReduced)
     assert isinstance(objective, MinMaxAUCLoss)
-    assert (estimator.state_rate, estimator.state_schedule, estimator.lag) == (0.3, "warmup", True)
+    assert (estimator.state_rate, estimator.lag) == (0.3, True)
     assert estimator.bag_state.shape[0] == 5
     assert (objective.margin, objective.dual_lr) == (0.4, 0.2)
     assert method.model.standardizer.clip == 3.0
@@ -71,7 +71,6 @@ def test_images_need_their_encoder():
         ({"pooling_args": {"squash": True}}, "pooling_args.*squash"),
         ({"pooling": "smoothed-max", "temperature": -1.0}, "`temperature` > 0"),
         ({"temperature": 0.1}, "no `temperature` with the pooling 'attention', got 0.1"),
-        ({"estimator": "minibatch", "state_refresh": 2}, "no `state_refresh` with the estimator 'minibatch', got 2"),
         ({"estimator_args": {"foo": 1}}, "estimator 'vrsp' in estimator_args, got 'foo'"),
         ({"objective_args": {"margni": 1}}, "objective_args, got 'margni'; did you mean 'margin'"),
     ],

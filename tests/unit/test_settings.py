@@ -164,8 +164,6 @@ def test_numbers_take_the_type_of_their_setting():
         ("resident", 1, "resident"),
         ("reads", "map", "reads"),
         ("val_every", 0, "val_every"),
-        ("state_refresh", 0, "state_refresh"),
-        ("state_start", "warm", "state_start"),
         ("threads", -1, "threads"),
         ("patch_size", 0, "`patch_size` >= 1"),
         ("axis", 3, r"`axis` in \[0, 2\]"),
@@ -197,11 +195,6 @@ def test_all_faults_are_listed_together():
 def test_settings_of_another_class_are_refused():
     with pytest.raises(ConfigError, match=r"no `temperature` with the pooling 'mean', got 0.1; .* 'smoothed-max'"):
         Settings(pooling="mean", temperature=0.1)
-    for name, value in (("state_start", "exact"), ("state_refresh", 2)):
-        for other in ("exact", "minibatch"):
-            text = rf"no `{name}` with the estimator '{other}', got {value!r}; it belongs to 'vrsp'\.$"
-            with pytest.raises(ConfigError, match=text):
-                Settings(estimator=other, **{name: value})
     with pytest.raises(ConfigError, match=r"no `hidden` with the encoder 'resnet20', got \[4\]; .* 'mlp'"):
         Settings(hidden=[4]).resolve((3, 32, 32))
     with pytest.raises(ConfigError, match="no `norm` with the encoder 'mlp'"):
@@ -243,7 +236,7 @@ def test_a_name_from_outside_is_known_everywhere():
 def test_ends_of_the_ranges_are_allowed():
     Settings(state_rate=1.0, dual_lr=1.0, momentum=0.0, dropout=0.0, val_fraction=0.0, weight_decay=0.0, patience=1)
     Settings(pooling="smoothed-max", temperature=0.1)
-    Settings(workers=0, val_every=1, state_refresh=1, resident=False, threads=0)
+    Settings(workers=0, val_every=1, resident=False, threads=0)
 
 
 def test_an_unknown_name_suggests_the_near_one():
@@ -278,14 +271,29 @@ def test_settings_are_copied_and_pickled():
 
 
 def test_equal_texts_are_one_object_wherever_they_come_from():
-    text = yaml_text(Settings(encoder_weights="first-visit").flat())
-    for settings in (Settings.from_flat(read(text)), Settings(encoder_weights="".join(["first-", "visit"]))):
-        assert settings.model.encoder_weights is settings.method.state_start
+    text = yaml_text(Settings(encoder_weights="nonnegative").flat())
+    for settings in (Settings.from_flat(read(text)), Settings(encoder_weights="".join(["non", "negative"]))):
+        assert settings.model.encoder_weights is settings.method.dual_domain
         assert settings.method.pooling is Settings().method.pooling
 
 
 def read(text):
-    return {line.split(": ")[0]: line.split(": ")[1] for line in text.splitlines() if "first-visit" in line}
+    return {line.split(": ")[0]: line.split(": ")[1] for line in text.splitlines() if "nonnegative" in line}
+
+
+_LEFT = {"time_budget": 5, "state_schedule": "warmup", "state_start": "exact", "state_refresh": 2}
+
+
+def test_a_trained_model_may_have_been_trained_with_what_is_no_more():
+    old = {"epochs": 3, "draw": "scored", "draw_args": {"uniform": 0.5}}
+    assert Settings.from_flat(old | _LEFT, trained=True) == Settings(epochs=3)
+    kept = {"draw": "top", "draw_args": {"share": 0.5}}
+    assert Settings.from_flat(kept | _LEFT, trained=True) == Settings(**kept)
+    unused = {"time_budget": None, "state_schedule": "constant", "state_start": "first-visit", "state_refresh": None}
+    assert Settings.from_flat(unused) == Settings()
+    for name, value in {**_LEFT, "draw": "scored"}.items():
+        with pytest.raises(ConfigError, match=f"got '({name}|{value})'"):
+            Settings.from_flat({name: value})
 
 
 @pytest.mark.parametrize("content", [b"a: [1\nb: }", b"\xff\xfe\x00", b"", b"- 1\n", b"word"])

@@ -4,7 +4,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.stream import stream_bags, stream_instances, stream_members, stream_total
+from midam.evaluate.stream import stream_bags, stream_instances, stream_outputs, stream_total
 from midam.settings import Settings
 from midam.train.build import build_method
 
@@ -59,7 +59,7 @@ def test_several_scorers_read_each_chunk_once(chunk_size, monkeypatch):
     alone = [stream_bags(model, batch, chunk_size=chunk_size) for model in models]
     read, rows = [], batch.reader.rows
     monkeypatch.setattr(batch.reader, "rows", lambda positions: read.extend(positions.tolist()) or rows(positions))
-    together = stream_members(models, batch, chunk_size=chunk_size)
+    together = stream_outputs(models, batch, chunk_size=chunk_size)
     assert read == list(range(sum(SIZES)))
     for mine, other in zip(together, alone, strict=True):
         assert torch.equal(mine.score, other.score)

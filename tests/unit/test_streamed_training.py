@@ -10,13 +10,10 @@ from tests.trainings import train, weights
 
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
-from midam.errors import ConfigError
 from midam.settings import Settings
 from midam.train import training
-from midam.train.build import build_method
+from midam.train.standardizing import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, train_trials
-from midam.train.warm_start import distinct_sorted, fit_standardizers
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
 
@@ -150,94 +147,6 @@ def plain_state(trainer, bags):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("pooling", ["attention", "smoothed-max", "embedding-attention"])
-@pytest.mark.parametrize("where", ["memory", "disk"])
-def test_a_warm_start_is_the_streamed_statistic(pooling, where, request):
-    bags = request.getfixturevalue(where)
-    config = make_config(pooling=pooling, state_start="exact", lr=1e-12, state_rate=1e-6, dropout=0.3, members=2)
-    trainer = Trainer(config, bags)
-    expected = plain_state(trainer, bags)
-    assert (states(trainer) == 0).all()
-    trainer.train_epoch()  # neither the weights nor the state move at these rates, but the visits are counted
-    torch.testing.assert_close(states(trainer)[:, :, 1:].double(), expected, rtol=1e-3, atol=1e-4)
-    assert states(trainer)[:, :, 0].sum(dim=1).tolist() == [20 + 24, 20 + 24]
-    assert all(module.training for module in trainer.model.modules()), "dropout is on again"
-
-
-def test_a_warm_start_is_of_the_weights_as_they_are_annealed(memory):
-    config = make_config(pooling="smoothed-max", state_start="exact", anneal=1.0, lr=1e-12, state_rate=1e-6, members=1)
-    trainer = Trainer(config, memory)
-    pooling = trainer.members[0].model.pooling
-    pooling.weight_power = 0.2  # of the first epoch
-    expected = plain_state(trainer, memory)
-    pooling.weight_power = 1.0
-    trainer.train_epoch()
-    torch.testing.assert_close(states(trainer)[:, :, 1:].double(), expected, rtol=1e-3, atol=1e-4)
-    assert pooling.weight_power == 1
-
-
-def test_dropout_is_off_in_a_warm_start(disk):
-    first, second = (
-        Trainer(make_config(state_start="exact", dropout=rate, hidden=[5], lr=1e-12, state_rate=1e-6), disk)
-        for rate in (0.0, 0.9)
-    )
-    torch.testing.assert_close(
-        states(first := train(first, 1))[..., 1:], states(train(second, 1))[..., 1:], rtol=1e-3, atol=1e-4
-    )
-
-
-def test_a_refresh_comes_each_m_epochs_and_counts_no_visits_twice(disk):
-    trainer = Trainer(make_config(epochs=5, state_refresh=2, state_start="exact"), disk)
-    plain = Trainer(make_config(epochs=5), disk)
-    for epoch in range(5):
-        before = plain_state(trainer, disk) if epoch in (2, 4) else None
-        for member in trainer.members:
-            lr, state_rate = (1e-12, 1e-6) if before is not None else (0.01, 0.5)
-            member.config = member.config.replace(lr=lr, state_rate=state_rate)
-        trainer.train_epoch()
-        plain.train_epoch()
-        if before is not None:
-            torch.testing.assert_close(states(trainer)[..., 1:].double(), before, rtol=1e-3, atol=1e-4)
-    assert (states(trainer)[..., 0] == states(plain)[..., 0] + 1).all()
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3])
-def test_a_resume_between_refreshes_continues_bit_for_bit(disk, stop):
-    config = make_config(epochs=5, state_start="exact", state_refresh=2, workers=1)
-    whole = train(Trainer(config, disk), stop)
-    state = copy.deepcopy(whole.state_dict())
-    train(whole)
-    resumed = Trainer(config, disk)
-    resumed.load_state_dict(state)
-    train(resumed)
-    assert torch.equal(weights(resumed), weights(whole))
-    assert torch.equal(states(resumed), states(whole))
-    assert not torch.equal(weights(whole), weights(train(Trainer(make_config(epochs=5), disk))))
-
-
-@pytest.mark.parametrize("settings", [{"state_start": "exact"}, {"state_refresh": 3}])
-def test_only_a_tracked_state_starts_warm(settings):
-    with pytest.raises(ConfigError, match=next(iter(settings))):
-        build_method(Settings(estimator="minibatch", **settings), instance_shape=(3,), num_bags=4)
-
-
-@pytest.mark.filterwarnings("ignore:batch normalization")
-def test_a_warm_start_refuses_batch_statistics():
-    images = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
-    bags = Bags(images, starts=[0, 3, 6, 9], sizes=[3] * 4, labels=[0, 1, 0, 1])
-    config = make_config(encoder="resnet20", norm="batch", state_start="exact", num_positive=2, num_negative=2)
-    with pytest.raises(ConfigError, match=r"state_start.*group normalization"):
-        Trainer(config, bags)
-
-
-def test_trials_side_by_side_start_warm_too(memory):
-    trial = Trial(np.arange(16), np.arange(16, 20), seed=0)
-    config = make_config(state_start="exact", num_positive=2, num_negative=2)
-    found = train_trials(config, memory, [trial])[0]
-    alone = train(Trainer(config, memory.subset(trial.train)))
-    np.testing.assert_allclose(found.loss, [row["loss"] for row in alone.history], rtol=1e-5)
-
-
 def test_validation_every_few_epochs_and_at_the_end(memory):
     trainer = train(Trainer(make_config(epochs=5, val_every=2), memory, memory))
     scored = [row["epoch"] for row in trainer.history if row["val_auroc"] is not None]
@@ -273,7 +182,7 @@ def test_distinct_numbers_are_uniform(count):
 
 
 def test_the_sample_of_the_standardizer_is_bounded_and_near(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.train.warm_start._MAX_VALUES_ON_DISK", 3000)
+    monkeypatch.setattr("midam.train.standardizing._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
     rows = row_file(tmp_path / "rows", array)
     taken = []

@@ -17,7 +17,6 @@ from studies.regime.design import (
     EXACT,
     MINIBATCH,
     RULES,
-    SCORED,
     TOP,
     TOP_VRSP,
     VRSP,
@@ -144,7 +143,7 @@ def test_cells_that_can_tell_nothing_are_marked(results):
     assert results.informative() == [small]
     results.test[TOP.name][1] = [0.9, 0.9, 0.9]
     assert results.informative() == [small, middle]
-    results.test[SCORED.name][2] = [0.6, 0.61, 0.62]
+    results.test[TOP_VRSP.name][2] = [0.6, 0.61, 0.62]
     assert results.kind(large) == "informative"
 
 

@@ -1,4 +1,4 @@
-"""Draws by remembered scores: frequencies, exact corrections, contests, when a pass is due, what a resume needs."""
+"""Draws by remembered scores: contests, when a pass is due, what a resume needs."""
 
 import inspect
 import re
@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tests.reference import naive
-from tests.reference.cases import tuples
 from torch.testing import assert_close
 
 from midam.data.bags import Bags
-from midam.data.draws import Scored, Top
+from midam.data.draws import Top
 from midam.data.score_memory import ScoreMemory
 from midam.data.store import open_store, write_store
 from midam.errors import CheckpointError, ConfigError
-from midam.functional.logmean import importance_logits, reduce
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer
@@ -33,8 +30,8 @@ def logits():
     return rng(1).normal(size=SIZES.sum()) * 2
 
 
-def filled(rule, z=None, **settings):
-    made = rule(sizes=SIZES, **{"num_instances": 6, "refresh": 1} | settings)
+def filled(z=None, **settings):
+    made = Top(sizes=SIZES, **{"num_instances": 6, "refresh": 1} | settings)
     made.memory.fill(logits() if z is None else z)
     made.begin_epoch(0)
     return made
@@ -54,7 +51,7 @@ def test_a_memory_is_filled_in_runs_and_holds_two_bytes_an_instance():
     rounded = z.astype(np.float16).astype(np.float64)
     assert np.array_equal(np.concatenate([of_bag(memory, i) for i in range(len(SIZES))]), rounded)
     naive_sums = [np.log(sum(np.exp(value) for value in of_bag(memory, i))) for i in range(len(SIZES))]
-    np.testing.assert_allclose(memory.log_sums(), naive_sums, rtol=1e-12)
+    np.testing.assert_allclose([memory.bag_log_sum(i) for i in range(len(SIZES))], naive_sums, rtol=1e-5)
     best = [set(np.argsort(-of_bag(memory, i), kind="stable")[:64].tolist()) for i in range(len(SIZES))]
     assert [set(row.tolist()) for row in memory.candidates] == best
 
@@ -62,9 +59,8 @@ def test_a_memory_is_filled_in_runs_and_holds_two_bytes_an_instance():
 def test_logits_of_any_size_are_remembered():
     memory = ScoreMemory([4])
     memory.fill(np.array([1e6, -1e9, 3.0, 65504.0]))
-    assert np.isfinite(memory.log_sums()).all()
-    drawn = memory.sample(np.zeros(50, dtype=np.int64), rng())
-    assert set(drawn.ravel().tolist()) == {0, 3}
+    assert of_bag(memory, 0).tolist() == [65504.0, -65504.0, 3.0, 65504.0]
+    assert memory.bag_log_sum(0) == 65504.0 + np.log(np.float32(2))
 
 
 def test_what_a_step_has_seen_is_remembered_the_later_of_equals():
@@ -72,8 +68,8 @@ def test_what_a_step_has_seen_is_remembered_the_later_of_equals():
     memory.observe(np.array([1]), np.array([[4, 7]]), np.array([[True, True]]), np.array([[9.0, 8.0]]))
     assert memory.at(np.array([1]), np.array([[4, 7, 8]])).tolist() == [[9.0, 8.0, -np.inf]]
     assert np.isnan(memory.drift)
-    np.testing.assert_allclose(memory.log_sums()[:2], [-np.inf, np.logaddexp(8.0, 9.0)], rtol=1e-12)
-    assert set(memory.sample(np.ones(50, dtype=np.int64), rng()).tolist()) == {4, 7}
+    assert memory.bag_log_sum(0) == -np.inf
+    assert memory.bag_log_sum(1) == pytest.approx(np.logaddexp(8.0, 9.0), rel=1e-6)
     memory.fill(logits())
     before = of_bag(memory, 1)
     bags, slots = np.array([1, 4, 1]), np.array([[4, 99], [32, 0], [5, 4]])
@@ -83,62 +79,23 @@ def test_what_a_step_has_seen_is_remembered_the_later_of_equals():
     assert after[[4, 5, 99]].tolist() == [5.0, 6.0, 8.0]
     assert np.array_equal(np.delete(after, [4, 5, 99]), np.delete(before, [4, 5, 99]))
     assert of_bag(memory, 4)[32] == 7.0
-    naive_sums = [np.log(np.exp(of_bag(memory, i)).sum()) for i in range(len(SIZES))]
-    np.testing.assert_allclose(memory.log_sums(), naive_sums, rtol=1e-12)
     assert memory.drift > 1
 
 
-@pytest.mark.parametrize("bag", [1, 3, 4])
-def test_scored_draws_have_their_probabilities_and_log_ratios(bag):
-    rule = filled(Scored)
-    q = rule.probabilities(bag)
-    z = of_bag(rule.memory, bag)
-    np.testing.assert_allclose(q, 0.7 * np.exp(z) / np.exp(z).sum() + 0.3 / len(z), rtol=1e-12)
-    bags = np.full((5000, 2), bag)
-    drawn = rule.draw(bags, SIZES[bags], width=6, rng=rng(3))
-    assert drawn.mask.all()
-    np.testing.assert_allclose(drawn.log_ratio, np.log(len(z) * q[drawn.slots]), rtol=1e-5, atol=1e-6)
-    counts, expected = np.bincount(drawn.slots.ravel(), minlength=len(q)), q / q.sum() * drawn.slots.size
-    order = np.argsort(expected)
-    # Rare ones are counted together.
-    cut = np.searchsorted(np.cumsum(expected[order]), 5.0) + 1
-    observed, wanted = (np.append(x[order[cut:]], x[order[:cut]].sum()) for x in (counts, expected))
-    assert chisquare(observed, wanted).pvalue > 1e-3
-
-
-def test_the_correction_of_scored_draws_is_exact_over_all_draws():
-    # Bag 0 holds 7 instances, of which B = 3: all 343 draws.
-    rule = filled(Scored, num_instances=3)
-    q = torch.from_numpy(rule.probabilities(0))
-    generator = torch.Generator().manual_seed(5)
-    z = torch.randn(7, generator=generator, dtype=torch.float64)  # not what is remembered
-    v = torch.randn(7, 2, generator=generator, dtype=torch.float64)
-    exact = naive.raw(*naive.statistic(z.tolist(), v.tolist())[1:])
-    rows = torch.tensor(tuples(7, 3))
-    stat = reduce(importance_logits(z[rows], torch.log(7 * q)[rows]), v[rows])
-    weight = torch.exp(stat.l)
-    probability = q[rows].prod(dim=1)
-    got = torch.cat([probability @ (weight[:, None] * stat.r), (probability @ weight)[None]])
-    assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("rule", [Scored, Top])
-def test_small_bags_are_taken_whole_and_draws_are_uniform_while_nothing_was_seen(rule):
-    made = rule(sizes=SIZES, num_instances=6, **({"epochs": 4, "share": 1.0, "grow": 0.0} if rule is Top else {}))
+def test_small_bags_are_taken_whole_and_draws_are_uniform_while_nothing_was_seen():
+    made = Top(sizes=SIZES, num_instances=6, epochs=4, share=1.0, grow=0.0)
     for _ in range(2):
         drawn = made.draw(np.array([[0, 2, 1]]), np.array([[7, 3, 100]]), width=6, rng=rng())
         assert drawn.slots[0, 1, :3].tolist() == [0, 1, 2]
         assert drawn.mask[0].sum(axis=1).tolist() == [6, 3, 6]
         made.memory.fill(logits())
-    made = rule(sizes=SIZES, num_instances=6, **({"epochs": 4, "share": 1.0, "grow": 0.0} if rule is Top else {}))
+    made = Top(sizes=SIZES, num_instances=6, epochs=4, share=1.0, grow=0.0)
     drawn = made.draw(np.full((4000, 1), 1), np.full((4000, 1), 100), width=6, rng=rng(4))
     assert chisquare(np.bincount(drawn.slots.ravel(), minlength=100)).pvalue > 1e-3
-    if rule is Scored:
-        assert np.abs(drawn.log_ratio).max() < 1e-6
 
 
 def test_top_draws_hold_the_highest_and_the_rest_is_uniform():
-    rule = filled(Top, epochs=4, share=0.5, grow=0.0)
+    rule = filled(epochs=4, share=0.5, grow=0.0)
     for bag in (1, 3):
         bags = np.full((3000, 1), bag)
         drawn = rule.draw(bags, SIZES[bags], width=6, rng=rng())
@@ -169,7 +126,7 @@ def test_no_instance_competes_twice(passed):
 
 
 def test_the_contest_grows_from_uniform_to_the_whole_bag():
-    rule = filled(Top, epochs=10, share=1.0, grow=1.0)
+    rule = filled(epochs=10, share=1.0, grow=1.0)
     bags, found = np.full((400, 1), 1), []
     ranks = np.argsort(np.argsort(-of_bag(rule.memory, 1), kind="stable"))
     for epoch in range(10):
@@ -179,17 +136,8 @@ def test_the_contest_grows_from_uniform_to_the_whole_bag():
     assert all(np.diff(found) < 0)
 
 
-def test_top_draws_end_unbiased():
-    rule = filled(Top, epochs=10, until=0.5)
-    bags = np.array([[1, 3]])
-    rule.begin_epoch(4)
-    assert rule.draw(bags, SIZES[bags], width=6, rng=rng()).log_ratio is None
-    rule.begin_epoch(5)
-    assert rule.draw(bags, SIZES[bags], width=6, rng=rng()).log_ratio is not None
-
-
 def test_a_pass_is_due_by_budget_and_drift_or_by_number():
-    rule = Scored(sizes=np.full(10, 300), num_instances=10, pass_budget=1.0)
+    rule = Top(epochs=9, sizes=np.full(10, 300), num_instances=10, pass_budget=1.0)
     assert not rule.pass_due(100), "nothing has been drawn twice"
     rule.memory.drift = 0.2
     # An epoch costs 3 * 10 * 10, a pass 3000.
@@ -198,21 +146,18 @@ def test_a_pass_is_due_by_budget_and_drift_or_by_number():
     assert not rule.pass_due(100), "what was just filled has not moved"
     rule.memory.drift = 0.2
     assert [rule.pass_due(epoch) for epoch in (19, 20)] == [False, True]
-    assert not Scored(sizes=np.full(10, 300), num_instances=300).pass_due(1000), "whole bags need no memory"
-    rule = Scored(sizes=np.full(10, 300), num_instances=10, refresh=3)
+    assert not Top(epochs=9, sizes=np.full(10, 300), num_instances=300).pass_due(1000), "whole bags need no memory"
+    rule = Top(epochs=9, sizes=np.full(10, 300), num_instances=10, refresh=3)
     assert [rule.pass_due(epoch) for epoch in range(5)] == [True, False, False, True, False]
 
 
 def test_senseless_settings_are_refused():
-    for settings in ({"uniform": 0.0}, {"refresh": 0}, {"stale": -1}, {"pass_budget": float("nan")}):
-        with pytest.raises(ConfigError, match=next(iter(settings))):
-            Scored(sizes=SIZES, num_instances=4, **settings)
-    for settings in ({"share": 1.5}, {"grow": 2}, {"until": -0.1}):
+    for settings in ({"refresh": 0}, {"stale": -1}, {"pass_budget": float("nan")}, {"share": 1.5}, {"grow": 2}):
         with pytest.raises(ConfigError, match=next(iter(settings))):
             Top(sizes=SIZES, num_instances=4, epochs=3, **settings)
     bags = make_bags()
     with pytest.raises(ConfigError, match="instances weigh the same"):
-        Trainer(config("scored", pooling="mean"), bags)
+        Trainer(config("top", pooling="mean"), bags)
     with pytest.raises(ConfigError, match="no `anneal`"):
         Trainer(config("uniform", pooling="mean", anneal=0.5), bags)
     with pytest.raises(ConfigError, match="takes whole bags"):
@@ -240,11 +185,10 @@ def config(draw, **settings):
     ("pooling", "estimator"),
     [("attention", "vrsp"), ("attention", "minibatch"), ("smoothed-max", "vrsp"), ("max", "minibatch")],
 )
-@pytest.mark.parametrize("draw", ["scored", "top"])
-def test_a_resumed_training_is_the_uninterrupted_one(draw, estimator, pooling, tmp_path):
+def test_a_resumed_training_is_the_uninterrupted_one(estimator, pooling, tmp_path):
     bags = make_bags()
     anneal = 0.0 if pooling == "max" else 0.5
-    how = config(draw, estimator=estimator, pooling=pooling, anneal=anneal, draw_args={"refresh": 2}, members=2)
+    how = config("top", estimator=estimator, pooling=pooling, anneal=anneal, draw_args={"refresh": 2}, members=2)
     whole = Trainer(how, bags)
     while not whole.finished:
         row = whole.train_epoch()
@@ -266,28 +210,13 @@ def test_a_resumed_training_is_the_uninterrupted_one(draw, estimator, pooling, t
     assert not torch.equal(next(uniform.model.parameters()), next(whole.model.parameters()))
 
 
-@pytest.mark.parametrize("rule", [{"draw": "scored"}, {"draw": "top", "draw_args": {"until": 0.0}}])
-def test_a_maximum_is_the_highest_drawn_whatever_its_log_ratio(rule):
-    how = {"draw_args": {}} | rule
-    how["draw_args"] = how["draw_args"] | {"refresh": 1}
-    training = Trainer(config(**how, pooling="max", estimator="minibatch"), make_bags()).members[0]
-    with training.epoch(0) as batches:
-        batch = next(batches)
-        score = training.estimator(training.trained, batch).score
-        phi = training.trained.instances(batch.x)[0].view(len(batch.index), -1)
-    assert batch.log_ratio.abs().max() > 0.1
-    mask = torch.ones_like(phi, dtype=torch.bool) if batch.mask is None else batch.mask
-    assert_close(score, phi.masked_fill(~mask, -torch.inf).amax(dim=1))
-
-
-@pytest.mark.parametrize("draw", ["scored", "top"])
-def test_workers_and_a_store_on_disk_change_nothing(draw, tmp_path):
+def test_workers_and_a_store_on_disk_change_nothing(tmp_path):
     bags = make_bags()
     write_store(bags, tmp_path / "s.store")
     trained = []
     for workers in (None, 0, 1, 4):
         source = bags if workers is None else open_store(tmp_path / "s.store")
-        trainer = Trainer(config(draw, draw_args={"refresh": 2}, standardize=False, workers=workers), source)
+        trainer = Trainer(config("top", draw_args={"refresh": 2}, standardize=False, workers=workers), source)
         while not trainer.finished:
             trainer.train_epoch()
         trained.append([p.detach() for p in trainer.model.parameters()])
@@ -296,19 +225,19 @@ def test_workers_and_a_store_on_disk_change_nothing(draw, tmp_path):
 
 
 def test_the_memory_of_other_bags_is_refused():
-    state = filled(Scored).state_dict()
+    state = filled(epochs=1).state_dict()
     with pytest.raises(CheckpointError, match="remembered scores"):
-        Scored(sizes=SIZES[:3], num_instances=6).load_state_dict(state)
+        Top(sizes=SIZES[:3], num_instances=6, epochs=1).load_state_dict(state)
 
 
 @pytest.mark.parametrize("position", [-1, int(SIZES[1])])
 def test_a_candidate_outside_its_bag_is_refused_and_changes_nothing(position):
-    state, resumed = filled(Top, epochs=1).memory.state_dict(), ScoreMemory(SIZES)
+    state, resumed = filled(epochs=1).memory.state_dict(), ScoreMemory(SIZES)
     state["candidates"][1, 3] = position
     with pytest.raises(CheckpointError, match=f"instances of bag 1 .*, got position {position}; restore a copy"):
         resumed.load_state_dict(state)
     assert resumed.passes == 0
-    assert np.isinf(resumed.log_sums()).all()
+    assert np.isinf(of_bag(resumed, 1)).all()
 
 
 @pytest.mark.parametrize("pooling", ["attention", "smoothed-max", "generalized-mean"])
@@ -331,14 +260,8 @@ def test_annealed_weights_begin_near_the_mean_and_leave_no_trace(pooling):
 
 def test_the_docs_have_the_arguments_with_their_defaults():
     text = (Path(__file__).parents[2] / "docs" / "draws.md").read_text("utf-8")
-    said = {
-        name: (of, default) for name, of, default in re.findall(r"\| `(\w+)` \| (`top`|both) \| ([\d.]+|-) \|", text)
-    }
+    said = dict(re.findall(r"\| `(\w+)` \| ([\d.]+|-) \|", text))
     offered = {"self", "sizes", "num_instances", "epochs"}
-    own, of_both = (inspect.signature(rule.__init__).parameters for rule in (Top, Scored))
-    wanted = {
-        name: ("both" if name in of_both else "`top`", "-" if p.default is None else f"{p.default:g}")
-        for name, p in own.items()
-        if name not in offered
-    }
+    own = inspect.signature(Top.__init__).parameters
+    wanted = {name: "-" if p.default is None else f"{p.default:g}" for name, p in own.items() if name not in offered}
     assert said == wanted

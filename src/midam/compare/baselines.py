@@ -57,8 +57,8 @@ from midam.nn.pooling.summary import (
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.targets import OutOfFold, target_of
+from midam.train.standardizing import fit_standardizers, random_instances
 from midam.train.trials import Trial
-from midam.train.warm_start import fit_standardizers, random_instances
 
 Scores = NDArray[np.float64]
 

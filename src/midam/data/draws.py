@@ -221,12 +221,13 @@ def uniform_slots(
     return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
 
 
-class Scored(Draw):
-    """With replacement, in proportion to the remembered weights exp(z) mixed with uniform; corrected, so unbiased.
+class Top(Draw):
+    """A share of the draw is mined: the highest remembered of a contest; the rest is uniform. Biased on purpose.
 
-    An instance is drawn with probability ``q_j = (1 - u) softmax(z)_j + u / n``, softmax over what was seen, and its
-    logit becomes ``z_j - log(n q_j)``: exp(l) and exp(l) r of the draw are unbiased, whatever is remembered (importance
-    sampling; see `midam.functional.logmean.importance_logits`). A bag of at most B instances is taken whole.
+    In a contest m instances of the bag compete, and those with the highest remembered logits are drawn. At first the
+    contest is as small as what it gives, so that the draw is uniform, and it grows, geometrically, to the whole bag
+    (at most 256 instances) over the fraction `grow` of the epochs. Then, in bags of more than 128, the highest 64 of
+    the last pass, if there was one, compete with 128 of all. A bag of at most B instances is taken whole.
 
     Parameters
     ----------
@@ -234,8 +235,12 @@ class Scored(Draw):
         Instances of each bag.
     num_instances : int
         B.
-    uniform : float
-        u in (0, 1]: bounds the correction, n q_j >= u.
+    epochs : int
+        Epochs of the training.
+    share : float
+        Share of the draw that is mined, in (0, 1].
+    grow : float
+        Fraction of the epochs, in [0, 1], over which the contest grows; 0: it is whole from the start.
     refresh : int, optional
         Pass over all bags to fill the memory again after each so many epochs, from the first on. Default: when the
         logits have moved by more than `stale`, and the pass costs no more than `pass_budget` allows.
@@ -254,19 +259,25 @@ class Scored(Draw):
         *,
         sizes: NDArray[np.int64],
         num_instances: int,
-        uniform: float = 0.3,
+        epochs: int,
+        share: float = 0.9,
+        grow: float = 0.7,
         refresh: int | None = None,
         stale: float = 0.1,
         pass_budget: float = 0.25,
     ) -> None:
-        _require_share("uniform", uniform)
         if refresh is not None and refresh < 1:
             raise ConfigError(f"Expected refresh of at least 1 epoch, got {refresh}; leave it out to go by the budget.")
         for name, value in {"stale": stale, "pass_budget": pass_budget}.items():
             if not value >= 0:
                 raise ConfigError(f"Expected {name} of at least 0, got {value}; choose another.")
+        if not 0 < share <= 1:
+            raise ConfigError(f"Expected share in (0, 1], a share of the draw, got {share}; choose another.")
+        if not 0 <= grow <= 1:
+            raise ConfigError(f"Expected grow in [0, 1], a fraction of the epochs, got {grow}; choose another.")
         self.memory = ScoreMemory(sizes)
-        self.uniform, self.refresh, self.stale, self.pass_budget = uniform, refresh, stale, pass_budget
+        self.refresh, self.stale, self.pass_budget = refresh, stale, pass_budget
+        self.share, self._grown_at = share, grow * epochs
         self._num_instances, self._passes, self._passed_at = num_instances, 0, 0
         self._epoch = 0
         self._needed = bool((self.memory.sizes > num_instances).any())
@@ -291,120 +302,6 @@ class Scored(Draw):
 
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
         """Draw the instances of an epoch."""
-        slots, mask = uniform_slots(sizes, width, rng)
-        ratio = np.zeros(slots.shape, dtype=np.float32)
-        larger = sizes > width
-        if larger.any():
-            slots[larger], ratio[larger] = self._weighted(bags[larger], width, rng)
-        return Drawn(slots, mask, ratio)
-
-    def probabilities(self, bag: int) -> NDArray[np.float64]:
-        """Probability q of each instance of a bag, [n]."""
-        slots = np.arange(self.memory.sizes[bag])
-        return self._q(np.array([bag]), slots[None])[0]
-
-    def _weighted(
-        self, bags: NDArray[np.int64], width: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Draw [V, B] positions with replacement, and their log(n q)."""
-        sizes = self.memory.sizes[bags][:, None]
-        slots = (rng.random((len(bags), width)) * sizes).astype(np.int64)
-        known = self.memory.log_sums()[bags] > -np.inf
-        remembered = (rng.random(slots.shape) >= self.uniform) & known[:, None]
-        slots[remembered] = self.memory.sample(np.broadcast_to(bags[:, None], slots.shape)[remembered], rng)
-        slots.sort(axis=1)
-        return slots, np.log(sizes * self._q(bags, slots)).astype(np.float32)
-
-    def _q(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        log_sums, flat = self.memory.log_sums()[bags][:, None], 1 / self.memory.sizes[bags][:, None]
-        known = log_sums > -np.inf
-        weights = np.exp(self.memory.at(bags, slots) - np.where(known, log_sums, 0.0))
-        return np.where(known, (1 - self.uniform) * weights + self.uniform * flat, flat)
-
-    def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """Share of a bag's remembered weight that a draw holds; epochs since the last pass; drift of the memory.
-
-        The share is the mean over the first draws of the epoch, of bags of 8192 instances together.
-        """
-        of = bags.reshape(-1)
-        few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[of]), _WEIGHED)))
-        shares = [
-            self._share(bag, np.unique(slots[mask]))
-            for bag, slots, mask in zip(of[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
-        ]
-        age = float(self._epoch - self._passed_at) if self.memory.passes else float("nan")
-        return {"drawn_weight": float(np.mean(shares)), "memory_age": age, "memory_drift": self.memory.drift}
-
-    def _share(self, bag: int, slots: NDArray[np.int64]) -> float:
-        log_sum = self.memory.bag_log_sum(bag)
-        weights = np.exp(self.memory.at(np.array([bag]), slots[None]) - log_sum) if log_sum > -np.inf else np.zeros(1)
-        return float(weights.sum())
-
-    def state_dict(self) -> dict[str, Any]:
-        """The memory, and when it was filled."""
-        return {"memory": self.memory.state_dict(), "passed_at": self._passed_at}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.memory.load_state_dict(state["memory"])
-        self._passes, self._passed_at = self.memory.passes, int(state["passed_at"])
-
-
-class Top(Scored):
-    """A share of the draw is mined: the highest remembered of a contest; the rest is uniform. Biased on purpose.
-
-    In a contest m instances of the bag compete, and those with the highest remembered logits are drawn. At first the
-    contest is as small as what it gives, so that the draw is uniform, and it grows, geometrically, to the whole bag
-    (at most 256 instances) over the fraction `grow` of the epochs. Then, in bags of more than 128, the highest 64 of
-    the last pass, if there was one, compete with 128 of all. From the fraction `until` of the epochs on, draws are
-    those of `Scored`.
-
-    Parameters
-    ----------
-    epochs : int
-        Epochs of the training.
-    share : float
-        Share of the draw that is mined, in (0, 1].
-    grow : float
-        Fraction of the epochs, in [0, 1], over which the contest grows; 0: it is whole from the start.
-    until : float
-        Fraction of the epochs, in [0, 1], after which draws are unbiased.
-    sizes, num_instances, uniform, refresh, stale, pass_budget
-        As of `Scored`.
-    """
-
-    def __init__(
-        self,
-        *,
-        sizes: NDArray[np.int64],
-        num_instances: int,
-        epochs: int,
-        share: float = 0.9,
-        grow: float = 0.7,
-        until: float = 1.0,
-        uniform: float = 0.3,
-        refresh: int | None = None,
-        stale: float = 0.1,
-        pass_budget: float = 0.25,
-    ) -> None:
-        super().__init__(
-            sizes=sizes,
-            num_instances=num_instances,
-            uniform=uniform,
-            refresh=refresh,
-            stale=stale,
-            pass_budget=pass_budget,
-        )
-        _require_share("share", share)
-        for name, value in {"grow": grow, "until": until}.items():
-            if not 0 <= value <= 1:
-                raise ConfigError(f"Expected {name} in [0, 1], a fraction of the epochs, got {value}; choose another.")
-        self.share, self._grown_at, self._ends_at = share, grow * epochs, until * epochs
-
-    def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:
-        """Draw the instances of an epoch."""
-        if self._epoch >= self._ends_at:
-            return super().draw(bags, sizes, width=width, rng=rng)
         slots, mask = uniform_slots(sizes, width, rng)
         larger = sizes > width
         if larger.any():
@@ -444,6 +341,34 @@ class Top(Scored):
         values[~held] = -np.inf
         return np.take_along_axis(slots, first_largest(values, count), axis=1)
 
+    def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
+        """Share of a bag's remembered weight that a draw holds; epochs since the last pass; drift of the memory.
+
+        The share is the mean over the first draws of the epoch, of bags of 8192 instances together.
+        """
+        of = bags.reshape(-1)
+        few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[of]), _WEIGHED)))
+        shares = [
+            self._share(bag, np.unique(slots[mask]))
+            for bag, slots, mask in zip(of[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
+        ]
+        age = float(self._epoch - self._passed_at) if self.memory.passes else float("nan")
+        return {"drawn_weight": float(np.mean(shares)), "memory_age": age, "memory_drift": self.memory.drift}
+
+    def _share(self, bag: int, slots: NDArray[np.int64]) -> float:
+        log_sum = self.memory.bag_log_sum(bag)
+        weights = np.exp(self.memory.at(np.array([bag]), slots[None]) - log_sum) if log_sum > -np.inf else np.zeros(1)
+        return float(weights.sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory, and when it was filled."""
+        return {"memory": self.memory.state_dict(), "passed_at": self._passed_at}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.memory.load_state_dict(state["memory"])
+        self._passes, self._passed_at = self.memory.passes, int(state["passed_at"])
+
 
 def _spread(
     sizes: NDArray[np.int64], counts: NDArray[np.int64], rng: np.random.Generator
@@ -459,8 +384,3 @@ def _spread(
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(-1, array.shape[-1])
-
-
-def _require_share(name: str, value: float) -> None:
-    if not 0 < value <= 1:
-        raise ConfigError(f"Expected {name} in (0, 1], a share of the draw, got {value}; choose another.")

@@ -40,19 +40,13 @@ def stream_instances(
 
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
     """Score the K whole bags of a batch in chunks: ``model(x, sizes)`` up to rounding, without a graph."""
-    return stream_members([model], batch, chunk_size=chunk_size)[0]
-
-
-@torch.no_grad()
-def stream_members(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
-    """Score whole bags with several scorers, each chunk read once: of each what `stream_bags` gives, [M]."""
-    outputs = stream_outputs(models, batch, chunk_size=chunk_size)
-    return [model.with_covariates(output, batch.covariates) for model, output in zip(models, outputs)]
+    (output,) = stream_outputs([model], batch, chunk_size=chunk_size)
+    return model.with_covariates(output, batch.covariates)
 
 
 @torch.no_grad()
 def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
-    """As `stream_members`, without what covariates add."""
+    """Score whole bags with several scorers [M], each chunk read once, without what covariates add."""
     totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:

@@ -7,21 +7,19 @@ are both built on it.
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_choice, require_counts
+from midam.errors import ConfigError, require, require_counts
 from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
 from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
 from midam.process_group import joined
-
-Schedule = Literal["constant", "warmup"]
 
 
 class TrackedStatistic(nn.Module):
@@ -41,7 +39,6 @@ class TrackedStatistic(nn.Module):
         *,
         branches: int = 1,
         state_rate: float = 0.9,
-        state_schedule: Schedule = "constant",
         state_floor: float = 0.1,
         lag: bool = False,
         fresh_first: bool = True,
@@ -50,7 +47,6 @@ class TrackedStatistic(nn.Module):
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
         require_counts(branches=branches)
-        require_choice(get_args(Schedule), state_schedule=state_schedule)
         require(state_rate, float, "state_rate", "give one in (0, 1]")
         require(state_floor, float, "state_floor", "give one in [0, 1)")
         if not 0 < state_rate <= 1:
@@ -61,7 +57,6 @@ class TrackedStatistic(nn.Module):
             raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
         self.branches = branches
         self.state_rate = state_rate
-        self.state_schedule = state_schedule
         self.state_floor = state_floor
         self.lag = lag
         self.fresh_first = fresh_first
@@ -107,14 +102,6 @@ class TrackedStatistic(nn.Module):
     def _write(self, index: Tensor, rows: Tensor) -> None:
         self.bag_state.index_copy_(0, index, rows)
 
-    @torch.no_grad()
-    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """Set the tracked statistic of bags [K] to l [K], r [K, V], or of all their rows; they count as visited."""
-        index = rows_of(index.to(self.bag_state.device), self.branches)
-        visits = self.bag_state[index, :1].clamp(min=1)
-        state = torch.cat([visits, l.unsqueeze(1).to(visits), r.to(visits)], dim=1)
-        self.bag_state.index_copy_(0, index, state)
-
     def start_epoch(self) -> None:
         """Look whether each bag has been visited: a step then need not."""
         self._all_visited = bool((self.bag_state[:, 0] > 0).all())
@@ -122,15 +109,12 @@ class TrackedStatistic(nn.Module):
     def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int) -> Rate:
         if not self.fresh_whole:
             sizes = None
-        if self._all_visited and sizes is None and self.state_schedule == "constant":
+        if self._all_visited and sizes is None:
             if self._constant[0] != (self.state_rate, drawn):
                 gamma0 = visits.new_full((1, 1), self.state_rate)
                 self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn, floor=self.state_floor)
             return self._constant[1]
-        if self.state_schedule == "warmup":
-            gamma0 = (1.0 / (visits + 1)).clamp(min=self.state_rate)
-        else:
-            gamma0 = torch.full_like(visits, self.state_rate)
+        gamma0 = torch.full_like(visits, self.state_rate)
         if self.fresh_first:
             gamma0.masked_fill_(visits == 0, 1.0)
         if sizes is not None:
@@ -174,8 +158,6 @@ class TrackedPooling(TrackedStatistic):
         Return logits, for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and torch's own losses; not scores in [0, 1].
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample. Lower it when the learning rate falls.
-    state_schedule : {"constant", "warmup"}
-        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
     state_floor : float
         Least share in [0, 1) of the new sample in the state of attention and means; 0 is the paper's.
     **options
@@ -208,7 +190,6 @@ class TrackedPooling(TrackedStatistic):
         columns: int = 1,
         logits: bool = False,
         state_rate: float = 0.9,
-        state_schedule: Schedule = "constant",
         state_floor: float = 0.1,
         **options: Any,
     ) -> None:
@@ -222,7 +203,6 @@ class TrackedPooling(TrackedStatistic):
             pooling.value_size,
             branches=pooling.branches,
             state_rate=state_rate,
-            state_schedule=state_schedule,
             state_floor=state_floor,
         )
         self.pooling, self.logits = pooling, logits

@@ -206,7 +206,7 @@ def typical_values(bags: Bags) -> list[float] | None:
     """Median of each feature over up to 10 000 instances of bags; None of images, and of more than 512 features."""
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
-    from midam.train.warm_start import random_instances
+    from midam.train.standardizing import random_instances
 
     some = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0))
     return [float(value) for value in np.median(some.numpy().astype(np.float64), axis=0)]

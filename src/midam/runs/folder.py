@@ -178,7 +178,7 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
     values = check_code(values, folder.config, trust=trust)
     method = values.pop("method", None)
     values.pop("budget", None)
-    settings = Settings.from_flat(values, source=str(folder.config))
+    settings = Settings.from_flat(values, source=str(folder.config), trained=folder.summary.exists())
     return settings, data, method
 
 

@@ -188,7 +188,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         granted = check_code({"encoder": network}, file, trust=trust)["encoder"]
         content["data"]["cut"] = {**content["data"]["cut"], "network": granted}
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
-    settings = Settings.from_flat(config, source=str(path)).resolve(shape)
+    settings = Settings.from_flat(config, source=str(path), trained=True).resolve(shape)
     with fitting(file):
         if method is None:
             columns, coder = target.count, saved_coder(content["model"])

@@ -123,17 +123,11 @@ class MethodSettings(SettingsGroup):
         Further arguments of the estimator.
     state_rate
         gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
-    state_schedule
-        "constant", or "warmup": max(gamma0, 1/k) at a bag's k-th visit.
     state_floor
         Least share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
         most gamma0. 0 is the paper's.
     lag
         Linearize at the previous state, as Algorithm 1 prints it.
-    state_start
-        Tracked state before the first step: none until a bag's visit ("first-visit"), or streamed over all ("exact").
-    state_refresh
-        Set the tracked state exactly again after each so many epochs, by a pass over all bags; default: never.
     objective
         What is optimized; "auto": "minmax-auc", of an order "pairwise" (squared hinge).
     objective_args
@@ -159,8 +153,8 @@ class MethodSettings(SettingsGroup):
     pair_rate
         Weight in (0, 1] of a step in what partial-auc and average-precision remember of each positive bag.
     draw
-        How a step chooses the instances of a bag: "uniform", "scored" (in proportion to the weights that were last
-        seen, corrected for it) or "top" (mostly the highest last seen: for witnesses among very many instances).
+        How a step chooses the instances of a bag: "uniform", or "top" (mostly the highest last seen: for witnesses
+        among very many instances).
     draw_args
         Further arguments of the draw.
     anneal
@@ -175,11 +169,8 @@ class MethodSettings(SettingsGroup):
     estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
     estimator_args: dict[str, Any] = Field(default_factory=dict)
     state_rate: Rate = 0.9
-    state_schedule: Literal["constant", "warmup"] = "constant"
     state_floor: Annotated[float, Field(ge=0, lt=1)] = 0.1
     lag: bool = False
-    state_start: Literal["first-visit", "exact"] = "first-visit"
-    state_refresh: Annotated[int, Field(ge=1)] | None = None
     objective: Annotated[str, Named(OBJECTIVES, also=(AUTO,))] = AUTO
     objective_args: dict[str, Any] = Field(default_factory=dict)
     margin: Annotated[float, Field(gt=0)] = 1.0

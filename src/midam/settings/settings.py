@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from midam.errors import ConfigError, fault_list, option_advice
 from midam.reading import plain_fault, read_text
-from midam.registry import ENCODERS, ESTIMATORS, POOLINGS, ClassPath, Registry
+from midam.registry import ENCODERS, POOLINGS, ClassPath, Registry
 from midam.settings.data import CutSettings, DataSettings
 from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
@@ -22,7 +22,10 @@ from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings that are looked up
-_REMOVED = ("time_budget",)  # settings that runs of earlier versions may hold, unused
+# Settings that are no more, with the values by which files of earlier versions say that they do not use them; and
+# values that are no more, with what a trained model, which does not need them, takes.
+_REMOVED = {"time_budget": None, "state_schedule": "constant", "state_start": "first-visit", "state_refresh": None}
+_REPLACED = {("draw", "scored"): {"draw": "uniform", "draw_args": {}}}
 # Of a file of settings: its bytes, how deep its parts lie, its values (repeated parts count each time), the keys that
 # merges add, the characters of a number. A list of 20 000 feature names passes.
 _BYTES, _DEPTH, _VALUES, _MERGED, _DIGITS = 1 << 20, 32, 50_000, 10_000, 100
@@ -65,9 +68,6 @@ class Settings(SettingsGroup):
     def _go_together(self) -> Self:
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "temperature")
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "attention")
-        # A tracked state is that of an estimator that takes a state_rate.
-        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_start", parameter="state_rate")
-        _refuse_untaken(ESTIMATORS, self.method.estimator, self.method, "state_refresh", parameter="state_rate")
         if self.run.memory_budget is not None and not self.training.open:
             raise ConfigError(
                 f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; a budget "
@@ -81,13 +81,14 @@ class Settings(SettingsGroup):
         return [name for name, home in _homes(cls).items() if not groups or home in groups]
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
+    def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS, trained: bool = False) -> Self:
         """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`.
 
         They may come from a file: a class path among them must be a `midam.registry.ClassPath`, as those that `flat`
-        returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`.
+        returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`. What is no more
+        is left out of the settings of a model that is `trained` already.
         """
-        values = without_removed(values)
+        values = without_removed(values, trained=trained)
         refuse_unknown(values, _homes(cls), source=source)
         for name, mark in _named(cls).items():
             value = values.get(name)
@@ -154,9 +155,13 @@ class ResolvedSettings(Settings):
         return self
 
 
-def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a file without those that are no more, where it did not use them."""
-    return {name: value for name, value in values.items() if name not in _REMOVED or value is not None}
+def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict[str, Any]:
+    """The settings of a file without those that are no more, where it did not use them, or the model is `trained`."""
+    unused = {name for name, value in _REMOVED.items() if trained or (name in values and values[name] == value)}
+    kept = {name: value for name, value in values.items() if name not in unused}
+    for (name, value), other in _REPLACED.items() if trained else ():
+        kept |= other if kept.get(name) == value else {}
+    return kept
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
@@ -197,13 +202,11 @@ def _named(settings: type[Settings]) -> dict[str, Named]:
     return {name: found[0] for name, found in marks.items() if found}
 
 
-def _refuse_untaken(
-    registry: Registry, name: str, group: SettingsGroup, setting: str, parameter: str | None = None
-) -> None:
+def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting: str) -> None:
     """Refuse a setting that was given, and whose parameter the chosen class does not take; it is imported only then."""
 
     def takes(known: str) -> bool:  # as `midam.registry.build` gives it
-        return (parameter or setting) in inspect.signature(registry.find(known)).parameters
+        return setting in inspect.signature(registry.find(known)).parameters
 
     value = getattr(group, setting)
     if value != type(group).model_fields[setting].default and not takes(name):

@@ -56,26 +56,11 @@ def build_method(
         )
         model = build_model(config, instance_shape=instance_shape, columns=columns, coder=coder)
     width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size
-    estimator = build_estimator(config, num_bags=num_bags, value_size=width, branches=branches, chunk_size=chunk_size)
+    sizes = {"num_bags": num_bags, "value_size": width, "branches": branches, "chunk_size": chunk_size}
+    estimator: Estimator = build_part(ESTIMATORS, config, **sizes)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
-
-
-def build_estimator(
-    config: ResolvedSettings, *, num_bags: int, value_size: int, chunk_size: int, branches: int = 1
-) -> Estimator:
-    """Build the estimator, for so many training bags of so many branches, with values of this width."""
-    sizes = {"num_bags": num_bags, "value_size": value_size, "branches": branches, "chunk_size": chunk_size}
-    found: Estimator = build_part(ESTIMATORS, config, **sizes)
-    method = config.method
-    if not found.tracks and (method.state_start != "first-visit" or method.state_refresh is not None):
-        name = "state_refresh" if method.state_start == "first-visit" else "state_start"
-        raise ConfigError(
-            f"Expected no `{name}` with the estimator {method.estimator!r}, got {getattr(method, name)!r}; it tracks "
-            "no state, as 'vrsp' does."
-        )
-    return found
 
 
 def build_model(

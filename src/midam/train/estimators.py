@@ -46,7 +46,7 @@ class Estimator(nn.Module):
     needs_trackable : bool
         It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
     tracks : bool
-        It keeps a state a bag, which `set_state` sets.
+        It keeps a state a bag.
     tables : tuple of str
         Buffers with a row for each bag, or for each branch of a bag, of which `commit` writes those of a batch.
     branched : bool
@@ -101,10 +101,6 @@ class Estimator(nn.Module):
             table, branches = self.get_buffer(name), getattr(self, "branches", 1)
             ranks.share_rows(table, rows_of(own, branches), rows_of(every, branches), rows=branches)
 
-    def set_state(self, index: Tensor, l: Tensor, r: Tensor) -> None:  # noqa: E741
-        """Set the tracked statistic of bags [K] to l [K], r [K, V], or of all their rows; they count as visited."""
-        raise NotImplementedError
-
 
 class MiniBatch(Estimator):
     """Naive mini-batch pooling (the MB rows of the paper): pools the sample as if it were the bag.
@@ -157,8 +153,6 @@ class VarianceReduced(TrackedStatistic, Estimator):
         G of the pooling head.
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample.
-    state_schedule : {"constant", "warmup"}
-        "warmup" uses max(gamma0, 1/k) at a bag's k-th visit.
     state_floor : float
         Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
         others whose score is not l itself. 0: none, as in the paper.

@@ -26,10 +26,9 @@ from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
-from midam.train.memory import cpu_threads
+from midam.train.standardizing import fit_standardizers
 from midam.train.step import WeightAverage
 from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
-from midam.train.warm_start import check_warm_start, fit_standardizers, warm_start, warm_start_due
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -134,7 +133,6 @@ class Trainer:
             self.model.load_state_dict(start)
         elif config.model.standardize:
             fit_standardizers([member.model.standardizer for member in members], train, seed=config.run.seed)
-        check_warm_start(config, members[0].model)
         self._standardizer = members[0].model.standardizer
         self._reader = self._open(train, once=once)
         self._val_reader = self.reader(val) if val is not None else None
@@ -226,9 +224,6 @@ class Trainer:
         rates = self.members[0].rates(self.config.training.decays(self.epoch))
         self.model.train()
         started = time.perf_counter()
-        if warm_start_due(self.config, self.epoch):
-            with self.fabric.autocast(), cpu_threads(self.config.run.threads):
-                warm_start(self.members, self._reader, epoch=self.epoch, chunk_size=self.config.run.chunk_size)
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
         self._agree()
         self._average.update(self.epoch)

@@ -104,7 +104,8 @@ class Auto(Baseline):
         members: list[BagScorer] = []
         for part in parts:
             if part["config"] is not None:
-                settings = Settings.from_flat(part["config"]).replace(members=part["scorers"]).resolve(instance_shape)
+                saved = Settings.from_flat(part["config"], trained=True)
+                settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
                 own = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
             else:
                 own = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
