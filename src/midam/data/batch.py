@@ -74,6 +74,15 @@ class InstanceReader:
         Seconds that callers have waited for instances that are not resident.
     transforms : bool
         Whether a `transform` was given.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[1.0], [2.0], [3.0]], [[4.0]]])
+    >>> reader = InstanceReader(bags, transform=lambda x: x / 2)
+    >>> reader.starts.tolist(), reader.sizes.tolist()
+    ([0, 3], [3, 1])
+    >>> reader.rows(torch.tensor([3, 0])).tolist()
+    [[2.0], [0.5]]
     """
 
     def __init__(
@@ -213,7 +222,17 @@ class Step:
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """K bags, B drawn instances each; of several processes, those of this one."""
+    """K bags, B drawn instances each; of several processes, those of this one.
+
+    Examples
+    --------
+    >>> from midam import BagSampler
+    >>> bags = Bags.from_list([np.ones((5, 4)), np.zeros((3, 4)), np.zeros((9, 4))], labels=[1, 0, 0])
+    >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
+    >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0, 0.0])))
+    >>> batch.x.shape, batch.labels
+    (torch.Size([4, 4]), tensor([1., 0.]))
+    """
 
     x: Tensor  # [K * B, ...], drawn instances, bag after bag
     index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
@@ -230,7 +249,19 @@ class SampledBatch:
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """K whole bags, read chunk by chunk."""
+    """K whole bags, read chunk by chunk.
+
+    Examples
+    --------
+    Two bags with 3 instances and 1, read in chunks of two instances:
+
+    >>> bags = Bags.from_list([[[1.0], [2.0], [3.0]], [[4.0]]])
+    >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
+    >>> for _, bag, x in batch.read(2):
+    ...     print(bag.tolist(), x.flatten().tolist())
+    [0, 0] [1.0, 2.0]
+    [0, 1] [3.0, 4.0]
+    """
 
     reader: InstanceReader  # of the set that holds the bags
     index: Tensor  # int64 [K], CPU, positions of the bags in that set

@@ -45,6 +45,15 @@ class InstanceScores(BriefRepr):
         in the bag, softmax(z), which sums to 1.
     members : tuple of InstanceScores
         The same of each member of an ensemble; empty where there is one scorer.
+
+    Examples
+    --------
+    >>> from midam.nn import MLP, AttentionPooling
+    >>> model = BagScorer(MLP(4), AttentionPooling(4))
+    >>> bags = Bags.from_list([np.ones((3, 4), np.float32)])
+    >>> found = instance_scores(model, bags, 0)
+    >>> found.score.shape, found.weight.round(2).tolist()
+    ((3,), [0.33000001311302185, 0.33000001311302185, 0.33000001311302185])
     """
 
     score: NDArray[np.float32]

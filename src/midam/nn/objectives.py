@@ -69,6 +69,17 @@ class Objective(nn.Module):
         Whether it remembers each training bag, so that it needs their `index`.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
+
+    Examples
+    --------
+    An objective of one's own, the mean squared error of the scores:
+
+    >>> class BrierLoss(Objective):
+    ...     def loss(self, h, labels, /, *, weights, index):
+    ...         return (h - labels).square().mean(), {}
+    >>> loss = BrierLoss()(torch.tensor([0.9, 0.3]), torch.tensor([1, 0]))
+    >>> round(loss.item(), 2)
+    0.05
     """
 
     name: ClassVar[str]
@@ -244,6 +255,17 @@ class MinMaxAUCLoss(Objective):
         a and b. They take no weight decay: see `midam.train.step.parameter_groups`.
     dual : Tensor [], or [C]
         alpha, a buffer that only `commit` writes.
+
+    Examples
+    --------
+    >>> from midam.nn import MinMaxAUCLoss, commit
+    >>> objective = MinMaxAUCLoss()
+    >>> scores = torch.tensor([0.9, 0.4, 0.6], requires_grad=True)
+    >>> loss = objective(scores, torch.tensor([1, 1, 0]))
+    >>> loss.backward()
+    >>> commit(objective)  # after the optimizer has stepped
+    >>> round(loss.item(), 3), round(objective.dual.item(), 3)
+    (0.095, 0.95)
     """
 
     name = "minmax-auc"
@@ -304,6 +326,18 @@ class PairwiseAUCLoss(Objective):
         As of the base; it serves all.
     margin : float
         c > 0.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([0.9, 0.4, 0.6])
+    >>> round(PairwiseAUCLoss()(scores, torch.tensor([1, 1, 0])).item(), 3)
+    0.965
+
+    Of survival, the labels are time and event, and a high score means a short time:
+
+    >>> labels = torch.tensor([[2.0, 1.0], [5.0, 0.0], [3.0, 1.0]])
+    >>> round(PairwiseAUCLoss(pairs="survival")(scores, labels).item(), 3)
+    0.46
     """
 
     name = "pairwise"
@@ -323,7 +357,14 @@ class PairwiseAUCLoss(Objective):
 
 
 class BCELoss(Objective):
-    """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores."""
+    """Binary cross-entropy of the bag logits, of each column; mean, max and smoothed-max then pool raw scores.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([2.0, -1.0, 0.0])
+    >>> round(BCELoss()(logits, torch.tensor([1, 0, 1])).item(), 4)
+    0.3778
+    """
 
     name = "bce"
     squash = False
@@ -368,7 +409,14 @@ def checked_margin(margin: float) -> float:
 
 
 class CrossEntropyLoss(Objective):
-    """Cross-entropy of the softmax of the bag logits, for bags of several classes."""
+    """Cross-entropy of the softmax of the bag logits, for bags of several classes.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 3.0]])
+    >>> round(CrossEntropyLoss(columns=3)(logits, torch.tensor([0, 2])).item(), 4)
+    0.2047
+    """
 
     name = "cross-entropy"
     squash = False
@@ -391,6 +439,15 @@ class CoxLoss(Objective):
     ----------
     pairs
         As of the base.
+
+    Examples
+    --------
+    Three bags with their log risks, and with time and event as labels:
+
+    >>> log_risk = torch.tensor([1.0, -1.0, 0.0])
+    >>> labels = torch.tensor([[2.0, 1.0], [9.0, 0.0], [5.0, 1.0]])
+    >>> round(CoxLoss()(log_risk, labels).item(), 4)
+    0.3604
     """
 
     name = "cox"

@@ -42,6 +42,17 @@ class PartialAUCLoss(Objective):
         log u of each positive bag, -1 before its first batch; with `max_fpr` its threshold s.
     overall : Tensor []
         log v of the two-way objective, -1 before the first batch.
+
+    Examples
+    --------
+    >>> from midam.nn import PartialAUCLoss, commit
+    >>> objective = PartialAUCLoss(num_bags=100, max_fpr=0.1)
+    >>> scores = torch.tensor([0.9, 0.4, 0.6], requires_grad=True)
+    >>> loss = objective(scores, torch.tensor([1, 1, 0]), torch.tensor([12, 40, 7]))
+    >>> loss.backward()
+    >>> commit(objective)
+    >>> torch.nonzero(objective.tail).flatten().tolist()  # the positive bags that are remembered
+    [12, 40]
     """
 
     name = "partial-auc"
@@ -119,6 +130,18 @@ class AveragePrecisionLoss(Objective):
     ranks : Tensor [N, 2]
         Of each positive bag the mean losses of not being above positive and above negative bags; 0 before its first
         batch.
+
+    Examples
+    --------
+    >>> from midam.nn import AveragePrecisionLoss, commit
+    >>> objective = AveragePrecisionLoss(num_bags=100)
+    >>> scores = torch.tensor([0.9, 0.4, 0.6], requires_grad=True)
+    >>> loss = objective(scores, torch.tensor([1, 1, 0]), torch.tensor([12, 40, 7]))
+    >>> loss.backward()
+    >>> commit(objective)
+    >>> objective.ranks[[12, 40]].round(decimals=2)
+    tensor([[0.6200, 0.4900],
+            [1.6200, 1.4400]])
     """
 
     name = "average-precision"

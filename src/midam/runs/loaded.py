@@ -56,6 +56,19 @@ class LoadedRun:
         Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
     parts : list of dict, optional
         Of a model that `auto` chose, its parts as its file has them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from midam import Bags, MIDAMClassifier, predict
+    >>> bags, labels = [[[float(i)], [i + 0.5]] for i in range(30)], ["benign", "malignant"] * 15
+    >>> path = Path(tempfile.mkdtemp()) / "run"
+    >>> MIDAMClassifier(epochs=1, members=1).fit(bags, labels).save(path)
+    >>> run = load_run(path)
+    >>> run.data["classes"], run.settings.training.epochs
+    (['benign', 'malignant'], 1)
+    >>> predict(run.model, Bags.from_list([[[2.0]], [[0.5], [1.0]]])).shape
+    (2,)
     """
 
     model: BagEnsemble

@@ -159,7 +159,17 @@ class BagStatistics(BagTransformer):
 
 
 class ColorStatistics(BagTransformer):
-    """Mean and standard deviation of each channel over all pixels of a bag of images: K = 2 C columns."""
+    """Mean and standard deviation of each channel over all pixels of a bag of images: K = 2 C columns.
+
+    Examples
+    --------
+    A bag with a black and a white image of 8 x 8 pixels, and a bag with a gray one:
+
+    >>> black, white = np.zeros((1, 8, 8)), np.ones((1, 8, 8))
+    >>> ColorStatistics().fit_transform([[black, white], [white / 4]])
+    array([[0.5 , 0.5 ],
+           [0.25, 0.  ]])
+    """
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
         return color_statistics(bags, np.arange(len(bags)))
@@ -169,7 +179,17 @@ class ColorStatistics(BagTransformer):
 
 
 class VoxelCounts(BagTransformer):
-    """Number of voxels of a bag above its least intensity, the background of a scan: one column."""
+    """Number of voxels of a bag above its least intensity, the background of a scan: one column.
+
+    Examples
+    --------
+    A scan whose background is -1000, with 8 voxels of tissue:
+
+    >>> scan = np.full((1, 8, 8, 8), -1000.0)
+    >>> scan[0, :2, :2, :2] = 40.0
+    >>> VoxelCounts().fit_transform([[scan]])
+    array([[8.]])
+    """
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
         return voxel_counts(bags, np.arange(len(bags)))

@@ -111,6 +111,16 @@ class MiniBatch(Estimator):
     ----------
     num_instances : int, optional
         B, to refuse what cannot learn.
+
+    Examples
+    --------
+    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
+    >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
+    >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
+    >>> output = MiniBatch(num_instances=2)(BagScorer(nn.Identity(), AttentionPooling(4)), batch)
+    >>> output.n
+    tensor([2., 2.])
     """
 
     name = "minibatch"
@@ -163,6 +173,19 @@ class VarianceReduced(TrackedStatistic, Estimator):
         gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
     fresh_whole : bool
         gamma0 = 1 when the draw holds the whole bag.
+
+    Examples
+    --------
+    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
+    >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
+    >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
+    >>> model, estimator = BagScorer(nn.Identity(), AttentionPooling(4)), VarianceReduced(num_bags=2, value_size=1)
+    >>> loss = estimator(model, batch).score.sum()
+    >>> loss.backward()
+    >>> estimator.commit(loss)
+    >>> estimator.bag_state[:, 0]  # visits of each bag
+    tensor([1., 1.])
     """
 
     name = "vrsp"

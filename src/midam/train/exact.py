@@ -39,6 +39,19 @@ class Exact(Estimator):
     ----------
     chunk_size : int
         Instances encoded at a time, >= 1.
+
+    Examples
+    --------
+    Whole bags, two instances at a time, give what one pass over all of them gives:
+
+    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> x = torch.randn(7, 4)
+    >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
+    >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
+    >>> model = BagScorer(nn.Identity(), AttentionPooling(4))
+    >>> output = Exact(chunk_size=2)(model, batch)
+    >>> torch.allclose(output.score, model(x, batch.sizes).score)
+    True
     """
 
     name = "exact"
@@ -89,6 +102,19 @@ class ExactPoint(Estimator):
         Instances encoded at a time in the first pass, >= 1.
     seed : int
         Of the draws; step t of seed s always draws the same.
+
+    Examples
+    --------
+    The scores are those of the whole bags; the gradient comes from one instance of each:
+
+    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> x = torch.randn(7, 4)
+    >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
+    >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
+    >>> model = BagScorer(nn.Identity(), AttentionPooling(4))
+    >>> output = ExactPoint(num_instances=1, chunk_size=2)(model, batch)
+    >>> torch.allclose(output.score, model(x, batch.sizes).score)
+    True
     """
 
     name = "exact-point"

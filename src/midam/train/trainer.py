@@ -84,6 +84,15 @@ class Trainer:
         A line on the numbers that were chosen, and by what; None where none were.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[0.0], [1.0]], [[3.0], [0.5]]] * 8, labels=[0, 1] * 8)
+    >>> trainer = Trainer(Settings(epochs=2, members=1), bags).fit()
+    >>> [row["epoch"] for row in trainer.history]
+    [1, 2]
+    >>> predict(trainer.reported, bags).shape
+    (16,)
     """
 
     def __init__(
