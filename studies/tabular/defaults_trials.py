@@ -1,5 +1,6 @@
 """The trials of the study `defaults`: which sets and candidates there are, and their scores of each fold."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     SYNTHETIC: ("witness", "shift", "pair", "sparse"),
 }
 _FOLDS, _FEWER, _MANY = 10, 5, 1000
-AUTO_ROWS = ("auto", "best", "chosen epochs")
+AUTO_ROWS = ("auto", "no prior", "best", "chosen epochs")
 
 # What a user gets who says nothing, with the width of the paper; then one change each.
 _PAPER_WIDTH: dict[str, Any] = {"hidden": []}
@@ -243,28 +244,43 @@ class Areas:
             ]
         )
 
-    def nested(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, NDArray[np.float64]]:
-        """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`."""
+    def weights(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, float]:
+        """Mean weight over the folds of each method that `auto` tries, where only the inner folds decide."""
+        config, found = config_of(chosen, bags, epochs=self._epochs), defaultdict[str, list[float]](list)
+        for repeat in repeats:
+            rows = self._tried(data, bags, config, repeat)
+            for number, fold in enumerate(outer_folds(bags, repeat)):
+                for one in search_of(bags, fold, _parts(bags, fold, rows, number), {}).tried:
+                    found[one.method].append(one.weight)
+        return {method: float(np.mean(own)) for method, own in found.items()}
+
+    def _tried(self, data: str, bags: Bags, config: Settings, repeat: int) -> dict[str, Any]:
+        fits = nested_fits(data, bags, config, repeat)
+        return {fit.method: self._row(fit) for fit in fits if fit.nested == CHOSEN_EPOCHS or fit.method != DEFAULT}
+
+    def nested(
+        self, data: str, bags: Bags, chosen: str, prior: Mapping[str, float], *, repeats: range
+    ) -> dict[str, NDArray[np.float64]]:
+        """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`.
+
+        `prior` are the weights of methods before any bag is seen; "no prior" is `auto` with equal ones.
+        """
         config = config_of(chosen, bags, epochs=self._epochs)
         areas: dict[str, list[float]] = {name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *AUTO_ROWS)}
         for repeat in repeats:
-            fits = nested_fits(data, bags, config, repeat)
-            rows = {fit.method: self._row(fit) for fit in fits if fit.nested == CHOSEN_EPOCHS or fit.method != DEFAULT}
+            rows = self._tried(data, bags, config, repeat)
             alone = self._row(Fit(data, bags, DEFAULT, config, repeat, nested=True))
             for number, fold in enumerate(outer_folds(bags, repeat)):
-                inner = len(trials_of(bags, fold)) - 1
-                own = {
-                    name: [np.array(part) for part in (*row[number][:inner], row[number][-1])]
-                    for name, row in rows.items()
-                }
-                found = search_of(bags, fold, own)
+                own = _parts(bags, fold, rows, number)
+                found = search_of(bags, fold, own, prior)
                 for method, parts in {**own, DEFAULT: [np.array(alone[number][-1])]}.items():
                     areas[method].append(_area(bags, fold, parts[-1].mean(axis=0)))
                 if KERNEL not in own:
                     areas[KERNEL].append(float("nan"))
                 areas["chosen epochs"].append(_area(bags, fold, own[DEFAULT][-1].mean(axis=0)))
-                logits = [_logits(own[method][-1]) for method in found.taken]
-                areas["auto"].append(_area(bags, fold, found.mixture.scores(logits)))
+                for name, mixed in (("auto", found), ("no prior", search_of(bags, fold, own, {}))):
+                    logits = [_logits(own[method][-1]) for method in mixed.taken]
+                    areas[name].append(_area(bags, fold, mixed.mixture.scores(logits)))
                 best = max(found.tried, key=lambda row: row.auroc or 0.0).method
                 areas["best"].append(areas[best][-1])
         return {method: np.array(own) for method, own in areas.items()}
@@ -276,13 +292,21 @@ class Areas:
         return row["scores"]
 
 
-def search_of(bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.float64]]]) -> Found:
+def _parts(bags: Bags, fold: Trial, rows: Mapping[str, Any], number: int) -> dict[str, list[NDArray[np.float64]]]:
+    """Of each method the scores of the inner folds of an outer fold, by its number, and of its test bags."""
+    inner = len(trials_of(bags, fold)) - 1
+    return {name: [np.array(part) for part in (*row[number][:inner], row[number][-1])] for name, row in rows.items()}
+
+
+def search_of(
+    bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.float64]]], prior: Mapping[str, float]
+) -> Found:
     """What `auto` finds in a fold, where each method gave these scores [M, n] of the inner folds, then of the test."""
     rows = [
         {"method": method, "scores": [own.tolist() for own in parts[:-1]], "seconds": 0.0, "note": None}
         for method, parts in scores.items()
     ]
-    return mix(bags, trials_of(bags, fold)[:-1], rows)
+    return mix(bags, trials_of(bags, fold)[:-1], rows, prior=prior)
 
 
 def _settings(config: Settings) -> str:

@@ -18,6 +18,7 @@ from midam.compare import repeated_folds, run_comparison
 from midam.compare.auto import search as searching
 from midam.compare.auto.candidates import (
     PIXELS,
+    PRIOR,
     VECTORS,
     Candidate,
     limited,
@@ -25,7 +26,7 @@ from midam.compare.auto.candidates import (
     usual_candidates,
 )
 from midam.compare.auto.method import Auto
-from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, search
+from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, prior_weights, search
 from midam.compare.baselines import ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
@@ -118,6 +119,18 @@ def test_what_is_worse_beyond_doubt_has_no_weight_and_chance_has_none():
     assert fit_mixture(logits, [0.98, 0.55, 0.2], labels).weights.tolist() == [1, 0, 0]
     wrong = [-own for own in logits[:2]]
     assert fit_mixture(wrong, [0.02, 0.45], labels).weights.tolist() == [0.5, 0.5]
+
+
+def test_the_prior_decides_where_the_bags_cannot():
+    labels = np.arange(60) % 2
+    alike = [logits_of(labels, 1.5), logits_of(labels, 1.5) + 1e-9]
+    before = prior_weights(["bag-statistics-extratrees", "bag-statistics-logistic"])
+    assert before[0] == pytest.approx(0.38 / 0.55)
+    np.testing.assert_allclose(fit_mixture(alike, [0.9, 0.9], labels, None, before).weights, before, rtol=0, atol=1e-12)
+    apart = [logits_of(labels, 0.3, seed=1), logits_of(labels, 4.0)]
+    areas = [auroc(labels, own[0]) for own in apart]
+    assert fit_mixture(apart, areas, labels, None, before).weights[1] > 0.95
+    assert prior_weights(["a method of one's own", "another"]).tolist() == [0.5, 0.5]
 
 
 def test_groups_widen_the_doubt():
@@ -295,7 +308,9 @@ def test_too_few_bags_for_inner_folds_are_trained_unseen():
     assert chosen.about["folds"] == 0
     assert chosen.about["auroc"] is None
     assert "too few" in chosen.about["note"]
-    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx([1 / 4] * 4)
+    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx(
+        [PRIOR[name] / sum(PRIOR.values()) for name in VECTORS]
+    )
     assert np.isfinite(predict(chosen.model, bags)).all()
 
 

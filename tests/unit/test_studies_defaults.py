@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from midam.compare.auto.candidates import VECTORS
+from midam.compare.auto.candidates import PRIOR, VECTORS
 from midam.compare.auto.method import Auto
 from midam.data.bags import Bags
 from midam.settings import Settings
@@ -83,7 +83,7 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     for method in VECTORS:
         (row,) = train_fit(fits[method])
         parts[method] = [np.array(own) for own in row["scores"][0]]
-    found = search_of(bags, fold, parts)
+    found = search_of(bags, fold, parts, PRIOR)
     chosen = Auto().choose(bags.subset(fold.train), seed=fold.seed)
     assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
     weights = [row["weight"] for row in chosen.about["tried"]]

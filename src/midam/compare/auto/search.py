@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import Candidate
+from midam.compare.auto.candidates import PRIOR, Candidate
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
@@ -63,19 +63,26 @@ class Mixture:
         return self.weights @ np.array([line.probabilities(x) for line, x in zip(self.lines, logits)])
 
 
-def even_mixture(count: int) -> Mixture:
-    """Candidates as they are, all with one weight."""
-    return Mixture(np.full(count, 1 / count), [Line()] * count)
+def prior_weights(methods: Sequence[str], prior: Mapping[str, float] = PRIOR) -> Numbers:
+    """Weights [C] of sum 1 that methods have before any bag is seen; one that `prior` does not know has their mean."""
+    usual = float(np.mean(list(prior.values()) or [1.0]))
+    found = np.array([prior.get(method, usual) for method in methods])
+    return found / found.sum()
 
 
 def fit_mixture(
-    logits: Sequence[Numbers], areas: Sequence[float], labels: NDArray[np.int64], groups: NDArray[np.str_] | None = None
+    logits: Sequence[Numbers],
+    areas: Sequence[float],
+    labels: NDArray[np.int64],
+    groups: NDArray[np.str_] | None = None,
+    prior: Numbers | None = None,
 ) -> Mixture:
     """Fit lines and weights to the logits [M, n] that C candidates gave to held-out bags.
 
-    Up to a factor, the weight of a candidate is the p-value of its AUROC being that of the best (`paired_delong` of the
-    probabilities): what cannot be told from the best counts as much, and what is worse beyond doubt next to nothing. A
-    share below 0.01 is 0, and so is that of scores which rank no better than chance, unless all do.
+    Up to a factor, the weight of a candidate is its prior weight times the p-value of its AUROC being that of the best
+    (`paired_delong` of the probabilities): where the bags cannot tell candidates apart, the prior decides, and what is
+    worse beyond doubt counts next to nothing. A share below 0.01 is 0, and so is that of scores which rank no better
+    than chance, unless all do.
 
     Parameters
     ----------
@@ -85,14 +92,17 @@ def fit_mixture(
         AUROC of each candidate within the folds, by which the best is found; the first of equals.
     labels, groups : array [n]
         Of the bags.
+    prior : array [C], optional
+        Weights before any bag is seen; default: all the same.
     """
+    before = np.full(len(logits), 1 / len(logits)) if prior is None else prior
     lines = [fit_line(own, labels) for own in logits]
     if not any(lines):
-        return even_mixture(len(lines))
+        return Mixture(before, [Line()] * len(lines))
     found = [line.probabilities(own) if line else np.zeros(len(labels)) for line, own in zip(lines, logits)]
     best = int(np.argmax([area if line else -1.0 for line, area in zip(lines, areas)]))
     alike = [paired_delong(labels, found[best], own, groups=groups)[3] for own in found]
-    weights = np.array([p if line else 0.0 for line, p in zip(lines, alike)])
+    weights = before * [p if line else 0.0 for line, p in zip(lines, alike)]
     weights = np.where(weights < _LEAST * weights.sum(), 0.0, weights)
     return Mixture(weights / weights.sum(), [line or Line() for line in lines])
 
@@ -192,9 +202,10 @@ def search(
     """
     trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
     if not trials:
-        mixture = even_mixture(len(candidates))
-        tried = [Tried(candidate.name, weight=float(w)) for candidate, w in zip(candidates, mixture.weights)]
-        return Found(tried, [candidate.name for candidate in candidates], mixture, None, 0)
+        names = [candidate.name for candidate in candidates]
+        mixture = Mixture(prior_weights(names), [Line()] * len(names))
+        tried = [Tried(name, weight=float(weight)) for name, weight in zip(names, mixture.weights)]
+        return Found(tried, names, mixture, None, 0)
     rows: list[Row] = []
     with TrialStore(journal) as store:
         for number, candidate in enumerate(candidates):
@@ -264,16 +275,18 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
         )
 
 
-def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
+def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapping[str, float] = PRIOR) -> Found:
     """The mixture of what was tried to its end.
 
-    A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None.
+    A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None. `prior`
+    are the weights of methods before any bag is seen.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
         why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
         raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another one with `method`.")
-    held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole])
+    before = prior_weights([rows[number]["method"] for number in whole], prior)
+    held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole], before)
     mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
     crossed: list[Numbers] = []
     for fold in range(len(trials)):
@@ -295,7 +308,8 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Found:
 class _HeldOut:
     """The held-out bags of all folds, and what the candidates gave to them."""
 
-    def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[NDArray[np.float64]]) -> None:
+    def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], prior: Numbers) -> None:
+        self._prior = prior
         self.logits = [bounded_logit(torch.from_numpy(own)).numpy() for own in scores]
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
@@ -307,7 +321,7 @@ class _HeldOut:
         inside = np.isin(self.fold, folds)
         groups = None if self._groups is None else self._groups[inside]
         logits = [own[:, inside] for own in self.logits]
-        return fit_mixture(logits, self.areas(folds), self.labels[inside], groups)
+        return fit_mixture(logits, self.areas(folds), self.labels[inside], groups, self._prior)
 
     def areas(self, folds: Sequence[int]) -> list[float]:
         """Mean AUROC of each candidate, the mean of its scorers' logits, over these folds."""
