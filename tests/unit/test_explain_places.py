@@ -24,7 +24,7 @@ from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
 from midam.explain.faithful import Curve, Faithfulness
 from midam.explain.overlay import bag_names, geojson_text
-from midam.explain.panels import scan_windows, window_text
+from midam.explain.panels import scan_window, window_text
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
 from midam.explain.picture import draw_explanation, maps_of, placed_patches
 from midam.explain.run import note_lines
@@ -478,7 +478,7 @@ def test_a_ct_is_drawn_in_a_window_of_hounsfield_units(said, cut, words):
     pixels = np.linspace(-1000, 1000, 3 * 64).reshape(3, 1, 8, 8).astype(np.float32)
     known = [json.dumps({"a.nii": {"file": said}})]
     bags = Bags(pixels, sizes=[3], coords=np.arange(3)[:, None], sources=["a.nii"], attributes=known, cut=cut)
-    windows = scan_windows(bags, 0, [np.arange(3)])
+    windows = [scan_window(bags, 0, np.arange(3))]
     assert window_text(windows).startswith(words)
     if cut:
         assert windows[0].ends == (0, 1)

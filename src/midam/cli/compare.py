@@ -25,8 +25,8 @@ from midam.data.bags import Bags
 from midam.embed.kinds import usual_network
 from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
-from midam.report.program import note_result
-from midam.report.terminal import FitProgress, LiveProgress, stdout_console
+from midam.report.program import note_result, say, stdout_console
+from midam.report.terminal import FitProgress, LiveProgress
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
@@ -115,7 +115,7 @@ def run(options: Namespace, console: Console) -> int:
     print_comparison(stdout_console(), comparison, told=told)
     note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
     note_result(remarks=comparison.remarks)
-    stdout_console().print(f"comparison: {escape(str(out))}")
+    say(f"comparison: {out}")
     if options.deploy is not None:
         how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
         _deploy(Path(options.deploy), console, bags, comparison, how)
@@ -165,9 +165,9 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how
     with FitProgress(epochs if find_method(typed(name)).baseline is None else 1, console=console) as bar:
         calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
         summary = deploy_method(bags, comparison, out, **how, **calls)
-    stdout_console().print(escape(summary["deployed"]["note"]))
+    say(summary["deployed"]["note"])
     note_result(run=out, deployed=summary["deployed"])
-    stdout_console().print(f"run folder: {escape(str(out))}")
+    say(f"run folder: {out}")
 
 
 def parse_cv(text: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Parser
 from midam.data.sets import catalog
+from midam.report.program import stdout_console
 from midam.settings.settings import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
@@ -32,7 +33,6 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Print the script; returns the exit code."""
     from midam.report.program import note_result
-    from midam.report.terminal import stdout_console
 
     script = shtab.complete(_tree(), options.shell, preamble=_preamble())
     note_result(script=script)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
 from midam.errors import ConfigError, DataNotFoundError, nearest
-from midam.report.program import note_result
+from midam.report.program import note_result, say, stdout_console
 from midam.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(options: Namespace, console: Console) -> int:
 
 def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
-    from midam.report.terminal import print_catalog, stdout_console
+    from midam.report.terminal import print_catalog
 
     known = [catalog.describe(name) for name in catalog.names()]
     note_result(sets=known)
@@ -78,7 +78,6 @@ def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
-    from midam.report.terminal import stdout_console
 
     name = options.name
     if not catalog.is_name(name):
@@ -93,7 +92,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
         # A set that is fetched by hand and lies here needs no advice.
         where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
     note_result(name=name, location=where)
-    stdout_console().print(escape(f"{name}: {where}"))
+    say(f"{name}: {where}")
     return 0
 
 
@@ -104,7 +103,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
     from midam.report.label_facts import kinds
-    from midam.report.terminal import print_description, print_features, print_warnings, stdout_console
+    from midam.report.terminal import print_description, print_features, print_warnings
     from midam.report.words import METRIC_NAMES
     from midam.runs.folder import csv_text
     from midam.targets import target_of
@@ -128,7 +127,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     note_result(facts=dict(found.facts), warnings=found.warnings, notes=found.notes)
     note_result(features=[one._asdict() for one in found.features])
     if picture is not None:
-        out.print(f"figure: {escape(str(picture))}")
+        say(f"figure: {picture}")
         if found.features:
             rows = [one._asdict() for one in found.features]
             write_text(picture.with_name("features.csv"), csv_text(list(rows[0]), rows))
@@ -139,7 +138,7 @@ def _import(options: Namespace, console: Console) -> int:
     from midam.data.store import write_store
     from midam.data.store.write import require_free
     from midam.report.describe import format_bytes, stored_bytes
-    from midam.report.terminal import BagProgress, stdout_console
+    from midam.report.terminal import BagProgress
 
     require_free(options.out)
     keep_folder(options, "out", data="source")
@@ -153,18 +152,14 @@ def _import(options: Namespace, console: Console) -> int:
         store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
     note_result(store=store, bags=len(bags), instances=bags.num_instances)
-    stdout_console().print(
-        escape(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})\n")
-        + escape(
-            f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}"
-        )
-    )
+    say(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})")
+    say(f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}")
     return 0
 
 
 def _verify(options: Namespace, console: Console) -> int:
     from midam.data.store import open_store, verify_store
-    from midam.report.terminal import BagProgress, stdout_console
+    from midam.report.terminal import BagProgress
 
     bags = open_store(options.store)
     with BagProgress("verifying", bags.sizes, console=console) as progress:
@@ -175,7 +170,7 @@ def _verify(options: Namespace, console: Console) -> int:
     if damaged:
         console.print(f"{len({bag.bag for bag in damaged})} of {len(bags)} bags are damaged; import the data again")
         return 1
-    stdout_console().print(escape(f"sound: {options.store} ({len(bags)} bags, {bags.num_instances} instances)"))
+    say(f"sound: {options.store} ({len(bags)} bags, {bags.num_instances} instances)")
     return 0
 
 

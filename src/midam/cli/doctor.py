@@ -19,7 +19,7 @@ from rich.table import Table
 from midam._version import __version__
 from midam.cli.parser import Parser
 from midam.errors import install
-from midam.report.program import note_result
+from midam.report.program import note_result, stdout_console
 
 _TEXT = """Say what is installed, which extras are missing and what they are for, which processors, memory and disks
 there are, how fast they are, and what slows midam down here. It sends nothing anywhere."""
@@ -64,8 +64,6 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Look, and print what was found; returns the exit code."""
-    from midam.report.terminal import stdout_console
-
     found = [*_versions(), *_extras(), *_machine(), *_paces()]
     note_result(found=[entry._asdict() for entry in found])
     out = stdout_console()

@@ -17,7 +17,7 @@ from midam.data.sets import catalog
 from midam.errors import ConfigError
 from midam.processes import LEADER, Processes
 from midam.registry import FINE_TUNED, NETWORKS, is_network
-from midam.report.program import note_result
+from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
@@ -197,7 +197,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.embed.kinds import fitting_patch
     from midam.embed.others import known_network, load_network
     from midam.report.describe import format_bytes, stored_bytes
-    from midam.report.terminal import BagProgress, stdout_console
+    from midam.report.terminal import BagProgress
     from midam.runs.trust import remember
 
     require_free(options.out)
@@ -213,11 +213,8 @@ def run(options: Namespace, console: Console) -> int:
     console.print(escape(described(recipe)))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         found = embed_bags(bags, network, options.out, on_bag=progress.update, **how)
-    size, again = (
-        format_bytes(stored_bytes(Path(options.out))),
-        "fit" if found.labels is not None or found.outcome is not None else "predict RUN",
-    )
+    size, labeled = format_bytes(stored_bytes(Path(options.out))), found.labels is not None or found.outcome is not None
     note_result(store=options.out, bags=len(found), vectors=found.num_instances, width=network.width)
-    text = f"store: {options.out} ({len(found)} bags, {found.num_instances} vectors of {network.width}, {size})"
-    stdout_console().print(escape(f"{text}\nnext: midam {again} {options.out}"))
+    say(f"store: {options.out} ({len(found)} bags, {found.num_instances} vectors of {network.width}, {size})")
+    say(f"next: midam {'fit' if labeled else 'predict RUN'} {options.out}")
     return 0

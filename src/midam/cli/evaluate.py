@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.markup import escape
 
 from midam.cli.outputs import keep_data, tell_left_out
 from midam.cli.parser import Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
-from midam.report.program import note_result
+from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -34,7 +33,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Test a run; returns the exit code."""
     from midam.files import write_json
-    from midam.report.terminal import print_evaluation, stdout_console
+    from midam.report.terminal import print_evaluation
     from midam.runs.report import evaluation_path, write_evaluation_report
     from midam.runs.results import thresholds_of
 
@@ -51,7 +50,7 @@ def run(options: Namespace, console: Console) -> int:
         # The folder of a run may not be writable; the figures are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
-        out.print(f"report: {escape(str(page))}")
+        say(f"report: {page}")
     note_result(report=page, **found.result)
     print_evaluation(out, {**found.result, **thresholds_of(found.decision)})
     return 0

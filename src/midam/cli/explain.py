@@ -16,7 +16,7 @@ from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
 from midam.errors import ConfigError
-from midam.report.program import note_result
+from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 
 
@@ -53,7 +53,7 @@ def run(options: Namespace, console: Console) -> int:
         own_folder,
         own_test_bags,
     )
-    from midam.report.terminal import BagProgress, stdout_console
+    from midam.report.terminal import BagProgress
 
     if options.top < 1:
         raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
@@ -90,7 +90,7 @@ def run(options: Namespace, console: Console) -> int:
         _print_bag(out, entry)
     tell_left_out(bags, folder / PAGE, out)
     note_result(page=folder / PAGE, bags=entries)
-    out.print(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {escape(str(folder / PAGE))}")
+    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / PAGE}")
     return 0
 
 

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import TRUST, Parser, words
-from midam.report.program import note_result
+from midam.report.program import note_result, say
 
 
 def parser() -> ArgumentParser:
@@ -25,11 +25,10 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Export a run; returns the exit code."""
     from midam.export import export_run
-    from midam.report.terminal import stdout_console
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
     how = {"license": options.license, "trust": options.trust}
     done = export_run(options.run, options.out, formats=words(options.format), **how)
     note_result(folder=options.out, formats=list(done))
-    stdout_console().print(f"exported as {', '.join(done)}: {escape(options.out)} (read README.md there first)")
+    say(f"exported as {', '.join(done)}: {options.out} (read README.md there first)")
     return 0

@@ -17,7 +17,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.registry import is_network
-from midam.report.program import note_result
+from midam.report.program import note_result, stdout_console
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 from midam.train.method_names import DEFAULT
 
@@ -139,7 +139,7 @@ def run(options: Namespace, console: Console) -> int:
 
 def _run(options: Namespace, console: Console, processes: "Processes") -> int:
     from midam.processes import restarted
-    from midam.report.terminal import FitProgress, print_summary, stdout_console
+    from midam.report.terminal import FitProgress, print_summary
     from midam.runs.fit import fit_run, resume_run
     from midam.runs.folder import RunFolder, read_run_config
     from midam.runs.method import choose_method, method_title

@@ -19,8 +19,7 @@ from midam.data.sources.split_table import fold_numbers
 from midam.errors import BagDataError, ConfigError
 from midam.files import write_text
 from midam.names import on_disk
-from midam.report.program import note_result
-from midam.report.terminal import stdout_console
+from midam.report.program import note_result, say, stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, free_folder, read_run_config
@@ -53,9 +52,9 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
     for row in table.itertuples(index=False, name=None):
         shown.add_row(*map(cell, row))
     stdout_console().print(shown)
-    stdout_console().print(escape(sentence))
+    say(sentence)
     note_result(folds=root, table=table.to_dict("records"))
-    stdout_console().print(f"folds: {escape(str(root))}")
+    say(f"folds: {root}")
     return 0
 
 

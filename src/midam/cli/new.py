@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.markup import escape
 
 from midam.cli.parser import DATA, Parser
 from midam.errors import BagDataError, ConfigError
-from midam.report.program import note_result
+from midam.report.program import note_result, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +56,6 @@ def run(options: Namespace, console: Console) -> int:
     from midam.cli.outputs import keep_folder
     from midam.data.missing import missing_counts
     from midam.files import write_text
-    from midam.report.terminal import stdout_console
     from midam.runs.data import read_data
     from midam.settings import Settings
 
@@ -78,7 +76,7 @@ def run(options: Namespace, console: Console) -> int:
     kind = _kind(options.data, bags)
     write_text(out, settings_text(options.data, kind, given, facts_of(bags)))
     note_result(settings=out, kind=kind)
-    stdout_console().print(escape(f"{kind}: {facts_of(bags)}\nnext: midam fit --config {shlex.quote(str(out))}"))
+    say(f"{kind}: {facts_of(bags)}\nnext: midam fit --config {shlex.quote(str(out))}")
     return 0
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import ConfigError, RunStoppedError
-from midam.report.program import note_result
+from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -92,7 +92,6 @@ def run(options: Namespace, console: Console) -> int:
     if options.merge:
         return _merge(options)
     from midam.files import is_stream
-    from midam.report.terminal import stdout_console
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
     from midam.runs.scoring import read_together, require_score_space
@@ -137,7 +136,6 @@ def run(options: Namespace, console: Console) -> int:
 def _merge(options: Namespace) -> int:
     """Join the files of shards."""
     from midam.files import require_space
-    from midam.report.terminal import stdout_console
     from midam.runs.shards import merge_shards, shard_files
 
     out, tables = Path(options.out), shard_files([Path(path) for path in options.shards])
@@ -147,7 +145,7 @@ def _merge(options: Namespace) -> int:
     require_space({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
     facts = merge_shards(tables, out)
     note_result(scores=[out], bags=facts.of_bags)
-    stdout_console().print(f"{facts.of_bags} bags of {facts.count} shards: {escape(options.out)}")
+    say(f"{facts.of_bags} bags of {facts.count} shards: {options.out}")
     return 0
 
 

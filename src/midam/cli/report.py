@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.markup import escape
 
 from midam.cli.evaluate import evaluated
 from midam.cli.outputs import tell_left_out
 from midam.cli.parser import DATA, Parser, words
 from midam.cli.predict import add_tables
 from midam.errors import ConfigError
-from midam.report.program import note_result
+from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.report.pseudonyms import Pseudonyms
@@ -42,7 +41,6 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Write the page; returns the exit code."""
     from midam.report.pseudonyms import Pseudonyms
-    from midam.report.terminal import stdout_console
 
     key = Pseudonyms() if options.pseudonyms else None
     table = _table(options)
@@ -63,16 +61,15 @@ def run(options: Namespace, console: Console) -> int:
 
         path = write_run_report(root, out=out, table=table, trust=options.trust, key=key)
     note_result(report=path)
-    stdout_console().print(f"report: {escape(str(path))}")
+    say(f"report: {path}")
     if key is not None:
-        stdout_console().print(f"the key of its pseudonyms, not to be shared: {escape(str(key.write(path)))}")
+        say(f"the key of its pseudonyms, not to be shared: {key.write(path)}")
     return 0
 
 
 def _evaluate(
     options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None", key: "Pseudonyms | None"
 ) -> Path:
-    from midam.report.terminal import stdout_console
     from midam.runs.report import evaluation_path, write_evaluation_report
 
     bags, found, notes = evaluated(options, console)

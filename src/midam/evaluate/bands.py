@@ -228,8 +228,7 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
     """
     y, p = check_bags(labels, probabilities)
     t = check_thresholds(thresholds)
-    true, false = (_at_least(p[y == label], t) for label in (1, 0))
-    return (true - false * t / (1 - t)) / y.size
+    return _weighted_benefit(y, p, t, np.ones((1, y.size)))[0]
 
 
 def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
@@ -244,8 +243,3 @@ def check_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
     if not ((t >= 0) & (t < 1)).all():
         raise ConfigError(f"Expected threshold probabilities in [0, 1), got {t.min()} to {t.max()}; leave others out.")
     return t
-
-
-def _at_least(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Number of values at or above each threshold."""
-    return (values.size - np.searchsorted(np.sort(values), thresholds, side="left")).astype(np.float64)

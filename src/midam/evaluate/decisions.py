@@ -16,7 +16,7 @@ from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
-from midam.evaluate.survival import risk_cuts, risk_group
+from midam.evaluate.survival import risk_cuts
 
 _MOST_ROUNDS = 100
 RISKS = ("low", "middle", "high")
@@ -45,6 +45,11 @@ class Cuts(Fitted):
     cuts_: Sequence[float]
     _lists = ("cuts",)
     _wanted = "finite cuts that ascend"
+
+    def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
+        """Grades or groups of risk [N] of scores [N]: 0 below the first cut, 1 from it on, and so forth."""
+        self._check_fitted()
+        return np.searchsorted(np.asarray(self.cuts_, np.float64), np.asarray(scores, np.float64), side="right")
 
     def _sound(self) -> bool:
         return sorted(self.cuts_) == list(self.cuts_)
@@ -105,11 +110,6 @@ class GradeCuts(Cuts):
             warnings.warn(message, UserWarning, stacklevel=2)
         self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
-
-    def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
-        """Grades [N] of scores [N]."""
-        self._check_fitted()
-        return np.searchsorted(self.cuts_, np.asarray(scores, dtype=np.float64), side="right")
 
 
 def _weights(count: int) -> Scores:
@@ -340,8 +340,3 @@ class RiskGroups(Cuts):
         """Cut the scores [N] of validation bags; the labels are not used, and stand here as in the others."""
         self.cuts_ = risk_cuts(scores)
         return self
-
-    def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
-        """Groups [N] of scores [N]."""
-        self._check_fitted()
-        return risk_group(scores, self.cuts_)

@@ -179,11 +179,6 @@ def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
     return [float(cut) for cut in cuts if cut > r.min()]
 
 
-def risk_group(risk: ArrayLike, cuts: ArrayLike) -> NDArray[np.int64]:
-    """Group of each risk [N]: 0 below the first of the cuts, 1 from it on, and so forth."""
-    return np.searchsorted(np.asarray(cuts, dtype=np.float64), check_numbers(risk), side="right")
-
-
 def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:
     """Distinct times, bags at risk and events at them."""
     times = np.unique(t)

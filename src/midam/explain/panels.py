@@ -1,7 +1,7 @@
 """Instances that are pictures: how they are drawn, and a contact sheet of both ends of the ranking."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from midam.data.bag_files import BagFile, files_of
+from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.explain.backdrop import as_rgb
 from midam.explain.charts import multiple
@@ -21,6 +21,7 @@ from midam.report.words import shortened, signed
 
 Window = tuple[float, float]
 PERCENTILES = (1.0, 99.0)
+_PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)
 SOFT_TISSUE = (-160.0, 240.0)  # HU, for a CT that asks for no window
 
 
@@ -32,21 +33,27 @@ class ScanWindow(NamedTuple):
     why: str  # where they are from
 
 
-def scan_windows(bags: Bags, index: int, groups: Sequence[NDArray[np.int64]]) -> list[ScanWindow]:
-    """Window of each scan of a bag, of which some instances are given: of all its scans, in their order.
+def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWindow:
+    """Window of a scan of a bag, of which some instances are given.
 
     It is the window that the data were read with, which made them 0 to 1; else of a CT the one that its files ask for
     (WindowCenter and WindowWidth), or that of soft tissue; else the 1st to the 99th percentile.
     """
-    files = files_of(bags, index)
-    attributes = [_of_file(file) for file in files] if len(files) == len(groups) else [{}] * len(groups)
-    return [_window(bags, index, instances, own) for instances, own in zip(groups, attributes, strict=True)]
-
-
-def scan_window(bags: Bags, index: int, instance: int) -> ScanWindow:
-    """Window of a scan that is one instance, as of `scan_windows`."""
-    file = next((file for file in files_of(bags, index) if instance in file.rows), None)
-    return _window(bags, index, np.array([instance]), {} if file is None else _of_file(file))
+    file = next((file for file in files_of(bags, index) if int(instances[0]) in file.rows), None)
+    attributes: dict[str, Any] = {} if file is None else dict(file.attributes.get("file", {}))
+    ct, read_with = attributes.get("modality") == "CT", (bags.cut or {}).get("window")
+    unit = " HU" if ct else ""
+    if read_with:
+        shown = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
+        return ScanWindow((0.0, 1.0), shown, "the window that the data were read with")
+    low, high = window_of(bags, index, instances, percentiles=True)
+    if ct:
+        asked = attributes.get("window")
+        dark, bright = (float(end) for end in asked or SOFT_TISSUE)
+        if dark < high and bright > low:  # else all of it would be black, or white
+            why = "the window that its files ask for" if asked else "soft tissue: its files ask for no window"
+            return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
+    return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
 
 
 def window_text(windows: Sequence[ScanWindow]) -> str:
@@ -80,29 +87,6 @@ def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[A
     if pixels.ndim == 5:  # [m, C, D, H, W]
         pixels = pixels[:, :, pixels.shape[2] // 2]
     return pixels
-
-
-def _of_file(file: BagFile) -> dict[str, Any]:
-    return dict(file.attributes.get("file", {}))
-
-
-_PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)
-
-
-def _window(bags: Bags, index: int, instances: NDArray[np.int64], attributes: Mapping[str, Any]) -> ScanWindow:
-    ct, read_with = attributes.get("modality") == "CT", (bags.cut or {}).get("window")
-    unit = " HU" if ct else ""
-    if read_with:
-        shown = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
-        return ScanWindow((0.0, 1.0), shown, "the window that the data were read with")
-    low, high = window_of(bags, index, instances, percentiles=True)
-    if ct:
-        asked = attributes.get("window")
-        dark, bright = (float(end) for end in asked or SOFT_TISSUE)
-        if dark < high and bright > low:  # else all of it would be black, or white
-            why = "the window that its files ask for" if asked else "soft tissue: its files ask for no window"
-            return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
-    return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
 
 
 COLUMNS = 8
@@ -142,7 +126,7 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
     # Scans differ in the units of their intensities; other pictures are drawn alike.
     groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
-    shown_as = [scan_window(bags, found.index, int(i)) for i in both] if scan else []
+    shown_as = [scan_window(bags, found.index, group) for group in groups] if scan else []
     windows = [one.ends for one in shown_as] or [window_of(bags, found.index, both, percentiles=False)]
     drawn = [pictures_of(bags, found.index, group, window) for group, window in zip(groups, windows)]
     ranges = dict(zip(both.tolist(), (f"\n{one.shown}" for one in shown_as)))

@@ -232,21 +232,19 @@ def stated(described: Mapping[str, Any]) -> dict[str, Any]:
 def level0_width(described: Mapping[str, Any]) -> float | None:
     """Width of level 0 in pixels, as TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) state it."""
     found = stated(described)
-    if "level_dim" in found and "downsample" in found:
-        size, factor = pair(found["level_dim"]), pair(found["downsample"])
-        return None if size is None or factor is None else size[0] * factor[0]
-    width = pair(found.get("level0_width"))
-    return None if width is None else width[0]
+    size = _at_level0(found, "level_dim") or pair(found.get("level0_width"))
+    return None if size is None else size[0]
 
 
 def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
     found = stated(described)
-    if "patch_size_level0" in found:
-        return pair(found["patch_size_level0"])
-    if "patch_size" in found and "downsample" in found:
-        size, factor = pair(found["patch_size"]), pair(found["downsample"])
-        return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
-    return None
+    return pair(found["patch_size_level0"]) if "patch_size_level0" in found else _at_level0(found, "patch_size")
+
+
+def _at_level0(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """Width and height in pixels of level 0, from those of another level and its `downsample`."""
+    size, factor = pair(found.get(name)), pair(found.get("downsample"))
+    return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
 
 
 def _levels(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -24,7 +24,7 @@ from midam.explain.panels import (
     draw_sheet,
     draw_view,
     pictures_of,
-    scan_windows,
+    scan_window,
     sheet_height,
     view_text,
     views_of,
@@ -204,7 +204,7 @@ def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     views = views_of(bags, found.index, len(scans.begins))
     ends = [*scans.begins[1:], len(found)]
     groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
-    windows = scan_windows(bags, found.index, groups)
+    windows = [scan_window(bags, found.index, group) for group in groups]
     heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
     seen = " / ".join(dict.fromkeys(map(view_text, views)))

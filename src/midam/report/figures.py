@@ -16,7 +16,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -108,9 +107,11 @@ def add_legend(figure: Figure, *, columns: int) -> None:
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
 
 
-def add_tips(artist: Artist, tips: Sequence[str]) -> None:
-    """Give each marker of a line a text that the page shows where the pointer rests."""
-    artist.set_gid(_TIPS + json.dumps(list(tips)).encode().hex())  # an id holds no quotes and no spaces
+def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> None:
+    """Draw markers, each with a text, if there are any, that the page shows where the pointer rests."""
+    (dots,) = axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
+    if tips:
+        dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id holds no quotes and no spaces
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -189,7 +190,7 @@ def _add_legend_below(figure: Figure) -> None:
 
 
 def _with_tips(text: str) -> str:
-    """Put the texts of `add_tips` into the markers that they belong to."""
+    """Put the texts of `add_dots` into the markers that they belong to."""
 
     def with_titles(group: re.Match[str]) -> str:
         tips = iter(json.loads(bytes.fromhex(group[1])))

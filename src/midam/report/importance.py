@@ -7,13 +7,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError, require, require_counts
-from midam.evaluate.intervals import paired_delong
 from midam.evaluate.predict import predict
-from midam.evaluate.ranking import group_numbers
-from midam.targets import Target, target_of
+from midam.targets import target_of
 
 _NUMBERS_AT_A_TIME = 4_000_000
-_DRAWS = 200
 
 
 class Importance(NamedTuple):
@@ -50,13 +47,14 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
     repeats : int
         Shuffles of each feature, >= 1.
     seed : int
-        Of the shuffles and, for labels of more than two classes, of the bootstrap of the interval.
+        Of the shuffles.
 
     Returns
     -------
     list of Importance
-        The greatest drop first. Of two classes the metric is the AUROC, and the interval is DeLong's of the difference,
-        the mean over the shuffles; of other labels it is their main metric, and a bootstrap.
+        The greatest drop first. Of two classes the metric is the AUROC, and the interval is DeLong's of the difference;
+        of other labels it is their main metric, and that of `midam.targets.Target.difference`. Both are means over the
+        shuffles.
 
     Raises
     ------
@@ -83,12 +81,13 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
             "pixels of images have no importance each."
         )
     target = target_of(bags)
-    if not target.has_metric(target.values(bags)):
+    values = target.values(bags)
+    if not target.has_metric(values):
         raise BagDataError(
             f"Expected bags that their labels rank, got none (in {bags.source}); give bags of both classes."
         )
     score, plain = _scorer(model), bags.replace(digests=None, attributes=None)
-    judge = _Judge(target, bags, score(plain), np.random.default_rng(seed))
+    scores = score(plain)
     x, rng = np.concatenate([np.asarray(plain[i]) for i in range(len(plain))]), np.random.default_rng([seed, 1])
     names = plain.feature_names or [f"feature {number}" for number in range(x.shape[1])]
     at_a_time = min(repeats, max(1, _NUMBERS_AT_A_TIME // max(x.size, 1)))
@@ -101,40 +100,9 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
             for k in range(count):
                 tiled[k * len(x) : (k + 1) * len(x), number] = rng.permutation(x[:, number])
             shuffled += np.split(score(_repeated(plain, tiled, count)), count)
-        found.append(Importance(str(name), *judge.drop(shuffled)))
+        drops = [target.difference(values, scores, own, groups=bags.groups)[:3] for own in shuffled]
+        found.append(Importance(str(name), *np.mean(drops, axis=0).tolist()))
     return sorted(found, key=lambda row: -row.drop)
-
-
-class _Judge:
-    """How much less the metric of bags is with other scores."""
-
-    def __init__(self, target: Target, bags: Bags, scores: NDArray[np.float64], rng: np.random.Generator) -> None:
-        self._target, self._bags, self._scores = target, bags, scores
-        self._values = target.values(bags)
-        self._by_delong = target.pairs == "binary"
-        units = group_numbers(bags.groups, len(bags))
-        members = [np.flatnonzero(units == unit) for unit in range(int(units.max()) + 1)] if units is not None else None
-        members = members or [np.array([i]) for i in range(len(bags))]
-        # Whole groups, drawn with replacement.
-        drawn = [rng.integers(len(members), size=len(members)) for _ in range(0 if self._by_delong else _DRAWS)]
-        self._draws = [np.concatenate([members[k] for k in own]) for own in drawn]
-
-    def drop(self, shuffled: list[NDArray[np.float64]]) -> tuple[float, float, float]:
-        """Mean drop over several other scores, and its interval."""
-        if self._by_delong:
-            labels, groups = self._bags.require_labels(), self._bags.groups
-            each = [paired_delong(labels, self._scores, own, groups=groups)[:3] for own in shuffled]
-            drop, low, high = np.mean(each, axis=0)
-            return float(drop), float(low), float(high)
-        everything = np.arange(len(self._bags))
-        drop = np.mean([self._less(own, everything) for own in shuffled])
-        found = [self._less(shuffled[k % len(shuffled)], draw) for k, draw in enumerate(self._draws)]
-        low, high = np.nanpercentile(found, [2.5, 97.5])
-        return float(drop), float(low), float(high)
-
-    def _less(self, other: NDArray[np.float64], at: NDArray[np.int64]) -> float:
-        first, second = (self._target.metric_value(self._values[at], own[at]) for own in (self._scores, other))
-        return float("nan") if first is None or second is None else first - second
 
 
 def _scorer(model: Any) -> Any:

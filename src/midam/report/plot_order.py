@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError
 from midam.evaluate.ranking import check_numbers, check_scores, check_times
 from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
-from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_tips, evenly, finish, new_chart, span
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, evenly, finish, new_chart, span
 from midam.report.words import shortened
 
 _MANY_BAGS = 300
@@ -150,9 +150,9 @@ def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -
     bounds = span(np.concatenate([predicted, true, low, high]))
     axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
     axes.vlines(predicted, low, high, color=BLUE, linewidth=1.4, zorder=3)
-    style: dict[str, Any] = {"linestyle": "None", "marker": "o", "color": BLUE, "markersize": 7, "zorder": 4}
-    (marks,) = axes.plot(predicted, true, **style, label="A fifth of the bags, and where 80% of them lie")
-    add_tips(marks, [f"predicted {x:.4g}, true {y:.4g}" for x, y in zip(predicted, true)])
+    tips = [f"predicted {x:.4g}, true {y:.4g}" for x, y in zip(predicted, true)]
+    label = "A fifth of the bags, and where 80% of them lie"
+    add_dots(axes, predicted, true, tips, color=BLUE, markersize=7, zorder=4, label=label)
     axes.set(xlim=bounds, ylim=bounds, xlabel="Predicted, mean", ylabel="True, mean")
     return finish(figure)
 
@@ -170,9 +170,8 @@ def plot_risk(
     for own, what, label, color in parts:
         at = np.flatnonzero(own).tolist()
         tips = [f"{ids[i]}: {what} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
-        style: dict[str, Any] = {"linestyle": "None", "marker": "o", "markersize": 5, "color": color, "label": label}
-        (dots,) = axes.plot(time[own], scores[own], **style, fillstyle="full" if color == ORANGE else "none", zorder=3)
-        add_tips(dots, tips)
+        style = {"markersize": 5, "color": color, "label": label, "fillstyle": "full" if color == ORANGE else "none"}
+        add_dots(axes, time[own], scores[own], tips, **style, zorder=3)
     axes.set(xlim=(0, float(time.max()) * 1.03), xlabel=shortened(name, _LONG_NAME), ylabel="Risk (score)")
     return finish(figure)
 
@@ -270,9 +269,7 @@ def _dots(
     """Draw a dot for each bag, smaller and fainter the more there are."""
     many = x.size > _MANY_BAGS
     style: dict[str, Any] = {"markersize": 2.2 if many else 3.6, "alpha": float(np.clip(400 / x.size, 0.12, 0.65))}
-    (dots,) = axes.plot(x, y, linestyle="None", marker="o", markeredgewidth=0, color=color, zorder=3, **style)
-    if tips:
-        add_tips(dots, tips)
+    add_dots(axes, x, y, tips, markeredgewidth=0, color=color, zorder=3, **style)
 
 
 def _c_index(summary: Mapping[str, Any]) -> str:

@@ -18,8 +18,8 @@ from midam.report.figures import (
     COLORS,
     GRAY,
     ORANGE,
+    add_dots,
     add_legend,
-    add_tips,
     finish,
     new_chart,
     new_figure,
@@ -149,10 +149,9 @@ def draw_forest(
         whole = bool(np.isfinite(low))
         if whole:
             axes.plot([low, high], [y, y], color=row.color, linewidth=1.6, solid_capstyle="butt", zorder=3)
-        style: dict[str, Any] = {"marker": row.marker, "color": row.color, "markersize": 6.5, "linestyle": "None"}
-        full = row.filled and (whole or row.marker == "D" or not hollow)
-        (dot,) = axes.plot([value], [y], **style, fillstyle="full" if full else "none", zorder=4)
-        add_tips(dot, [f"{row.name}: {value:.3f}" + (f" [{low:.3f} to {high:.3f}]" if whole else "")])
+        tip = f"{row.name}: {value:.3f}" + (f" [{low:.3f} to {high:.3f}]" if whole else "")
+        full = "full" if row.filled and (whole or row.marker == "D" or not hollow) else "none"
+        add_dots(axes, value, y, [tip], marker=row.marker, color=row.color, markersize=6.5, fillstyle=full, zorder=4)
 
 
 def plot_fold_strip(
@@ -165,15 +164,11 @@ def plot_fold_strip(
     for y, (name, values) in enumerate(folds.items()):
         x, tips = [value for value, _ in values], [tip for _, tip in values]
         up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(x))]
-        style: dict[str, Any] = {"linestyle": "None", "zorder": 3}
         name_of = "A fold" if y == 0 else None
-        (dots,) = axes.plot(x, up, marker="o", color=BLUE, markersize=4, **style, label=name_of)
-        add_tips(dots, tips)
-        mean = means[name]
-        if mean is not None:
-            name_of = "Mean" if y == 0 else None
-            (dot,) = axes.plot([mean], [y], marker="D", color=ORANGE, markersize=7, **style, label=name_of)
-            add_tips(dot, [f"{name}: mean {mean:.3f}"])
+        add_dots(axes, x, up, tips, color=BLUE, markersize=4, zorder=3, label=name_of)
+        if (mean := means[name]) is not None:
+            style = {"marker": "D", "color": ORANGE, "markersize": 7, "label": "Mean" if y == 0 else None}
+            add_dots(axes, mean, y, [f"{name}: mean {mean:.3f}"], **style, zorder=3)
     axes.set_xlabel(f"{label} of a fold")
     return finish(figure, grid="x")
 

@@ -19,13 +19,12 @@ from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
-from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_tips, finish, new_chart, span
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, finish, new_chart, span
 from midam.report.words import shortened
 
 _BINS = 24
 _MOST_CURVES, _LONG_NAME = 10, 24
 _DASH = "\N{EN DASH}"
-_POINT: dict[str, Any] = {"linestyle": "None", "marker": "o", "markeredgecolor": "white", "markeredgewidth": 0.7}
 
 
 def plot_roc(
@@ -189,8 +188,8 @@ def plot_reliability(
         f"{part.observed.high:.3f}], n = {part.observed.bags}"
         for part in bins
     ]
-    (dots,) = axes.plot(x, shares, **_POINT, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4)
-    add_tips(dots, tips)
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.7}
+    add_dots(axes, x, shares, tips, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4, **edge)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
     if probabilities is not None and labels is not None:
         if line is not None:

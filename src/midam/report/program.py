@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,20 @@ from rich.markup import escape
 from midam.errors import Note
 
 _RESULT: dict[str, Any] = {}
+_PLAIN_WIDTH = 120
+
+
+def stdout_console() -> Console:
+    """Console for results, plain where the output is not a terminal."""
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, _PLAIN_WIDTH)
+    return console
+
+
+def say(text: str) -> None:
+    """Print a line of the results as it is."""
+    stdout_console().print(escape(text))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Output of the command line: progress, results, data descriptions."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ _PACE_SECONDS = 1.0  # from which on a pace is shown
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
-_PLAIN_WIDTH = 120
 _MOST_CLASSES = 30  # that are listed
 # Figures of a part of a summary, of whatever target.
 _FIGURES = {
@@ -205,14 +203,6 @@ class BagProgress(LiveProgress):
             return ""
         left = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
         return f", {left} left"
-
-
-def stdout_console() -> Console:
-    """Console for results, plain where the output is not a terminal."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, _PLAIN_WIDTH)
-    return console
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:

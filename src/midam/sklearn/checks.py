@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import check_estimator
 
-from midam.report.terminal import stdout_console
+from midam.report.program import stdout_console
 from midam.sklearn.classifier import MIDAMClassifier
 from midam.sklearn.ranker import MIDAMRanker
 from midam.sklearn.transformers import BagStatistics
