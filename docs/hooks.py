@@ -155,17 +155,26 @@ def settings() -> str:
 
 def catalog(*, images: bool) -> str:
     """Markdown of the data sets of a kind, a row each."""
-    lines = ["| name | what | bags | instances (a bag) | features | source; license |", "|---|---|---|---|---|---|"]
+    lines = ["| name | what | size | source; license |", "|---|---|---|---|"]
     for name, one in CATALOG.items():
         if isinstance(one, ImageSet) == images:
             entry = describe(name)
             labels = f"{one.positives} +"
             if entry["target"] != "binary":
                 labels = label_words(entry["target"], entry["names"], entry["counts"])
-            source = f"[{one.citation}]({one.url})" if one.url else one.citation
-            counts = f"{one.bags} ({labels}) | {one.instances} ({one.instances / one.bags:.1f}) | {one.features}"
-            lines.append(f"| `{name}` | {_cell(one.description)} | {counts} | {_cell(source)}; {one.license} |")
+            shape = f"of {one.features}" if images else f"{one.features} features"
+            instances = f"{one.instances} instances ({one.instances / one.bags:.1f} a bag)"
+            size = f"{one.bags} bags ({labels}), {instances}, {shape}"
+            source = f"[{_brief(one.citation)}]({one.url})" if one.url else _brief(one.citation)
+            lines.append(f"| `{name}` | {_cell(one.description)} | {size} | {_cell(source)}; {one.license} |")
     return "\n".join(lines)
+
+
+def _brief(citation: str) -> str:
+    """First author and year, or what else a citation ends with, of "Silva, Moody: Title, CinC 2012"."""
+    authors, _, rest = citation.partition(": ")
+    first, *others = authors.split(", ")
+    return f"{first}{' et al.' if others else ''}, {rest.rpartition(', ')[2]}"
 
 
 def options(command: str) -> str:
