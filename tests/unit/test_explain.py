@@ -379,6 +379,17 @@ def picture(path, model, bags, **options):
         return kind, image.size
 
 
+def test_a_long_heading_fits_the_picture(tmp_path):
+    heading = "probability 0.984;  called positive (threshold 0.0704);  label 1;  test bag;  n = 1000000 instances;  "
+    heading += "summary + gated-attention pooling, weighted mean of 12 scorers"
+    model, bags = make_scorers("attention"), make_bags()
+    for name, text in (("none", ""), ("long", heading)):
+        picture(tmp_path / f"{name}.png", model, bags, heading=text)
+    none, long = (np.asarray(Image.open(tmp_path / f"{name}.png").convert("L")) for name in ("none", "long"))
+    assert (none != long).any()
+    assert (none == long)[:, -8:].all()  # nothing reaches the right edge
+
+
 def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
     path, n, pooling = tmp_path / "p.png", np.array([30]), "attention"
     patches, coords = make_scorers(pooling, shape=(3, 8, 8), encoder="mlp"), grid(6, 5, 8)
