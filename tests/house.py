@@ -86,7 +86,7 @@ class Limits:
 
 
 LIMITS = Limits(
-    lines=35_578,
+    lines=35_579,
     files=259,
     function=60,
     circles=0,

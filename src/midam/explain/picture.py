@@ -37,7 +37,6 @@ from midam.report.words import shortened
 WIDTH = 10.0
 _MAPS = 6
 _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
-_FITTING = 1150  # points of type times letters that fit the width
 
 Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
 SLICES = 12
@@ -75,7 +74,7 @@ def draw_explanation(
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
     line = f"Bag {shortened(found.bag, 70)}: score {found.score:{form}}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
-    size = min(9.5, _FITTING / max(len(heading), 1))
+    size = min(9.5, 1150 / max(len(heading), 1))  # about 1150 points of letters fit the width
     parts[0].text(0.012, 0.3, heading, fontsize=size, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):
         draw(part)
