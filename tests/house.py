@@ -93,7 +93,7 @@ LIMITS = Limits(
     against_layers=0,
     parameters=22,
     pages=41,
-    words=38_300,
+    words=37_850,
     readme=700,
     long=0,
 )
