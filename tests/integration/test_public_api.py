@@ -15,6 +15,11 @@ import midam
 
 PACKAGES = ("evaluate", "explain", "export", "report", "runs")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
+# Packages whose classes a user makes or subclasses.
+SHOWN = [
+    *("midam", "midam.compare", "midam.data", "midam.embed", "midam.evaluate", "midam.explain", "midam.functional"),
+    *("midam.nn", "midam.settings", "midam.sklearn", "midam.targets", "midam.train"),
+]
 
 
 def seen_by_type_checkers(package: ModuleType) -> dict[str, str]:
@@ -39,6 +44,16 @@ def test_type_checkers_see_what_is_exported(package):
         assert inspect.getdoc(getattr(package, name))
         # A module of that name would take its place as soon as it is imported.
         assert importlib.util.find_spec(f"{package.__name__}.{name}") is None
+
+
+@pytest.mark.parametrize("package", SHOWN)
+def test_each_class_shows_an_example(package):
+    """But exceptions, which are raised and not made: their messages say what to do."""
+    found = importlib.import_module(package)
+    classes = [value for name in found.__all__ if inspect.isclass(value := getattr(found, name))]
+    made = [kind for kind in classes if not issubclass(kind, BaseException)]
+    assert made
+    assert [kind.__name__ for kind in made if ">>>" not in (kind.__doc__ or "")] == []
 
 
 def test_a_name_that_is_none_is_no_attribute():

@@ -79,6 +79,17 @@ class Baseline(ABC):
     """A method of a comparison that trains and scores by itself.
 
     It is made before anything runs: its constructor raises a `ConfigError` where a package that it needs is missing.
+
+    Examples
+    --------
+    A baseline of one's own, the number of instances of a bag:
+
+    >>> class BagSize(Baseline):
+    ...     def score(self, bags, trial):
+    ...         return bags.sizes[trial.score].astype(np.float64)
+    >>> bags = Bags.from_list([[[0.0]], [[0.0], [0.0]], [[0.0]], [[0.0]] * 3], [0, 1, 0, 1])
+    >>> BagSize().score(bags, Trial(train=np.array([0, 1]), score=np.array([2, 3]), seed=0)).tolist()
+    [1.0, 3.0]
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({"binary"})
@@ -103,7 +114,15 @@ class Baseline(ABC):
 
 
 class ModelBaseline(Baseline):
-    """A baseline that can be a model: it is kept as a run, and scores bags that come later."""
+    """A baseline that can be a model: it is kept as a run, and scores bags that come later.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
+    >>> model = InstanceLogisticMax().fit(bags, seed=0)
+    >>> predict(model, bags.subset([0, 1])).round(1).tolist()
+    [0.2, 0.8]
+    """
 
     lacks = None
 

@@ -23,7 +23,16 @@ Parts = tuple[Positions, Positions]  # to train and to validate on
 
 
 class Fold(NamedTuple):
-    """One split of the bags, named by its two numbers; the repeat is the seed of its trials."""
+    """One split of the bags, named by its two numbers; the repeat is the seed of its trials.
+
+    Examples
+    --------
+    A fold of one's own, as `midam.compare.run_comparison` takes it:
+
+    >>> fold = Fold(repeat=0, fold=0, train=np.arange(8), test=np.arange(8, 10))
+    >>> len(fold.train), fold.test.tolist()
+    (8, [8, 9])
+    """
 
     repeat: int
     fold: int

@@ -54,7 +54,16 @@ _STATUSES = {
 
 
 class CorrectedInterval(NamedTuple):
-    """A mean over trials and its interval; NaN where there is none."""
+    """A mean over trials and its interval; NaN where there is none.
+
+    Examples
+    --------
+    The AUROC of three folds:
+
+    >>> found = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
+    >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2), found.trials
+    (0.9, 0.51, 1.29, 3)
+    """
 
     mean: float
     low: float
@@ -110,6 +119,15 @@ class Comparison:
         scale.
     metric : str
         Main metric that methods are compared by, a key of `midam.report.words.METRIC_NAMES`.
+
+    Examples
+    --------
+    >>> from midam.compare import repeated_folds, run_comparison
+    >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
+    >>> methods = ["instance-logistic-max", "bag-statistics-logistic"]
+    >>> comparison = run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
+    >>> comparison.summary[["method", "folds"]].values.tolist()
+    [['instance-logistic-max', 2], ['bag-statistics-logistic', 2]]
     """
 
     trials: pd.DataFrame

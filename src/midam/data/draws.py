@@ -134,6 +134,12 @@ class Drawn(NamedTuple):
 
     `log_ratio` is ``log(n q_j)`` of draws with replacement from probabilities q, see
     `midam.functional.logmean.importance_logits`; None for uniform draws, which need no correction.
+
+    Examples
+    --------
+    >>> drawn = Uniform().draw(np.array([0, 1]), np.array([9, 2]), width=3, rng=np.random.default_rng(0))
+    >>> drawn.slots.shape, drawn.mask.tolist()
+    ((2, 3), [[True, True, True], [True, True, False]])
     """
 
     slots: NDArray[np.int64]  # [..., B], positions inside the bag, in [0, n); 0 where masked
@@ -154,6 +160,19 @@ class Draw:
     memory : ScoreMemory or None
         A training leaves there the logit of each instance that a step has encoded, and fills it again when `pass_due`
         says so.
+
+    Examples
+    --------
+    A rule of one's own, the first B instances of each bag:
+
+    >>> class First(Draw):
+    ...     def draw(self, bags, sizes, *, width, rng):
+    ...         mask = np.arange(width) < sizes[..., None]
+    ...         return Drawn(np.where(mask, np.arange(width), 0), mask)
+    >>> from midam.data import BagSampler
+    >>> sampler = BagSampler([1, 0], [5, 2], num_positive=1, num_negative=1, num_instances=3, draw=First())
+    >>> sampler.epoch().slots.tolist()
+    [[[0, 1, 2], [0, 1, 0]]]
     """
 
     remembers: ClassVar[bool] = False

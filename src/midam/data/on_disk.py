@@ -27,6 +27,19 @@ class Rows(ABC):
     """M instances [M, ...] that are read by position; a subclass sets `shape` and `dtype`, and reads with `gather`.
 
     Several threads may read at once. Pickling carries paths, not handles: another process opens the files again.
+
+    Examples
+    --------
+    Instances that are computed when they are read:
+
+    >>> class Squares(Rows):
+    ...     shape, dtype = (5, 1), np.dtype(np.float32)
+    ...
+    ...     def gather(self, positions):
+    ...         return (positions[:, None] ** 2).astype(self.dtype)
+    >>> rows = Squares()
+    >>> rows[1:4].tolist(), rows.nbytes
+    ([[1.0], [4.0], [9.0]], 20)
     """
 
     shape: tuple[int, ...]
@@ -122,6 +135,16 @@ class RowFile(Rows):
         at most a quarter of the machine's memory.
     stamp : tuple of int, optional
         Size and time of change that the file must have; default: those that it has now.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "rows.bin"
+    >>> np.arange(6, dtype="<f4").tofile(path)
+    >>> rows = RowFile(path, shape=(3, 2), dtype="<f4")
+    >>> rows[[2, 0]].tolist()
+    [[4.0, 5.0], [0.0, 1.0]]
+    >>> rows.close()
     """
 
     def __init__(

@@ -22,7 +22,17 @@ _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2,
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """All draws of one epoch: T steps of K bags, positive ones first and distinct within a step, B instances each."""
+    """All draws of one epoch: T steps of K bags, positive ones first and distinct within a step, B instances each.
+
+    Examples
+    --------
+    Two steps of one positive and one negative bag, 3 instances each; one bag holds 2 instances alone:
+
+    >>> sampler = BagSampler([1, 1, 0, 0], [5, 5, 5, 2], num_positive=1, num_negative=1, num_instances=3)
+    >>> plan = sampler.epoch()
+    >>> len(plan), plan.bags.shape, plan.slots.shape, int(plan.mask.sum())
+    (2, torch.Size([2, 2]), torch.Size([2, 2, 3]), 11)
+    """
 
     bags: torch.Tensor  # int64 [T, K], positions of the bags
     slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags

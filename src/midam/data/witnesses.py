@@ -39,6 +39,16 @@ class WitnessLog:
         The training bags, with witnesses.
     counts : int64 array [N]
         As of `counts_of`, some above 0.
+
+    Examples
+    --------
+    The first instance of the positive bag is its witness; instances 0 and 2 are drawn:
+
+    >>> from midam.data.draws import Drawn
+    >>> bags = Bags(np.zeros((4, 1)), sizes=[3, 1], labels=[1, 0], witnesses=[True, False, False, False])
+    >>> log = WitnessLog.of(bags)
+    >>> log.note(np.array([[0]]), Drawn(np.array([[[0, 2]]]), np.array([[[True, True]]])))
+    {'drawn_witnesses': 1.0, 'found_witnesses': 1.0}
     """
 
     def __init__(self, bags: Bags, counts: NDArray[np.int64]) -> None:

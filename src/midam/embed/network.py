@@ -38,6 +38,19 @@ class Network(nn.Module):
     repeatable : bool
         Whether an image has the same vector alone as among others, in training too: no dropout, no statistics of a
         batch.
+
+    Examples
+    --------
+    A network of one's own, the mean color of cells of 8 x 8 pixels:
+
+    >>> class MeanColor(Network):
+    ...     name, weights, width, stride = "mean-color", "none", 3, 8
+    ...
+    ...     def maps(self, images):
+    ...         return nn.functional.avg_pool2d(images, 8)
+    >>> images = torch.ones(2, 3, 16, 24)
+    >>> MeanColor().maps(images).shape, MeanColor().vectors(images).shape
+    (torch.Size([2, 3, 2, 3]), torch.Size([2, 3]))
     """
 
     name: str

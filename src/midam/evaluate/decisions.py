@@ -133,7 +133,16 @@ def _best_starts(cost: Scores) -> NDArray[np.intp]:
 
 
 class Decision(Protocol):
-    """Protocol of the decisions."""
+    """Protocol of the decisions.
+
+    Examples
+    --------
+    >>> decision: Decision = NumberScale().fit([0.1, 0.2, 0.3], [10.0, 14.0, 20.0])
+    >>> decision.predict([0.25]).round(1).tolist()
+    [17.0]
+    >>> decision.to_dict()["numbers"]
+    [10.0, 14.0, 20.0]
+    """
 
     def predict(self, scores: ArrayLike) -> NDArray[Any]:
         """Predictions from scores [N] or [N, C]: probabilities [N, C], or a grade, number or group of risk [N]."""
@@ -230,6 +239,15 @@ class LabelCalibrator(Fitted):
     ----------
     columns_ : list of PlattCalibrator or None
         None of a label without validation bags of both kinds, which has no probability: NaN.
+
+    Examples
+    --------
+    Two labels, of which a bag may lack one:
+
+    >>> scores = [[0.1, 0.8], [0.2, 0.3], [0.7, 0.9], [0.9, 0.1]]
+    >>> labels = [[0, 1], [0, 0], [1, float("nan")], [1, 0]]
+    >>> LabelCalibrator().fit(scores, labels).predict([[0.8, 0.2]]).round(2).tolist()
+    [[0.72, 0.27]]
     """
 
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
@@ -334,6 +352,12 @@ class RiskGroups(Cuts):
     ----------
     cuts_ : list of float
         The two cuts; fewer where many bags have the same risk.
+
+    Examples
+    --------
+    >>> groups = RiskGroups().fit([0.1, 0.2, 0.4, 0.5, 0.8, 0.9], [None] * 6)
+    >>> groups.predict([0.15, 0.45, 0.95]).tolist()
+    [0, 1, 2]
     """
 
     def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002

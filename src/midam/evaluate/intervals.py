@@ -30,7 +30,14 @@ _ALIKE = 1e-12
 
 
 class Interval(NamedTuple):
-    """A confidence interval, in [0, 1], and the rule that made it."""
+    """A confidence interval, in [0, 1], and the rule that made it.
+
+    Examples
+    --------
+    >>> interval = auroc_interval([0, 0, 0, 1, 1, 1], [0.1, 0.2, 0.6, 0.4, 0.7, 0.9])
+    >>> round(interval.low, 2), round(interval.high, 2), interval.method
+    (0.26, 0.99, 'logit-delong + score')
+    """
 
     low: float
     high: float

@@ -29,6 +29,12 @@ class Estimate(NamedTuple):
         The figure and its bounds.
     bags : int
         Bags that it rests on.
+
+    Examples
+    --------
+    >>> sensitivity = proportion([True] * 18 + [False] * 2)
+    >>> f"{sensitivity.value:.2f} [{sensitivity.low:.2f}, {sensitivity.high:.2f}] of {sensitivity.bags} bags"
+    '0.90 [0.70, 0.97] of 20 bags'
     """
 
     value: float
@@ -104,7 +110,16 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
 
 
 class OperatingPoint(NamedTuple):
-    """A rule, the threshold on the score that it chose, and a note where it cannot be met, or calls all bags alike."""
+    """A rule, the threshold on the score that it chose, and a note where it cannot be met, or calls all bags alike.
+
+    Examples
+    --------
+    >>> labels, scores = [0, 0, 1, 0, 1, 1], [0.1, 0.2, 0.4, 0.6, 0.7, 0.9]
+    >>> for point in operating_points(labels, scores, ["youden", "specificity=0.9"]):
+    ...     print(point.rule, round(point.threshold, 2))
+    youden 0.3
+    specificity=0.9 0.65
+    """
 
     rule: str
     threshold: float

@@ -34,6 +34,14 @@ class Subgroup(NamedTuple):
         Figures by name; None where the bags do not have one.
     differences : dict of str to Estimate
         Of these figures to those of the reference; empty for the reference itself.
+
+    Examples
+    --------
+    >>> labels, scores, sites = [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 2, 1], ["a", "a", "a", "a", "b", "b"]
+    >>> for part in find_subgroups(labels, scores, sites, figures=binary_figures()):
+    ...     print(part.level, part.bags, part.figures["auroc"].value, list(part.differences))
+    a 4 1.0 []
+    b 2 0.0 ['auroc']
     """
 
     level: str

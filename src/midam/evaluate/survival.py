@@ -24,6 +24,16 @@ class SurvivalCurve(NamedTuple):
         Bags that are neither censored nor have had the event before this time; events at it.
     survival, low, high : array of float64
         Share without event after this time, and its pointwise interval.
+
+    Examples
+    --------
+    >>> curve = kaplan_meier(time=[1, 2, 2, 3, 4], event=[1, 1, 0, 1, 0])
+    >>> for row in zip(curve.time, curve.at_risk, curve.events, curve.survival.round(2)):
+    ...     print(*row)
+    1.0 5 1 0.8
+    2.0 4 1 0.6
+    3.0 2 1 0.3
+    4.0 1 0 0.3
     """
 
     time: Scores

@@ -81,6 +81,17 @@ class Explanation(BriefRepr):
         of slices their number, UID and position.
     features : mapping
         Of some of the top instances, by position: the features that add most to the score of the bag.
+
+    Examples
+    --------
+    The third instance raises the score of the bag from 0.5 to 0.95:
+
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
+    >>> found = explain_bag(model, Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32)]), 0)
+    >>> round(found.score, 2), int(found.order[0]), round(float(found.contribution[2]), 2)
+    (0.95, 2, 0.45)
     """
 
     bag: str

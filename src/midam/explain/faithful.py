@@ -84,6 +84,17 @@ class Faithfulness:
 
     A faithful ranking, by what instances add to the score, has a smaller deletion area and a larger insertion area than
     random orders.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from midam.explain import explain_bag
+    >>> from midam import Bags, MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight)
+    >>> found = explain_bag(model, Bags.from_list([np.arange(8, dtype=np.float32)[:, None]]), 0)
+    >>> found.faithfulness.verdict, len(found.faithfulness.deletion.random)
+    ('lowers', 20)
     """
 
     deletion: Curve

@@ -56,6 +56,11 @@ class ExplainOptions:
         Pixels of level 0 for one of such an image, where it is no slide itself, >= 1.
     of : str, optional
         Class or label whose score is explained, where the run has several; default: the most probable one of each bag.
+
+    Examples
+    --------
+    >>> ExplainOptions(top=3, faithful=False)
+    ExplainOptions(top=3, faithful=False, everything=False, images=None, image_downsample=None, of=None)
     """
 
     top: int = 8

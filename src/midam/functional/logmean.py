@@ -31,7 +31,14 @@ MAX_LAG_EXPONENT = 20.0
 
 
 class BagStatistic(NamedTuple):
-    """Statistic of K bags: count `n` [K], log-mean weight `l` [K], weighted mean value `r` [K, V]."""
+    """Statistic of K bags: count `n` [K], log-mean weight `l` [K], weighted mean value `r` [K, V].
+
+    Examples
+    --------
+    >>> stat = reduce(torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([[[1.0], [2.0], [3.0]]]))
+    >>> stat.n.item(), round(stat.l.item(), 2), round(stat.r.item(), 2)
+    (3.0, 1.14, 2.68)
+    """
 
     n: Tensor
     l: Tensor

@@ -178,6 +178,13 @@ class DataSettings(SettingsGroup):
         them with a warning and a list, left-out.csv. Files without instances are always left out.
     reader
         Reader of the data, by name or class path; default: the one that takes it.
+
+    Examples
+    --------
+    >>> from midam.settings import DataSettings, Settings
+    >>> data = DataSettings(label_column="diagnosis", groups="patient", covariates=("age", "sex"))
+    >>> Settings(data=data).data.groups
+    'patient'
     """
 
     bag_column: str = "bag"

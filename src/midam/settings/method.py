@@ -51,6 +51,13 @@ class ModelSettings(SettingsGroup):
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
         Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for pixels.
+
+    Examples
+    --------
+    >>> ModelSettings(dropout=0.2).resolve((32,)).hidden
+    (128,)
+    >>> ModelSettings(norm="batch").resolve((3, 32, 32)).encoder
+    'resnet20'
     """
 
     encoder: Annotated[str, Named(ENCODERS, also=(AUTO,))] = AUTO
@@ -160,6 +167,14 @@ class MethodSettings(SettingsGroup):
     anneal
         Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.2, nearer
         to the mean, to what the pooling says; 0 switches this off.
+
+    Examples
+    --------
+    >>> from midam.settings import MethodSettings, Settings
+    >>> method = MethodSettings(pooling="smoothed-max", temperature=0.1, estimator="exact")
+    >>> settings = Settings(method=method)
+    >>> settings.resolve((166,)).method.objective
+    'minmax-auc'
     """
 
     pooling: Annotated[str, Named(POOLINGS)] = "attention"

@@ -141,6 +141,12 @@ class ResolvedSettings(Settings):
     """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads.
 
     What depends on the training bags (num_positive, num_negative, num_instances) may still be "auto".
+
+    Examples
+    --------
+    >>> resolved = Settings(epochs=3).resolve((3, 32, 32))
+    >>> resolved.model.encoder, resolved.training.optimizer, resolved.training.lr
+    ('resnet20', 'adam', 0.0003)
     """
 
     method: ResolvedMethod

@@ -109,6 +109,12 @@ class TrainingSettings(SettingsGroup):
         (stochastic weight averaging); default: the weights themselves.
     patience
         Stop after so many epochs without a better validation AUROC; default: never.
+
+    Examples
+    --------
+    >>> training = TrainingSettings(epochs=40, num_instances=16)
+    >>> [training.decays(epoch) for epoch in (0, 20, 30)]
+    [0, 1, 2]
     """
 
     epochs: Count = 100
@@ -224,6 +230,11 @@ class RunSettings(SettingsGroup):
         "mlflow" or "wandb" (extras of these names).
     logger_args
         Further arguments of the logger, such as ``project`` of wandb or ``tracking_uri`` of mlflow.
+
+    Examples
+    --------
+    >>> RunSettings(threshold="sensitivity=.90").threshold
+    'sensitivity=0.9'
     """
 
     seed: Annotated[int, Field(ge=0)] = 0

@@ -21,6 +21,17 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     """Base of the transformers from N bags, as `midam.MIDAMClassifier` takes them, to rows [N, K].
 
     A subclass writes `_rows` and `_names`.
+
+    Examples
+    --------
+    >>> class Sizes(BagTransformer):
+    ...     def _rows(self, bags):
+    ...         return bags.sizes[:, None].astype(np.float64)
+    ...
+    ...     def _names(self, features):
+    ...         return ["size"]
+    >>> Sizes().fit_transform([[[0.0], [1.0]], [[2.0]]]).tolist()
+    [[2.0], [1.0]]
     """
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002

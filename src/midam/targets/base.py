@@ -50,7 +50,20 @@ class CardWords(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much better one of two scores of the same bags does: 95% interval, p-value, and how these were found."""
+    """How much better one of two scores of the same bags does: 95% interval, p-value, and how these were found.
+
+    Examples
+    --------
+    The AUROC of two methods on the same bags:
+
+    >>> from midam import Bags
+    >>> from midam.targets import target_of
+    >>> bags = Bags.from_list([[[0.0]]] * 6, labels=[0, 0, 0, 1, 1, 1])
+    >>> first, second = np.array([0.1, 0.2, 0.6, 0.4, 0.7, 0.9]), np.array([0.3, 0.5, 0.4, 0.2, 0.6, 0.8])
+    >>> found = target_of(bags).difference(bags.labels, first, second)
+    >>> round(found.value, 2), round(found.low, 2), round(found.high, 2), found.method
+    (0.22, -0.26, 0.71, 'paired delong')
+    """
 
     value: float
     low: float
@@ -60,7 +73,20 @@ class Difference(NamedTuple):
 
 
 class OutOfFold(NamedTuple):
-    """Labels [N] and scores [N] of training bags, each scored by a model of inner folds that did not train on it."""
+    """Labels [N] and scores [N] of training bags, each scored by a model of inner folds that did not train on it.
+
+    Examples
+    --------
+    Four validation bags, and six training bags that models of inner folds scored:
+
+    >>> from midam import Bags
+    >>> from midam.targets import target_of
+    >>> target = target_of(Bags.from_list([[[0.0]]], labels=[0]))
+    >>> more = OutOfFold(np.array([0, 1, 0, 1, 0, 1]), np.array([0.2, 0.7, 0.3, 0.4, 0.5, 0.8]))
+    >>> decision = target.decide(np.array([0, 1, 0, 1]), np.array([0.1, 0.6, 0.2, 0.9]), out_of_fold=more)
+    >>> round(decision.threshold, 2)
+    0.35
+    """
 
     values: NDArray[Any]
     scores: Scores
@@ -84,6 +110,17 @@ class Target:
         Objectives that suit it, the default first.
     metric : str
         Name of its main metric in `summary.json`, in [0, 1], the higher the better.
+
+    Examples
+    --------
+    >>> from midam import Bags
+    >>> from midam.targets import target_of
+    >>> bags = Bags.from_list([[[0.0]]] * 4, labels=[0, 1, 0, 1])
+    >>> target = target_of(bags)
+    >>> target.name, target.metric, target.objectives[0]
+    ('binary', 'auroc', 'minmax-auc')
+    >>> target.metric_value(target.values(bags), np.array([0.1, 0.4, 0.6, 0.8]))
+    0.75
     """
 
     name: ClassVar[str]

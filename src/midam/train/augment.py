@@ -16,6 +16,19 @@ class Augmentation:
     """Base of the augmentations: one kind of random change.
 
     `instance_shape` is [C, H, W] or [C, D, H, W]; a `ConfigError` if instances of this shape cannot be changed so.
+
+    Examples
+    --------
+    An augmentation of one's own, which inverts half of the instances:
+
+    >>> class Invert(Augmentation):
+    ...     draws = 1
+    ...
+    ...     def __call__(self, x, u):
+    ...         return torch.where(u.view(-1, 1, 1, 1) < 0.5, 1 - x, x)
+    >>> changed = Invert((1, 8, 8))(torch.zeros(2, 1, 8, 8), torch.tensor([[0.2], [0.9]]))
+    >>> changed.mean(dim=(1, 2, 3)).tolist()
+    [1.0, 0.0]
     """
 
     draws: int  # random numbers that an instance takes

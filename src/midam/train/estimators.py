@@ -55,6 +55,22 @@ class Estimator(nn.Module):
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
     batch_statistics : str
         What a warning says of an encoder that normalizes by the statistics of the batch.
+
+    Examples
+    --------
+    An estimator of one's own, plain autograd through the sample:
+
+    >>> from midam import Bags, BagSampler, InstanceReader, MeanPooling, sampled_batches
+    >>> from midam.functional.logmean import reduce
+    >>> class Plain(Estimator):
+    ...     def forward(self, model, batch):
+    ...         stat = reduce(*encoded_sample(model, batch), mask=batch.mask)
+    ...         return BagOutput(stat.l, stat.r, batch.sizes, model.pooling)
+    >>> bags = Bags.from_list([torch.ones(9, 1).numpy(), torch.zeros(5, 1).numpy()], labels=[1, 0])
+    >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
+    >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
+    >>> Plain()(BagScorer(nn.Identity(), MeanPooling(1).without_layers()), batch).score.round(decimals=2)
+    tensor([0.7300, 0.5000])
     """
 
     name: ClassVar[str]

@@ -63,6 +63,15 @@ class Training:
         What a step runs, see `Member`.
     estimator, objective, optimizer, sampler
         What trains it.
+
+    Examples
+    --------
+    >>> from midam import build_training
+    >>> bags = Bags.from_list([[[0.0], [1.0]], [[3.0], [0.5]]] * 8, labels=[0, 1] * 8)
+    >>> training = build_training(Settings(num_positive=4, num_negative=4), bags)
+    >>> result = training.train_epoch(0)
+    >>> result.finite, type(training.estimator).__name__
+    (True, 'VarianceReduced')
     """
 
     def __init__(

@@ -17,7 +17,19 @@ from midam.train.trainer import Trainer
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One training: positions of the bags to train on and to score, and the seed of weights and sampling."""
+    """One training: positions of the bags to train on and to score, and the seed of weights and sampling.
+
+    Examples
+    --------
+    Train on six bags, and score two others:
+
+    >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(8)], [0, 1] * 4)
+    >>> trial = Trial(train=np.arange(6), score=np.array([6, 7]), seed=0)
+    >>> settings = Settings(epochs=1, members=1, num_positive=3, num_negative=3)
+    >>> (result,) = train_trials(settings, bags, [trial])
+    >>> result.scores.shape
+    (1, 2)
+    """
 
     train: NDArray[np.int64]
     score: NDArray[np.int64]
@@ -30,6 +42,17 @@ class TrialResult:
 
     `scores` are those of its bags after each epoch that was asked for, or after the last of E; NaN once a training has
     diverged.
+
+    Examples
+    --------
+    The scores of two bags after each of two epochs:
+
+    >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(8)], [0, 1] * 4)
+    >>> trial = Trial(train=np.arange(6), score=np.array([6, 7]), seed=0)
+    >>> settings = Settings(epochs=2, members=1, num_positive=3, num_negative=3)
+    >>> (result,) = train_trials(settings, bags, [trial], after=(1, 2))
+    >>> result.scores.shape, result.loss.shape
+    ((2, 2), (2,))
     """
 
     scores: NDArray[np.float64]  # [A, len(score)], or [A, len(score), C] of several columns

@@ -37,6 +37,22 @@ class FileReader(Reader):
     other are parts of one bag, as slices are. `maybe_table` says that such a file next to
     others is a table of labels or splits rather than a bag; `tells_labels` that the attributes of a file may say its
     label, group and split.
+
+    Examples
+    --------
+    A reader of one's own, of a text file with the instances of a bag:
+
+    >>> import numpy as np
+    >>> class Rows(FileReader):
+    ...     what, suffixes = "text", (".rows",)
+    ...
+    ...     def open(self, path, options, places=None):
+    ...         return OpenFile(np.loadtxt(path, ndmin=2))
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "bag.rows"
+    >>> _ = path.write_text("0.5 1.0")
+    >>> Rows().takes(path), Rows().open(path, ImageOptions()).features.tolist()
+    (True, [[0.5, 1.0]])
     """
 
     family: ClassVar[str] = ""

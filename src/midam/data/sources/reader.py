@@ -18,6 +18,24 @@ class BagReader(Reader):
     """A kind of input: it declares what it takes and which parameters of `Request` apply, and reads bags.
 
     `with_labels` are parameters that apply where the labels are those of a table.
+
+    Examples
+    --------
+    A reader of one's own, of a text file with bags between semicolons, each a label and its numbers:
+
+    >>> class Numbers(BagReader):
+    ...     what, suffixes = "text of numbers", (".numbers",)
+    ...
+    ...     def read(self, request):
+    ...         rows = [list(map(float, line.split())) for line in request.path.read_text().split(";")]
+    ...         return Bags.from_list([[[x] for x in row[1:]] for row in rows], [int(row[0]) for row in rows])
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "bags.numbers"
+    >>> _ = path.write_text("1 0.5 0.7; 0 0.1")
+    >>> bags = Numbers().read(Request(path))
+    >>> bags.sizes.tolist(), bags.labels.tolist()
+    ([2, 1], [1, 0])
     """
 
     with_labels: ClassVar[tuple[str, ...]] = ()

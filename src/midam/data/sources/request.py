@@ -66,7 +66,14 @@ def _word(name: Any) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """Parameters of `midam.data.read_bags`, which has them all from here; readers get them as they are."""
+    """Parameters of `midam.data.read_bags`, which has them all from here; readers get them as they are.
+
+    Examples
+    --------
+    >>> request = Request("cohort.csv", label_column="diagnosis", group_column="patient")
+    >>> request.path.suffix, request.label_column, request.missing
+    ('.csv', 'diagnosis', 'error')
+    """
 
     path_or_name: str | Path
     _: KW_ONLY

@@ -277,7 +277,21 @@ def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDAr
 
 @dataclass(frozen=True)
 class DamagedBag:
-    """Id of a bag whose bytes in a file of the store are not those that were written."""
+    """Id of a bag whose bytes in a file of the store are not those that were written.
+
+    Examples
+    --------
+    A byte of the second bag changes after the store was written:
+
+    >>> import tempfile
+    >>> from midam.data.store import write_store
+    >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
+    >>> path = write_store(bags, Path(tempfile.mkdtemp()) / "store")
+    >>> file = path / "instances.bin"
+    >>> _ = file.write_bytes(file.read_bytes()[:-1] + b"?")
+    >>> [damaged.bag for damaged in verify_store(path)]
+    ['1']
+    """
 
     bag: str
     file: str

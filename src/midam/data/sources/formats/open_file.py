@@ -89,6 +89,12 @@ class OpenFile:
         Whether one thread at a time may read; whether it holds a file of the system open.
     names : sequence of str, optional
         Names of the features, where the file says them.
+
+    Examples
+    --------
+    >>> file = OpenFile(np.array([[0.5, 1.0], [0.7, 2.0]]), names=("area", "count"))
+    >>> file.features[1:].tolist(), file.names
+    ([[0.7, 2.0]], ('area', 'count'))
     """
 
     features: Column
