@@ -87,8 +87,6 @@ def _images() -> Iterator[tuple[str, Commands]]:
     for estimator in ESTIMATORS:
         options = ("--estimator", estimator, "--chunk-size", "20", *_DEEP)
         yield f"resnet20-{estimator}", [_fit("patches.npz", *options, epochs=2)]
-    augment = ("--augment", "[flip,rotate90,crop,color,intensity]")
-    yield "augment", [_fit("patches.npz", *augment, *_DEEP, epochs=2)]
     yield "resnet20-members", [_fit("patches.npz", *SMALL, "--members", "2", "--checkpointing", "true", epochs=2)]
     batch = ("--norm", "batch", "--estimator", "minibatch", "--optimizer", "sgd")
     yield "batch-norm", [_fit("patches.npz", *batch, *_DEEP, epochs=2)]

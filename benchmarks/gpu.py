@@ -143,7 +143,7 @@ class Bench:
     def bare(self, mode: Mode) -> Step:
         """Encoder and head on one fixed batch."""
         config, method, optimizer = self._method(mode)
-        encoder = training_scorer(method.model, config, instance_shape=self.case.shape).encoder
+        encoder = training_scorer(method.model, config).encoder
         x = torch.randn(self.case.bags * self.case.drawn, *self.case.shape, device=self.device)
 
         def step() -> None:
@@ -168,7 +168,7 @@ class Bench:
 
     def _stepper(self, parts: Parts, mode: Mode, batches: Iterator[SampledBatch | WholeBatch]) -> Step:
         config, method, optimizer = parts
-        model = training_scorer(method.model, config, instance_shape=self.case.shape)
+        model = training_scorer(method.model, config)
 
         def step() -> None:
             with self._autocast(mode):

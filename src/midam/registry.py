@@ -300,18 +300,6 @@ def is_network(name: str) -> bool:
     return any(name == known or (known.endswith(":") and name.startswith(known)) for known in NETWORKS.names())
 
 
-# Applied in this order, then those of plugins.
-AUGMENTATIONS = Registry(
-    "augmentation",
-    {
-        "flip": "midam.train.augment.Flip",
-        "rotate90": "midam.train.augment.Rotate90",
-        "crop": "midam.train.augment.Crop",
-        "color": "midam.train.augment.Color",
-        "intensity": "midam.train.augment.Intensity",
-    },
-    base="midam.train.augment.Augmentation",
-)
 BASELINES = Registry(
     "baseline",
     {

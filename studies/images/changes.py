@@ -1,4 +1,4 @@
-"""`python -m studies image-changes`: encoder, augmentation and draw for images, each alone, by validation bags."""
+"""`python -m studies image-changes`: encoder and draw for images, each alone, by validation bags."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,6 @@ _RATE, _FASTER = 0.0003, 0.003
 _SHALLOW, _STATISTICS = (f"{c.__module__}.{c.__name__}" for c in (SmallConv, PatchStatistics))
 CHANGES: dict[str, dict[str, Any]] = {
     USUAL: {},
-    "flipped and turned by 90 degrees": {"augment": ("flip", "rotate90")},
-    "flipped and shifted": {"augment": ("flip", "crop")},
     "top draws": {"draw": "top"},
     "no floor under the new sample": {"state_floor": 0.0},
     "mini-batches, no tracked state": {"estimator": "minibatch"},
@@ -74,7 +72,7 @@ def make_arm(name: str, recipe: Recipe, bags: Bags) -> ImageArm:
 
 
 @as_study(
-    "encoder, augmentation and draw for images, each alone, by validation bags",
+    "encoder and draw for images, each alone, by validation bags",
     takes=("size", "device"),
     store="image-changes",
 )
@@ -98,7 +96,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         write_page(
             options,
             NAME,
-            title="Encoder, augmentation and draw for images",
+            title="Encoder and draw for images",
             shows=_SHOWS,
             seeds="0, 1, ... of weights and sampling, one a fold",
             seconds=store.wall_time(section),

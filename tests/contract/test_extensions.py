@@ -14,7 +14,6 @@ from midam.nn import Pooling, ScorePooling
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
-from midam.train.augment import Augmentation
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
 from midam.train.method_names import method_settings
@@ -117,13 +116,6 @@ class Doubled(Draw):
         self.seen = state["seen"].numpy().copy()
 
 
-class Negate(Augmentation):
-    draws = 1
-
-    def __call__(self, x, u):
-        return torch.where((u[:, 0] < 0.5).view(-1, *[1] * (x.ndim - 1)), -x, x)
-
-
 PARTS = [
     ("objective", registry.OBJECTIVES, TailAUC, {"objective_args": {"part": 0.3}}),
     ("estimator", registry.ESTIMATORS, Remembered, {"estimator_args": {"weight": 0.25}}),
@@ -215,14 +207,6 @@ class Sum(Pooling):
 
     def score(self, l, r, n):  # noqa: E741
         return r.squeeze(-1)
-
-
-def test_an_augmentation_of_anybodys_is_applied_last():
-    rng = np.random.default_rng(0)
-    bags = Bags.from_list([rng.normal(size=(3, 1, 8, 8)).astype(np.float32) for _ in range(8)], [0, 1] * 4)
-    config = make_config(augment=[f"{HERE}.Negate", "flip"], encoder="mlp", epochs=1)
-    trainer = train(Trainer(config, bags), 1)
-    assert trainer.members[0].trained.standardizer[-1].names == ("flip", f"{HERE}.Negate")
 
 
 def test_a_method_is_named_by_its_three_parts():

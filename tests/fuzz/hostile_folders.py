@@ -165,7 +165,6 @@ RUN: dict[str, Trick] = {
     ),
     **{f"class path as {name} in the model": _model(**{name: EVIL}) for name in _NAMES},
     **{f"class path as {name} in the settings": _yaml("run/config.yaml", **{name: EVIL}) for name in _NAMES},
-    "class path among augmentations": _model(augment=[EVIL]),
     "class path as method": _yaml("run/config.yaml", method=EVIL),
     "class path in a method": _yaml("run/config.yaml", method=f"midam.x+vrsp+{EVIL}"),
     "class path as target of the model": _origin(outcome=_TARGET),

@@ -93,7 +93,6 @@ def run_code(folder: Path, rng: Random) -> str:
         {"estimator": "evil.Net"},
         {"draw": "evil.Net"},
         {"reader": "evil.Net"},
-        {"augment": ["evil.Net"]},
     ]
     (folder / "evil.py").write_text(f"open({canary!r}, 'w').close()\nclass Net: pass\n")
     content["config"] |= rng.choice(ways)

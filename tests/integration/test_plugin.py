@@ -113,7 +113,6 @@ def surfaces(installed, bags, tmp_path_factory):
         "predict": ["predict", "one", data, "--out", "scores.csv"],
         "compare": ["compare", data, "--methods", methods, *few, "--out", "compared"],
         "near name": ["fit", data, "--pooling", "linear-sofmax"],
-        "augmented": [*small, "--augment", "noise", "--out", "noisy"],
         "plain": [*small, "--out", "plain"],
     }
     codes, out, errors = run(list(commands.values()), path=installed, cwd=folder)
@@ -143,11 +142,6 @@ def test_the_objectives_memory_of_each_bag_is_in_the_checkpoint(surfaces):
 @pytest.mark.long
 def test_an_unknown_name_is_refused_with_the_nearest(surfaces):
     assert "did you mean 'linear-softmax'" in surfaces[3]
-
-
-@pytest.mark.long
-def test_an_augmentation_from_outside_changes_images(surfaces):
-    assert not torch.equal(weights(surfaces[0] / "noisy"), weights(surfaces[0] / "plain"))
 
 
 def test_class_paths_do_without_an_installation(bags, tmp_path):

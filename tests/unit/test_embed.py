@@ -447,10 +447,10 @@ def test_what_training_refuses_is_refused_before_anything_is_embedded(case, imag
     assert not (images / "runs/vectors").exists()
 
 
-_TRAINED = ["--encoder", "resnet20"], ["--augment", "flip"], ["--patch-size", "24"]
+_TRAINED = ["--encoder", "resnet20"], ["--norm", "batch"], ["--patch-size", "24"]
 
 
-@pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "augment", "patches"])
+@pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "norm", "patches"])
 def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(words, images, capsys, monkeypatch):
     monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
     monkeypatch.setattr("midam.embed.kinds._SMALL", 50)

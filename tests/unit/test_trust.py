@@ -94,9 +94,7 @@ def test_what_is_no_logger_is_never_called(here, name, words, capsys):
     assert not (here / "new").exists()
 
 
-@pytest.mark.parametrize(
-    "named", [{"encoder": "strange_net.Net"}, {"pooling": "strange_net.Net"}, {"augment": ["strange_net.Net"]}]
-)
+@pytest.mark.parametrize("named", [{"encoder": "strange_net.Net"}, {"pooling": "strange_net.Net"}])
 def test_code_of_others_is_not_even_imported(here, named):
     changed(here / "run/model.pt", **named)
     with pytest.raises(UntrustedError, match=r"'strange_net\.Net' .*model\.pt.*give `trust`"):
@@ -184,9 +182,9 @@ def test_whatever_a_setting_names_is_checked():
 
 
 EVIL = "strange_net.Net"
-SETTINGS = [(name, [EVIL] if name == "augment" else EVIL) for name in NAMED]
+SETTINGS = [(name, EVIL) for name in NAMED]
 SETTINGS += [("method", f"bce+vrsp+{EVIL}"), ("method", f"midam.x+vrsp+{EVIL}"), ("encoder", "strange_net.deep.Net")]
-SETTINGS += [("pooling", {"a.b": EVIL}), ("pooling", "midam.nn.pooling.strange_net.Net"), ("augment", ["flip", EVIL])]
+SETTINGS += [("pooling", {"a.b": EVIL}), ("pooling", "midam.nn.pooling.strange_net.Net")]
 
 
 @pytest.mark.parametrize(("setting", "value"), SETTINGS, ids=str)

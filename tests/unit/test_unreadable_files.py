@@ -158,7 +158,7 @@ _PARTS = {
         *("TrackedPooling", "MinMaxAUCLoss", "PairwiseAUCLoss", "AveragePrecisionLoss", "PartialAUCLoss", "CoxLoss"),
         *("BCELoss", "CrossEntropyLoss"),
     ],
-    "midam.train": ["Augment", "make_fabric", "method_settings", "train_trials"],
+    "midam.train": ["make_fabric", "method_settings", "train_trials"],
     "midam.data": [
         "BagDataset",
         "BalancedBags",

@@ -28,7 +28,7 @@ _EMBEDDED = ("images", "scans")  # decided by `python -m studies pretrained`
 _SMALL = 64  # pixels; a network for photographs has a few cells at most in an image or slice with a shorter side
 _USUAL_SIDE = 224
 # Settings of an encoder that is trained on images.
-_OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "augment", "checkpointing")
+_OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "checkpointing")
 
 
 def data_kind(data: str) -> Kind:

@@ -20,7 +20,6 @@ from midam.errors import ConfigError, UntrustedError, with_article
 from midam.files import write_text
 from midam.reading import parse_json, read_bytes
 from midam.registry import (
-    AUGMENTATIONS,
     BASELINES,
     DRAWS,
     ENCODERS,
@@ -41,7 +40,6 @@ NAMED: dict[str, Registry] = {
     "objective": OBJECTIVES,
     "draw": DRAWS,
     "encoder": ENCODERS,
-    "augment": AUGMENTATIONS,
     "logger": LOGGERS,
     "reader": READERS,
     "method": BASELINES,

@@ -24,7 +24,13 @@ _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings that are looked up
 # Settings that are no more, with the values by which files of earlier versions say that they do not use them; and
 # values that are no more, with what a trained model, which does not need them, takes.
-_REMOVED = {"time_budget": None, "state_schedule": "constant", "state_start": "first-visit", "state_refresh": None}
+_REMOVED: dict[str, Any] = {
+    "time_budget": None,
+    "state_schedule": "constant",
+    "state_start": "first-visit",
+    "state_refresh": None,
+    "augment": [],
+}
 _REPLACED = {("draw", "scored"): {"draw": "uniform", "draw_args": {}}}
 # Of a file of settings: its bytes, how deep its parts lie, its values (repeated parts count each time), the keys that
 # merges add, the characters of a number. A list of 20 000 feature names passes.

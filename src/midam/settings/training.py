@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
-from midam.registry import AUGMENTATIONS, LOGGERS
+from midam.registry import LOGGERS
 from midam.settings.group import Named, SettingsGroup
 from midam.settings.method import AUTO
 
@@ -97,8 +97,6 @@ class TrainingSettings(SettingsGroup):
     balance
         Column of the site (hospital, scanner) of a bag, found as `covariates` are: batches then take the bags of each
         class from the sites by turns. Default: as many as each site has.
-    augment
-        Random changes of each instance of a training step; "color" needs three channels.
     val_every
         Score the validation bags after each so many epochs, and after the last. Default: 1; if `select` is "last",
         `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
@@ -128,19 +126,10 @@ class TrainingSettings(SettingsGroup):
     num_negative: OpenCount = 8
     num_instances: OpenCount = 8
     balance: Annotated[str, Field(min_length=1)] | None = None
-    augment: tuple[Annotated[str, Named(AUGMENTATIONS)], ...] = ()
     val_every: Count | None = None
     select: Literal["last", "best"] = "last"
     average_from: Annotated[float, Field(ge=0, lt=1)] | None = None
     patience: Count | None = None
-
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
-        if len(set(self.augment)) < len(self.augment):
-            raise ConfigError(
-                f"Expected each name once in `augment`, got {', '.join(self.augment)}; remove the second."
-            )
-        return self
 
     @property
     def open(self) -> list[str]:

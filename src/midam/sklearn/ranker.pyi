@@ -42,7 +42,6 @@ class MIDAMRanker(BagRanker):
         num_negative: int | Literal["auto"] = 8,
         num_instances: int | Literal["auto"] = 8,
         balance: str | None = None,
-        augment: Sequence[str] = (),
         val_every: int | None = None,
         select: Literal["last", "best"] = "last",
         average_from: float | None = None,

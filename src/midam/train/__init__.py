@@ -1,4 +1,4 @@
-"""Training: estimators, objectives, augmentations, the step, the loop and the trainer."""
+"""Training: estimators, objectives, the step, the loop and the trainer."""
 # ruff: noqa: F401
 
 from typing import TYPE_CHECKING
@@ -7,7 +7,6 @@ from midam.lazy_imports import OLD_OBJECTIVES, exports
 
 if TYPE_CHECKING:
     from midam.nn.objectives import Objective
-    from midam.train.augment import Augment, Augmentation
     from midam.train.estimators import Estimator, MiniBatch, VarianceReduced, encoded_sample
     from midam.train.exact import Exact, ExactPoint
     from midam.train.method_names import method_names, method_settings

@@ -72,7 +72,7 @@ def _saved(
     with _unnoticed(device):
         model = build_model(config, instance_shape=instance_shape, pretrained=False).to(device).train()
         plain = config.replace(compile=False, checkpointing=False)
-        scorer = training_scorer(model, plain, instance_shape=instance_shape)
+        scorer = training_scorer(model, plain)
         weights = {part.untyped_storage().data_ptr() for part in (*model.parameters(), *model.buffers())}
         for count in (2, 3):
             kept: dict[int, int] = {}

@@ -18,7 +18,6 @@ from midam.evaluate.stream import stream_bags, stream_instances, stream_total, t
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
-from midam.train.augment import Augment
 from midam.train.estimators import Estimator
 
 _REFUSED = "whole bags that do not fit one chunk are refused"
@@ -69,9 +68,7 @@ class Exact(Estimator):
         if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
-            augmented = any(isinstance(module, Augment) and module.training for module in model.modules())
-            alike = model.repeatable and not augmented
-            how = {"covariates": batch.covariates, "carriers": carried and alike}
+            how = {"covariates": batch.covariates, "carriers": carried and model.repeatable}
             return model(x, batch.sizes.to(x.device), **how)
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:
@@ -269,11 +266,6 @@ def refuse_batch_statistics(model: nn.Module, what: str) -> None:
 
 def _refuse_noise(model: nn.Module, estimator: str) -> None:
     for name, module in model.named_modules():
-        if isinstance(module, Augment) and module.training:
-            raise ConfigError(
-                f"Expected instances as they are for {estimator!r}, which encodes one twice, got augment "
-                f"{list(module.names)}; remove it, or use 'exact' with a smooth pooling, which replays it."
-            )
         if isinstance(module, _DropoutNd) and module.training and module.p > 0:
             raise ConfigError(
                 f"Expected a deterministic encoder for {estimator!r}, got active dropout at {name!r}; set its rate to "

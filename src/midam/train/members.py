@@ -1,4 +1,4 @@
-"""Parts that train one scorer, built from settings and bags; and the scorer of a step, augmented and compiled."""
+"""Parts that train one scorer, built from settings and bags; and the scorer of a step, checkpointed and compiled."""
 
 import math
 import warnings
@@ -27,7 +27,6 @@ from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import AUTO, MethodSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
-from midam.train.augment import Augment
 from midam.train.build import build_method, build_part
 from midam.train.estimators import Estimator
 from midam.train.memory import check_draw
@@ -147,7 +146,7 @@ def _build_member(
     )
     check_draw(config, method, sampler.draw)
     channels_last(model, instance_shape=train.instance_shape)
-    trained = training_scorer(model, config, instance_shape=train.instance_shape, standardized=standardized)
+    trained = training_scorer(model, config, standardized=standardized)
     return Member(config, model, trained, estimator, method.objective.to(device), sampler, target)
 
 
@@ -232,22 +231,17 @@ class Checkpointed(nn.Module):
         return torch.cat(cast(list[Tensor], parts))
 
 
-def training_scorer(
-    model: BagScorer, config: Settings, *, instance_shape: tuple[int, ...], standardized: bool = False
-) -> BagScorer:
-    """Scorer that a step runs instead of `model`, with the same parameters, for augment, checkpointing and compile.
+def training_scorer(model: BagScorer, config: Settings, *, standardized: bool = False) -> BagScorer:
+    """Scorer that a step runs instead of `model`, with the same parameters, for checkpointing and compile.
 
     With `standardized` instances, the scorer's own standardizer is left out. Where nothing is asked for, this is
-    `model` itself. A `ConfigError` refuses what cannot be augmented or checkpointed.
+    `model` itself. A `ConfigError` refuses what cannot be checkpointed.
     """
     encoder, standardizer = model.encoder, None if standardized else model.standardizer
     if config.run.compile:
         encoder = cast(nn.Module, torch.compile(encoder))
     if config.run.checkpointing:
         encoder = Checkpointed(encoder)
-    if config.training.augment:
-        augment = Augment(config.training.augment, instance_shape=instance_shape)
-        standardizer = augment if standardizer is None else nn.Sequential(standardizer, augment)
     if encoder is model.encoder and standardizer is model.standardizer:
         return model
     return BagScorer(encoder, model.pooling, standardizer=standardizer, covariates=model.covariates)
