@@ -208,23 +208,12 @@ class Objective(nn.Module):
         # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
         finite = None if known_finite(loss) else loss.abs() < math.inf
         for name, new in self._proposed.items():
-            old = self.remembered(name)
+            old = self.get_buffer(name)
             if finite is None:
                 old.copy_(new)
                 continue
             torch.where(finite, new, old, out=old)
         self._proposed.clear()
-
-    def remembered(self, name: str) -> Tensor:
-        """Buffer of this name."""
-        found = self._buffers[name]
-        if found is None:
-            raise KeyError(name)
-        return found
-
-    def set_rate(self, name: str, value: float) -> None:
-        """Set one of `rates`."""
-        setattr(self, name, value)
 
 
 class MinMaxAUCLoss(Objective):

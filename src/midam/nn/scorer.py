@@ -226,10 +226,6 @@ class BagScorer(nn.Module):
         z, v = self.pooling(self.encoder(u))
         return z, v
 
-    def instances_of_bags(self, x: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Logits and values of the instances x [M, ...] of whole bags of `sizes` [K], one bag after the other."""
-        return self.instances(x)
-
     def with_covariates(self, output: BagOutput, covariates: Tensor | None) -> BagOutput:
         """A bag output with what the covariates [K, P] add; as it is where the scorer takes none."""
         if self.covariates is None:
@@ -254,7 +250,7 @@ class BagScorer(nn.Module):
         # Where the columns of small bags have more carriers than there are instances, these are encoded once.
         carrier = statistic.carrier if carriers and rows <= len(x) else None
         with torch.set_grad_enabled(torch.is_grad_enabled() and carrier is None):
-            z, v = self.instances_of_bags(x, sizes)
+            z, v = self.instances(x)
         segment = torch.repeat_interleave(torch.arange(sizes.shape[0], device=z.device), sizes, output_size=z.shape[0])
         z, v = fold(z, v)
         segment, n = rows_of(segment, branches), each(sizes, branches).to(z.dtype)

@@ -115,7 +115,7 @@ class Training:
         for name in self.estimator.rates:
             setattr(self.estimator, name, rates[name])
         for name in self.objective.rates:
-            self.objective.set_rate(name, rates[name])
+            setattr(self.objective, name, rates[name])
 
     @contextmanager
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:

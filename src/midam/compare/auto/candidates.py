@@ -119,18 +119,14 @@ class Candidate:
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
-        few = trials[:1]
-        epochs = None
+        one, share = trials[:1], 1.0
         if self.baseline is None:
-            epochs = min(_FEW_EPOCHS, self._settings.training.epochs)
-            self._train(bags, few, epochs=1)  # the first training of a process is slower
+            epochs, every = min(_FEW_EPOCHS, self._settings.training.epochs), self._settings.training.epochs
+            alone, share = self._settings.replace(members=1), epochs / every
+            train_trials(alone.replace(epochs=1), bags, one)  # the first training of a process is slower
         started = time.perf_counter()
-        self.held_out(bags, few) if epochs is None else self._train(bags, few, epochs=epochs)
-        inner = (time.perf_counter() - started) * (1 if epochs is None else self._settings.training.epochs / epochs)
-        return inner * len(trials) / len(few) * (1 + self.refit(len(trials)))
-
-    def _train(self, bags: Bags, trials: Sequence[Trial], *, epochs: int) -> None:
-        train_trials(self._settings.replace(members=1, epochs=epochs), bags, trials)
+        train_trials(alone.replace(epochs=epochs), bags, one) if self.baseline is None else self.held_out(bags, one)
+        return (time.perf_counter() - started) / share * len(trials) * (1 + self.refit(len(trials)))
 
     @property
     def _settings(self) -> ResolvedSettings:
