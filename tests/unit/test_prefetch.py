@@ -9,7 +9,8 @@ import torch
 from tests.row_files import row_file
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, WholeBatch, read_ahead, sampled_batches
+from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
+from midam.data.on_disk import read_ahead
 from midam.data.sampling import BagSampler
 
 

@@ -1,13 +1,10 @@
 """Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,15 +15,13 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.free_memory import require_memory, warn_of_memory
-from midam.data.on_disk import Rows, on_disk
+from midam.data.on_disk import Rows, on_disk, read_ahead
 from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 from midam.functional.objectives import ClassWeights, class_weights
 from midam.process_group import Ranks
 
-Job = TypeVar("Job")
-Found = TypeVar("Found")
 # Types that torch has few or no operations for, and the type that holds the same numbers.
 _WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}
 Extra = TypeVar("Extra")
@@ -320,22 +315,19 @@ def sampled_batches(
         plan = whole.part(lambda x: ranks.own(x, dim=1))
     if plan.slots is None or plan.mask is None:
         raise ConfigError("Expected a sampler of instances, got one of whole bags; make it with num_instances.")
-    sizes = reader.sizes[plan.bags]
+    sizes, device = reader.sizes[plan.bags], reader.device
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
-    steps = len(plan)
-    index = plan.bags.to(reader.device)
-    step_labels = labels[index]
-    masks = [None] * steps if plan.mask.all() else plan.mask.to(reader.device).unbind()
-    ratios = [None] * steps if plan.log_ratio is None else plan.log_ratio.to(reader.device).unbind()
-    seen = None if plan.seen is None else plan.seen.to(reader.device)
-    rows = [None] * steps if seen is None else seen.unbind()
-    known = [None] * steps if covariates is None else covariates[index].unbind()
-    small = bool((sizes <= plan.slots.shape[-1]).any())
-    counts = sizes.to(reader.device, labels.dtype).unbind()
-    parts = zip(index.unbind(), step_labels.unbind(), counts, masks, ratios, rows, known, every)
-    with closing(reader.stream(zip(positions.flatten(1).unbind(), parts))) as read:
-        for _, (bags, of_bags, count, mask, ratio, row, of_covariates, step), x in read:
-            yield SampledBatch(x, bags, of_bags, count, mask, ratio, weights, small, row, of_covariates, step)
+    index, counts = plan.bags.to(device), sizes.to(device, labels.dtype)
+    of_steps, small = labels[index], bool((sizes <= plan.slots.shape[-1]).any())
+    mask, ratio, seen = (
+        None if x is None else x.to(device) for x in (None if plan.mask.all() else plan.mask, plan.log_ratio, plan.seen)
+    )
+    known = None if covariates is None else covariates[index]
+    with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
+        for _, at, x in read:
+            held, log_ratio, row, own = (None if c is None else c[at] for c in (mask, ratio, seen, known))
+            bags = index[at], of_steps[at], counts[at]
+            yield SampledBatch(x, *bags, held, log_ratio, weights, small, row, own, every[at])
     # Whoever leaves the epoch early has not seen all.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
@@ -374,40 +366,6 @@ def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
     if labels.ndim > 1:
         return None
     return class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
-
-
-def read_ahead(
-    jobs: Iterable[Job], read: Callable[[Job], Found], *, workers: int
-) -> Generator[tuple[Job, Found], None, None]:
-    """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
-
-    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
-    `read` raises in any of them is raised when the caller next asks.
-    """
-    if workers == 0:
-        for job in jobs:
-            yield job, read(job)
-        return
-    source = iter(jobs)
-    pending: deque[tuple[Job, Future[Found]]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="midam-read")
-    try:
-        while True:
-            pending.extend((job, pool.submit(read, job)) for job in islice(source, 2 * workers - len(pending)))
-            if not pending:
-                return
-            job, future = pending.popleft()
-            # A batch that no thread has begun is read here, sooner than waiting for it.
-            value = read(job) if future.cancel() else future.result()
-            for _, later in pending:
-                if later.done():
-                    later.result()  # raises, if it failed
-            # Only the caller may hold it on: a chunk kept here would be one more in memory.
-            del future
-            yield job, value
-            del value
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def instance_tensor(array: NDArray[Any]) -> Tensor:

@@ -101,7 +101,31 @@ class Turns:
         self._turn = int(state["turn"])
 
 
-Queue = ClassQueue | Turns
+class Classes:
+    """The bags of two classes, of which a step takes the positive ones first."""
+
+    def __init__(self, positive: "Queue", negative: "Queue", num_positive: int) -> None:
+        self._queues, self._num_positive = {"positive": positive, "negative": negative}, num_positive
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Take ``count`` distinct bags."""
+        counts = (self._num_positive, count - self._num_positive)
+        return np.concatenate([queue.take(own) for queue, own in zip(self._queues.values(), counts)])
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to resume from."""
+        return {name: queue.state_dict() for name, queue in self._queues.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        for name, queue in self._queues.items():
+            queue.load_state_dict(state[name])
+
+
+Queue = ClassQueue | Turns | Classes
 
 
 def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:

@@ -5,10 +5,14 @@ import mmap
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import FileIO
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError
 
 ReadsName = Literal["auto", "mmap", "pread"]
+Job = TypeVar("Job")
+Found = TypeVar("Found")
 
 _LONG_RUN = 32  # rows in a row from which one read beats a gather
 _TRIED = 8  # rows of a gather that show whether it must wait for the disk
@@ -313,3 +319,37 @@ def physical_memory() -> int:
 def on_disk(array: object) -> bool:
     """Whether the instances are read from disk instead of held in memory."""
     return isinstance(array, Rows | np.memmap)
+
+
+def read_ahead(
+    jobs: Iterable[Job], read: Callable[[Job], Found], *, workers: int
+) -> Generator[tuple[Job, Found], None, None]:
+    """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
+
+    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
+    `read` raises in any of them is raised when the caller next asks.
+    """
+    if workers == 0:
+        for job in jobs:
+            yield job, read(job)
+        return
+    source = iter(jobs)
+    pending: deque[tuple[Job, Future[Found]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="midam-read")
+    try:
+        while True:
+            pending.extend((job, pool.submit(read, job)) for job in islice(source, 2 * workers - len(pending)))
+            if not pending:
+                return
+            job, future = pending.popleft()
+            # A batch that no thread has begun is read here, sooner than waiting for it.
+            value = read(job) if future.cancel() else future.result()
+            for _, later in pending:
+                if later.done():
+                    later.result()  # raises, if it failed
+            # Only the caller may hold it on: a chunk kept here would be one more in memory.
+            del future
+            yield job, value
+            del value
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from midam.data.draws import Draw, Drawn, Turns, Uniform, generator, queue_of, site_codes
+from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
 from midam.data.validate import as_array, int_array
 from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
@@ -66,6 +66,7 @@ class Sampler:
 
     num_positive: int
     num_negative: int
+    _bags: Queue  # of which a step takes S+ + S-
 
     def __init__(
         self,
@@ -97,15 +98,16 @@ class Sampler:
 
     def epoch(self) -> EpochPlan:
         """Draw the next epoch."""
-        bags = np.empty((self.steps_per_epoch, self.num_positive + self.num_negative), dtype=np.int64)
-        for row in bags:
-            self._fill(row)
+        count = self.num_positive + self.num_negative
+        bags = np.array([self._bags.take(count) for _ in range(self.steps_per_epoch)], dtype=np.int64)
         slots = mask = log_ratio = seen = None
         if self._width is not None:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
             drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self._diagnostics(bags, drawn)
+            self.drawn = self.draw.diagnose(bags, drawn)
+            if self._witnesses is not None:
+                self.drawn |= self._witnesses.note(bags, drawn)
             seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
             slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
             log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
@@ -125,7 +127,7 @@ class Sampler:
         return {
             "epoch": self._epoch,
             "num_bags": len(self._sizes),
-            **self._queue_states(),
+            **self._bags.state_dict(),
             "draw": self.draw.state_dict(),
             **({} if self._witnesses is None else {"witnesses": self._witnesses.state_dict()}),
         }
@@ -137,25 +139,10 @@ class Sampler:
                 f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
                 "resume with the data of the run."
             )
-        self._load_queues(state)
+        self._bags.load_state_dict(state)
         self.draw.load_state_dict(state["draw"])
         load_log(self._witnesses, state.get("witnesses"))
         self._epoch = int(state["epoch"])
-
-    def _fill(self, row: NDArray[np.int64]) -> None:
-        """Write the bags of the next step, distinct ones, into a row [S+ + S-]."""
-        raise NotImplementedError
-
-    def _queue_states(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _load_queues(self, state: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-    def _diagnostics(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """Diagnostics of the draws of an epoch."""
-        found = {} if self._witnesses is None else self._witnesses.note(bags, drawn)
-        return {**self.draw.diagnose(bags, drawn), **found}
 
 
 class BagSampler(Sampler):
@@ -225,36 +212,10 @@ class BagSampler(Sampler):
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes = site_codes(sites, len(labels))
-        self._positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
-        self._negative = queue_of(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
-        self.num_positive, self.num_negative = self._fit_counts(num_positive, num_negative)
-
-    def _fill(self, row: NDArray[np.int64]) -> None:
-        row[: self.num_positive] = self._positive.take(self.num_positive)
-        row[self.num_positive :] = self._negative.take(self.num_negative)
-
-    def _queue_states(self) -> dict[str, Any]:
-        return {"positive": self._positive.state_dict(), "negative": self._negative.state_dict()}
-
-    def _load_queues(self, state: Mapping[str, Any]) -> None:
-        self._positive.load_state_dict(state["positive"])
-        self._negative.load_state_dict(state["negative"])
-
-    def _fit_counts(self, num_positive: int, num_negative: int) -> tuple[int, int]:
-        positives, negatives = len(self._positive), len(self._negative)
-        if not positives or not negatives:
-            raise OneClassError(
-                f"Expected positive and negative bags, got {positives} positive and {negatives} negative; "
-                "add bags of the other class."
-            )
-        fitted = min(num_positive, positives), min(num_negative, negatives)
-        if fitted != (num_positive, num_negative):
-            warnings.warn(
-                f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
-                f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
-                stacklevel=3,
-            )
-        return fitted
+        positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
+        negative = queue_of(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
+        self.num_positive, self.num_negative = _fit_counts(len(positive), len(negative), num_positive, num_negative)
+        self._bags = Classes(positive, negative, self.num_positive)
 
 
 class StrataSampler(Sampler):
@@ -304,15 +265,23 @@ class StrataSampler(Sampler):
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
         own = site_codes(sites, len(stratum_of))
         queues = [queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]
-        self._strata = Turns(queues, "strata")
+        self._bags = Turns(queues, "strata")
         self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
         self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
 
-    def _fill(self, row: NDArray[np.int64]) -> None:
-        row[:] = self._strata.take(len(row))
 
-    def _queue_states(self) -> dict[str, Any]:
-        return self._strata.state_dict()
-
-    def _load_queues(self, state: Mapping[str, Any]) -> None:
-        self._strata.load_state_dict(state)
+def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative: int) -> tuple[int, int]:
+    """Numbers of bags of a step, of classes of so many bags."""
+    if not positives or not negatives:
+        raise OneClassError(
+            f"Expected positive and negative bags, got {positives} positive and {negatives} negative; "
+            "add bags of the other class."
+        )
+    fitted = min(num_positive, positives), min(num_negative, negatives)
+    if fitted != (num_positive, num_negative):
+        warnings.warn(
+            f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
+            f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
+            stacklevel=4,
+        )
+    return fitted
