@@ -132,7 +132,7 @@ def test_oblique_slices_keep_their_order(tmp_path):
     folder = save_series(tmp_path / "scan", data, direction=direction)
     np.testing.assert_array_equal(features(folder)[:, 0], data)
     volume = read_series(sorted(folder.iterdir()), None)
-    np.testing.assert_allclose(volume.spacing, SPACING)
+    np.testing.assert_allclose(volume.spacings[0], SPACING)
 
 
 def test_slope_intercept_and_inversion(tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,8 @@ class Hdf5Reader(FileReader):
                 arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
                 for name, node in arrays.items():
                     _refuse_foreign(node, name, path)
-                opened = _of_datasets(arrays | _beside(file.keys()), file, path, close=file.close)
                 single = _single_values(h5py, file)
-                if not single:
-                    return opened
-                attributes = dict(opened.attributes)
-                return replace(opened, attributes=attributes | {"file": single | dict(attributes.get("file", {}))})
+                return _of_datasets(arrays | _beside(file.keys()), file, path, more=single, close=file.close)
         except BaseException:
             file.close()
             raise
@@ -85,13 +80,10 @@ class ZarrReader(FileReader):
                 _refuse_codecs(path / name)
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
             root = None if whole else zarr.open_group(str(path), mode="r", use_consolidated=False)
-            opened = _of_datasets(arrays | _beside(file.name for file in path.iterdir() if file.is_dir()), root, path)
             lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
-        if lacking:
             doubt = f"chunks of {' and '.join(lacking)} are missing, which read as the fill value"
-            attributes = dict(opened.attributes)
-            return replace(opened, attributes=attributes | {"file": {**attributes.get("file", {}), "doubt": doubt}})
-        return opened
+            beside = _beside(file.name for file in path.iterdir() if file.is_dir())
+            return _of_datasets(arrays | beside, root, path, more={"doubt": doubt} if lacking else {})
 
     def verify(self, path: Path) -> None:
         """Compare the length of each chunk with that in its header."""
@@ -231,14 +223,17 @@ def _beside(names: Iterable[str]) -> dict[str, Any]:
     return dict.fromkeys(name for name in names if name not in _KNOWN)
 
 
-def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, **options: Any) -> OpenFile:
-    """Features and coordinates among the datasets of a file, with the attributes of each and of the file."""
+def _of_datasets(
+    arrays: Mapping[str, Any], root: Any, path: Path, *, more: Mapping[str, Any], **options: Any
+) -> OpenFile:
+    """Features and coordinates among the datasets of a file, with the attributes of each, of the file, and `more`."""
     features, coords = pick_features(arrays, path), arrays.get(COORDS)
     nodes = {"file": root, "features": features, "coords": coords}
     attributes = {
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()
     }
+    attributes["file"] = {**more, **attributes["file"]}
     names = None if FEATURE_NAMES not in arrays else _plain(np.asarray(arrays[FEATURE_NAMES][...]))
     for own in (attributes["features"], attributes["file"]):
         names = own.pop(FEATURE_NAMES, None) if names is None else names

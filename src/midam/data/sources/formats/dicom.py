@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.dicom_frames import (
-    FlatImages,
     Frame,
     check_scales,
     count_of,
@@ -91,9 +90,7 @@ class DicomReader(FileReader):
         )
 
 
-def read_series(
-    paths: Sequence[Path], axis: int | None, *, wanted: str | None = None, aside: int = 0
-) -> Volume | FlatImages:
+def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None = None, aside: int = 0) -> Volume:
     """Read the files of one series, or of images without a place, in any order; `aside` images were left before."""
     folder = paths[0].parent
     files = {path: read_file(path) for path in paths}
@@ -106,7 +103,7 @@ def read_series(
     return _volume(block, axis, where, aside + len(frames) - len(block))
 
 
-def _flat(frames: Sequence[Frame], where: str, aside: int) -> FlatImages:
+def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     """Images without a place, such as X-rays and ultrasound."""
     for frame in frames:
         _require(frame, ("Rows", "Columns", "SamplesPerPixel"))
@@ -115,10 +112,10 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> FlatImages:
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
     known = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
     modality = ", ".join(sorted({frame.text("Modality") for frame in frames} - {""}))
-    return FlatImages(
+    return Volume(
         [image if image.ndim == 3 else image[None] for image in pixels_of(frames)],
-        [None if pair is None else (float(pair[0]), float(pair[1])) for pair in known],
-        modality=modality,
+        [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in known],
+        flat=modality or "no modality",
         aside=aside,
         doubt=mixed_depths(gray),
         slices=slices_of(frames),
@@ -147,7 +144,9 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     if axis is None:
         # Along the normal, in the sense of the axis of the patient that it is nearest to.
         places = heights * np.sign(normal[np.abs(normal).argmax()])
-        return Volume(data, spacing, doubt=doubt, aside=aside, slices=known | {"position_mm": places.round(3).tolist()})
+        return Volume(
+            data, [spacing], doubt=doubt, aside=aside, slices=known | {"position_mm": places.round(3).tolist()}
+        )
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
+from midam.data.sources.formats.open_file import Column, OpenFile, cut_file, need, sound
 from midam.data.sources.formats.strips import strips_of
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
@@ -71,16 +71,8 @@ class ImageReader(FileReader):
             shape = (len(some), size, size)
             return Patches(corners, shape, some.dtype, lambda x, y: pixels.rows(y)[..., x : x + size]), corners
 
-        made = Lazy(cut)
         coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
-        return OpenFile(
-            LazyColumn(lambda: made()[0]),
-            LazyColumn(lambda: made()[1]),
-            cut="patches",
-            attributes={"features": {"kind": "patches"}, "coords": coords},
-            held=held,
-            handle=False,
-        )
+        return cut_file("patches", cut, {"coords": coords}, held=held, handle=False)
 
     def verify(self, path: Path) -> None:
         """Compare the checksums of a PNG, which Pillow passes over when it decodes."""

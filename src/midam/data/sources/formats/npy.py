@@ -143,22 +143,15 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
             f"Expected plain arrays, got Python objects (in {path}, key {name}), which were not loaded; save bags as "
             "one flat array X and the bag number of each instance."
         )
-    count = math.prod(shape)
-    if count * dtype.itemsize > size:
+    needed, content = math.prod(shape) * dtype.itemsize, bytearray()
+    if needed <= size:
+        while part := stream.read(_CHUNK):
+            content += part
+    if needed != len(content):
         raise BagDataError(
-            f"Expected as many bytes as the header says, for shape {list(shape)}, got {size} (in {path}, key {name}); "
-            f"{_ANEW}z."
+            f"Expected as many bytes as the header says, {needed} for shape {list(shape)}, got {len(content) or size} "
+            f"(in {path}, key {name}); {_ANEW}z."
         )
-    content = np.empty(count * dtype.itemsize, dtype=np.uint8)
-    at = 0
-    while at < len(content):
-        part = stream.read(min(_CHUNK, len(content) - at))
-        if not part:
-            raise BagDataError(f"Expected {len(content)} bytes, got {at} (in {path}, key {name}); {_ANEW}z.")
-        content[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        at += len(part)
-    if stream.read(1):
-        raise BagDataError(f"Expected as many bytes as the header says, got more (in {path}, key {name}); {_ANEW}z.")
     array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
     if dtype.kind == "U" and not is_unicode(array):
         raise BagDataError(f"Expected texts of Unicode letters, got others (in {path}, key {name}); {_ANEW}z.")

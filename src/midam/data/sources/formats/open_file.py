@@ -143,6 +143,20 @@ class LazyColumn:
         return self._column()[index]
 
 
+def cut_file(
+    kind: Literal["patches", "slices", "volume"],
+    make: Callable[[], tuple[Column, Column]],
+    attributes: Mapping[str, Mapping[str, Any]],
+    **facts: Any,
+) -> OpenFile:
+    """An open file whose instances, and their places, are made when the first of them is asked for."""
+    made, places = Lazy(make), LazyColumn(lambda: made()[1])
+    attributes = {"features": {"kind": kind}, **attributes}
+    return OpenFile(
+        LazyColumn(lambda: made()[0]), None if kind == "volume" else places, kind, attributes=attributes, **facts
+    )
+
+
 def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
     """Find the array ``features`` or ``feats`` of a file; without one, the error names what there is."""
     for name in FEATURES:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.images import ImageReader, Patches, grid, need_pillow, on_tissue, require_patch
-from midam.data.sources.formats.open_file import Lazy, LazyColumn, OpenFile
+from midam.data.sources.formats.open_file import Column, OpenFile, cut_file
 from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
@@ -49,16 +49,12 @@ class SlideReader(FileReader):
         }
         if any(slide.corner):
             coords |= {"corner_x": slide.corner[0], "corner_y": slide.corner[1]}
-        kept = Lazy(lambda: _places(slide, options, scale, path) if places is None else places)
-        patches = Lazy(lambda: _patches(slide, kept(), side, options.patch_size))
-        return OpenFile(
-            LazyColumn(patches),
-            LazyColumn(kept),
-            cut="patches",
-            attributes={"features": {"kind": "patches"}, "coords": coords},
-            serial=slide.serial,
-            close=slide.close,
-        )
+
+        def cut() -> tuple[Column, Column]:
+            kept = _places(slide, options, scale, path) if places is None else places
+            return _patches(slide, kept, side, options.patch_size), kept
+
+        return cut_file("patches", cut, {"coords": coords}, serial=slide.serial, close=slide.close)
 
 
 class TiffReader(ImageReader):

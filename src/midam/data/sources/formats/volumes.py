@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, Lazy, LazyColumn, OpenFile, need, sound
+from midam.data.sources.formats.open_file import Column, OpenFile, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, file_suffix
-from midam.errors import BagDataError
+from midam.errors import BagDataError, given
 from midam.settings.data import VOLUMES
 
 if TYPE_CHECKING:
@@ -34,55 +34,98 @@ PLANES = ("sagittal", "coronal", "axial")
 _EDGES = ("APSI", "RLSI", "RLAP")  # sides of the patient at the left, right, upper and lower edge of such slices
 
 
+Spacing = tuple[float, float, float]
+
+
 @dataclass(frozen=True)
 class Volume:
-    """A volume that is read, sliced along its first axis."""
+    """A volume that is read, sliced along its first axis; or images of one kind without a place, such as X-rays."""
 
-    data: NDArray[Any]  # [D, H, W]
-    spacing: tuple[float, float, float] | None = None  # mm between voxels, where the file says it
+    data: NDArray[Any] | Sequence[NDArray[Any]]  # [D, H, W], or images [C, H, W]
+    spacings: Sequence[Spacing | None] = (None,)  # mm between voxels, of the volume or of each image, where it is known
     small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
     doubt: str = ""  # what may be wrong with it
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
     aside: int = 0  # images, such as scouts, that are no part of it
+    flat: str = ""  # modality of images without a place
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of its file."""
         slices = {name: list(values) for name, values in self.slices.items()}
-        attributes = {"doubt": self.doubt, "aside": self.aside, "slices": slices}
+        attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "slices": slices}
         return {name: value for name, value in attributes.items() if value}
 
-    def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
-        """Cut it into instances."""
-        return _cut(self, options, where=where, places=places)
+    def cut(
+        self, options: ImageOptions, *, where: str, places: Places | None
+    ) -> tuple[Column, Places, tuple[int, ...] | None]:
+        """Instances, the numbers of their slices, and the size of slices that a run's size has replaced, if so.
 
+        What is not finite or shows nothing is refused.
+        """
+        (self._check_flat if self.flat else self._check)(options, where)
+        gray = not self.flat or len(self.data[0]) == 1
+        plans = [Resampling(options, spacing, small=self.small or not gray) for spacing in self.spacings]
+        least = 0.0
+        if places is None or plans[0].pads:  # what is padded is the least
+            kept, least = kept_slices(self.data, options, where=where)
+            places = kept[:, None]
+        if options.volume:
+            images = [np.asarray(self.data)]
+        else:
+            numbers, plans = places[:, 0].tolist(), plans * (len(self.data) // len(plans))
+            images = [self.data[number] if self.flat else self.data[number][None] for number in numbers]
+            plans = [plans[number] for number in numbers]
+        for plan in plans:
+            plan.least = least if gray else 0.0  # colors are padded with black
+        shapes = [plan.shape(image.shape) for plan, image in zip(plans, images)]
+        if len(set(shapes)) > 1:
+            sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
+            raise BagDataError(
+                f"Expected images of one size, got {len(sizes)}: {', '.join(sizes[:3])} (in {where}); resize them, "
+                f"such as with {given(slice_size=64)}."
+            )
+        replaced = (plan.replaced(image.shape) for plan, image in zip(plans, images))
+        resized = next((size for size in replaced if size is not None), None)
+        return _Resampled(images, plans, whole=options.volume), places, resized
 
-class Pictures(Protocol):
-    """Anything that can be read as a scan: a volume, or images without a place."""
+    def _check(self, options: ImageOptions, where: str) -> None:
+        shape, kind = np.shape(self.data), np.asanyarray(self.data).dtype
+        if len(shape) != 3 or kind.kind not in "biuf" or 0 in shape:
+            raise BagDataError(
+                f"Expected a volume of three axes of real numbers, got {kind} {list(shape)} (in {where}); "
+                "write one file for each volume and sequence."
+            )
+        if options.spacing is not None and None in self.spacings:
+            raise BagDataError(
+                f"Expected a volume that says its spacing, got an array (in {where}); leave out `spacing`, or convert "
+                "it to NIfTI."
+            )
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Attributes of its file."""
-        ...
-
-    def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> "Cut":
-        """Cut it into instances."""
-        ...
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Instances, the numbers of their slices, and the size [H, W] of slices that a run's size has replaced, if so."""
-
-    features: Column
-    places: Places
-    resized: tuple[int, ...] | None = None
+    def _check_flat(self, options: ImageOptions, where: str) -> None:
+        for name in ("axis", "volume"):
+            if getattr(options, name):
+                raise BagDataError(
+                    f"Expected slices with a place where `{name}` is asked for, got images without one (in {where}); "
+                    f"leave out `{name}`, or move the images elsewhere."
+                )
+        if options.spacing is not None and None in self.spacings:
+            raise BagDataError(
+                f"Expected images that say their spacing, got {self.spacings.count(None)} without (in {where}); leave "
+                "out `spacing`."
+            )
+        colored = sum(len(image) > 1 for image in self.data)
+        if 0 < colored < len(self.data):
+            raise BagDataError(
+                f"Expected gray images or colored ones, got {len(self.data) - colored} gray and {colored} colored ones "
+                f"(in {where}); choose one kind with `series`, or move the others elsewhere."
+            )
 
 
 def open_volume(
     path: Path,
     options: ImageOptions,
-    read: Callable[[], Pictures],
+    read: Callable[[], Volume],
     *,
     held: int,
     attributes: dict[str, Any],
@@ -95,26 +138,18 @@ def open_volume(
     """
     attributes = dict(attributes)
 
-    def made() -> Cut:
+    def made() -> tuple[Column, Column]:
         volume = read()
         attributes.update(volume.attributes)
         if options.volume:
             attributes.pop("slices", None)  # it is one instance
-        cut = volume.cut(options, where=str(path), places=places)
-        if cut.resized is not None:
-            attributes["resized"] = " x ".join(map(str, cut.resized))
-        return cut
+        features, numbers, size = volume.cut(options, where=str(path), places=places)
+        if size is not None:
+            attributes["resized"] = " x ".join(map(str, size))
+        return features, numbers
 
-    cut = Lazy(made)
     kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
-    return OpenFile(
-        LazyColumn(lambda: cut().features),
-        None if options.volume else LazyColumn(lambda: cut().places),
-        cut=kind,
-        attributes={"features": {"kind": kind}, "file": attributes},
-        held=held,
-        handle=False,
-    )
+    return cut_file(kind, made, {"file": attributes}, held=held, handle=False)
 
 
 def open_array(
@@ -152,35 +187,12 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     centers[:, from_axis] = index
     places = affines.apply_affine(affine, centers)[:, axis].round(_DECIMALS)
     slices = {"slice_index": index.tolist(), "position_mm": places.tolist()}
-    return Volume(orientations.apply_orientation(data, turn), spacing, slices=slices)
+    return Volume(orientations.apply_orientation(data, turn), [spacing], slices=slices)
 
 
 def seen(axis: int) -> dict[str, str]:
     """How slices of `along` are seen: their plane, and the sides of the patient at their edges."""
     return {"plane": PLANES[axis], "edges": _EDGES[axis]}
-
-
-def _cut(volume: Volume, options: ImageOptions, *, where: str, places: Places | None) -> Cut:
-    """Instances of a volume; one that is not finite or shows nothing is refused."""
-    data = volume.data
-    if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
-        raise BagDataError(
-            f"Expected a volume of three axes of real numbers, got {data.dtype} {list(data.shape)} (in {where}); "
-            "write one file for each volume and sequence."
-        )
-    if options.spacing is not None and volume.spacing is None:
-        raise BagDataError(
-            f"Expected a volume that says its spacing, got an array (in {where}); leave out `spacing`, or convert it "
-            "to NIfTI."
-        )
-    least = 0.0
-    plan = Resampling(options, volume.spacing, small=volume.small)
-    if places is None or plan.pads:  # what is padded is the least
-        kept, least = kept_slices(data, options, where=where)
-        places = kept[:, None]
-    plan.least = least
-    column: Column = _Whole(data, plan) if options.volume else _Slices(data, places[:, 0], plan)
-    return Cut(column, places, plan.replaced(data.shape))
 
 
 def kept_slices(
@@ -230,7 +242,7 @@ class Resampling:
     `small`: uint8 stays uint8 where there is no window.
     """
 
-    def __init__(self, options: ImageOptions, spacing: tuple[float, float, float] | None, *, small: bool) -> None:
+    def __init__(self, options: ImageOptions, spacing: Spacing | None, *, small: bool) -> None:
         wanted, depth, height, width = options.spacing, 1.0, 1.0, 1.0
         if wanted is not None and spacing is not None:
             depth = spacing[0] / wanted if options.volume else 1.0
@@ -298,28 +310,20 @@ class Resampling:
         return (stored[0], *fitted), shape
 
 
-class _Slices:
-    """Slices of a volume [D, H, W], resampled when they are read; `kept` are their numbers."""
+class _Resampled:
+    """Images [C, H, W], or a `whole` volume [D, H, W], as instances, resampled when they are read."""
 
-    def __init__(self, data: NDArray[Any], kept: NDArray[np.int64], plan: Resampling) -> None:
-        self._data, self._kept, self._plan = data, kept, plan
-        self.shape = (len(kept), 1, *plan.shape((1, *data.shape[1:]))[1:])
-        self.dtype = plan.dtype(data.dtype)
-
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        return self._plan(self._data[self._kept[index]])[:, None]
-
-
-class _Whole:
-    """A volume as its only row."""
-
-    def __init__(self, data: NDArray[Any], plan: Resampling) -> None:
-        self._data, self._plan = data, plan
-        self.shape = (1, 1, *plan.shape(data.shape))
-        self.dtype = plan.dtype(data.dtype)
+    def __init__(self, images: Sequence[NDArray[Any]], plans: Sequence[Resampling], *, whole: bool) -> None:
+        self._images, self._plans = images, plans
+        self.shape = (len(images), *((1,) if whole else ()), *plans[0].shape(images[0].shape))
+        self.dtype = plans[0].dtype(images[0].dtype)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        return self._plan(self._data)[None, None][index]
+        numbers = np.arange(len(self._images))[index].tolist()
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        for place, number in enumerate(numbers):
+            rows[place] = self._plans[number](self._images[number])
+        return rows
 
 
 def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
