@@ -5,7 +5,7 @@ from pathlib import Path
 
 from midam.data.sources.file_rows import FileSet
 from midam.data.sources.probe import FileFacts, sift_files
-from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile
+from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Request
 from midam.errors import BagDataError
 
 
@@ -13,7 +13,7 @@ def probe_files(
     paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances."""
-    facts, wrong = sift_files(paths, options, reader=reader, on_file=on_file)
+    facts, wrong = sift_files(paths, Request("", images=options, reader=reader, on_file=on_file))
     if wrong:
         raise BagDataError(wrong[0][1])
     return [fact for fact in facts if fact is not None]

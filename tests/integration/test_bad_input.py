@@ -77,7 +77,7 @@ TABLES = {
         put(slice(3, 5), "label", 2),
         ["0 and 1 in column label, got 0, 1, 2", "line 5", "bag b01", "--positive 2"],
     ),
-    "label word": (put(4, "label", "yes"), ["got 0, 1, yes", "line 6", "column label", "bag b01", "--positive"]),
+    "label word": (put(4, "label", "yes"), ["one label in a bag, got 1 and yes", "line 6", "column label", "bag b01"]),
     "label missing": (put(slice(3, 5), "label", None), ["a label in each row", "5, 6", "bag b01"]),
     "label differs in a bag": (put(5, "label", 0), ["one label in a bag", "line 7", "bag b01"]),
     "one class": (lambda f: f.assign(label=1), ["40 positive and 0 negative"]),

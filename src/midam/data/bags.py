@@ -90,28 +90,6 @@ class Bags:
            [8., 9.]])
     """
 
-    instances: NDArray[Any] | Rows
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64] | None
-    classes: tuple[ClassName, ClassName] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | None
-    groups: NDArray[np.str_] | None
-    sites: NDArray[np.str_] | None
-    splits: NDArray[np.str_] | None
-    coords: NDArray[Any] | Rows | None
-    witnesses: NDArray[np.bool_] | None
-    digests: NDArray[np.uint8] | None
-    feature_names: tuple[str, ...] | None
-    columns: tuple[Column, ...] | None
-    sources: NDArray[np.object_] | None
-    attributes: NDArray[np.object_] | None
-    cut: dict[str, Any] | None
-    left_out: tuple[LeftOut, ...]
-    source: str
-
     def __init__(
         self,
         instances: NDArray[Any] | Rows,
@@ -141,29 +119,29 @@ class Bags:
         starts = np.cumsum(sizes) - sizes if starts is None else starts
         ids = validate.name_array(np.arange(len(sizes)) if ids is None else ids, source)
         names = None if classes is None else validate.class_names(classes, source)
-        vars(self).update(
-            instances=instances,
-            starts=validate.int_array(starts, "starts", source),
-            sizes=sizes,
-            ids=ids,
-            labels=None if labels is None else validate.label_array(labels, ids, source, classes=names),
-            classes=names,
-            outcome=outcome,
-            covariates=Covariates.known(covariates, source=source),
-            groups=None if groups is None else validate.group_array(groups, ids, source),
-            sites=None if sites is None else validate.site_array(sites, source),
-            splits=None if splits is None else validate.name_array(splits, source),
-            coords=coords,
-            witnesses=None if witnesses is None else validate.witness_array(witnesses, len(instances), source),
-            digests=None if digests is None else validate.digest_array(digests, source),
-            feature_names=None if feature_names is None else tuple(map(name_of, feature_names)),
-            columns=None if columns is None else tuple(columns),
-            sources=None if sources is None else validate.text_array(sources),
-            attributes=None if attributes is None else validate.text_array(attributes),
-            cut=None if cut is None else dict(cut),
-            left_out=tuple(left_out),
-            source=source,
-        )
+        if isinstance(covariates, Mapping):
+            covariates = Covariates.of(covariates, source=source)
+        self.instances = instances
+        self.starts = validate.int_array(starts, "starts", source)
+        self.sizes = sizes
+        self.ids = ids
+        self.labels = None if labels is None else validate.label_array(labels, ids, source, classes=names)
+        self.classes = names
+        self.outcome = outcome
+        self.covariates = covariates
+        self.groups = None if groups is None else validate.group_array(groups, ids, source)
+        self.sites = None if sites is None else validate.site_array(sites, source)
+        self.splits = None if splits is None else validate.name_array(splits, source)
+        self.coords = coords
+        self.witnesses = None if witnesses is None else validate.witness_array(witnesses, len(instances), source)
+        self.digests = None if digests is None else validate.digest_array(digests, source)
+        self.feature_names = None if feature_names is None else tuple(map(name_of, feature_names))
+        self.columns = None if columns is None else tuple(columns)
+        self.sources = None if sources is None else validate.text_array(sources)
+        self.attributes = None if attributes is None else validate.text_array(attributes)
+        self.cut = None if cut is None else dict(cut)
+        self.left_out = tuple(left_out)
+        self.source = source
         self.check(finite=False)
 
     @classmethod
@@ -217,7 +195,8 @@ class Bags:
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
         others |= {"feature_names": feature_names, "columns": columns, "outcome": outcome, "covariates": covariates}
-        bags = cls(X, sizes=sizes, ids=names, labels=y, **others)._checked(missing=missing)
+        bags = cls(X, sizes=sizes, ids=names, labels=y, **others)
+        bags.check(missing=missing)
         if source == "memory":  # of files, their reader says it
             warn_of_alike_names(bags)
         return bags
@@ -262,7 +241,8 @@ class Bags:
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
         others |= {"outcome": outcome, "covariates": covariates}
-        bags = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)._checked(missing=missing)
+        bags = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)
+        bags.check(missing=missing)
         warn_of_alike_names(bags)
         return bags
 
@@ -314,7 +294,9 @@ class Bags:
         return bags
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
+        if "source" in vars(self):  # the last one that is set
+            raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -461,11 +443,21 @@ class Bags:
         if self.covariates is not None:
             self.covariates.check(ids, source)
         if finite and (self.instances.dtype.kind == "f" or self.instances.dtype == np.uint64):
-            validate.check_finite(self.instances, self.starts, self.sizes, ids, source, missing=missing)
+            self._check_values(missing=missing)
 
-    def _checked(self, *, missing: bool = False) -> Self:
-        self.check(missing=missing)
-        return self
+    def _check_values(self, *, missing: bool) -> None:
+        """Read the bags by chunks; refuse what is beyond float32, infinity and, unless some may be `missing`, NaN."""
+        order = np.argsort(self.starts, kind="stable")
+        for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
+            chunk = self.instances[first:last]
+            if missing:
+                chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
+            good = validate.usable(chunk.reshape(len(chunk), -1)).all(axis=1)
+            if not good.all():
+                row = int(np.argmin(good))
+                bag = order[np.searchsorted(self.starts[order], first + row, side="right") - 1]
+                at = first + row - int(self.starts[bag])
+                validate.refuse_not_finite(chunk[row:], at, bag=self.ids[bag], source=self.source)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""

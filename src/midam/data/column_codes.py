@@ -1,18 +1,16 @@
 """Columns of instances made numbers: categories, dates and gaps; learned from training bags, kept with the model."""
 
-import json
 import warnings
-from dataclasses import asdict
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.covariate_codes import Code, category_code, one_hot, warn_of_unseen
+from midam.data.covariate_codes import Code, Coder, category_code, one_hot, warn_of_missing, warn_of_unseen
 from midam.data.covariates import Column, category_of
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
 from midam.errors import BagDataError, ConfigError, given, listed
@@ -57,7 +55,7 @@ class ColumnCode:
 
 
 @dataclass(frozen=True)
-class ColumnCoder:
+class ColumnCoder(Coder):
     """Encodes the raw columns of instances as features.
 
     A category is 1 in its own feature; one that is in fewer than 3 training bags, or that none of them had, is 1 in the
@@ -105,11 +103,6 @@ class ColumnCoder:
         """Kind of each column by name, for `midam.read_bags`."""
         return {code.name: code.kind for code in self.codes}
 
-    @cached_property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return tuple(name for code in self.codes for name in code.features)
-
     def encode(self, bags: Bags) -> Bags:
         """The same bags with features in place of columns, which stand in the order of the codes.
 
@@ -120,15 +113,6 @@ class ColumnCoder:
             parts += _encoded(code, column, bags.instances[:, i], rows, bags)
         features = np.stack(parts, axis=1) if parts else np.empty((len(bags.instances), 0))
         return bags.replace(instances=features, feature_names=self.features, columns=None, digests=None)
-
-    def to_json(self) -> str:
-        """Text that `from_json` reads."""
-        return json.dumps([asdict(code) for code in self.codes])
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """The coder that a model file holds; a `ValueError` for another text."""
-        return cls(TypeAdapter(tuple[ColumnCode, ...]).validate_json(text))
 
 
 class Prepared(NamedTuple):
@@ -246,12 +230,7 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
     own = x[rows].astype(np.int64)
     warn_of_unseen(code, words, np.bincount(own[own >= 0], minlength=len(words)), "instance", bags.source)
     missing = places < 0
-    if missing[rows].any() and not code.missing:
-        warnings.warn(
-            f"the column {code.name} is missing in {int(missing[rows].sum())} of {len(rows)} instances, and was in no "
-            f"training bag: no category stands in for it (in {bags.source})",
-            stacklevel=5,
-        )
+    warn_of_missing(code, missing[rows], "column", "instance", bags.source)
     own_features = one_hot(places, len(code.categories or ()) + 1)
     return np.column_stack([own_features, missing]) if code.missing else own_features
 

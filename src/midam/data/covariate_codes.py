@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,28 @@ class Code:
 
 
 @dataclass(frozen=True)
-class CovariateCoder:
+class Coder:
+    """Base of the coders: they have `codes`, and are kept as text."""
+
+    codes: tuple[Any, ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the P columns."""
+        return tuple(name for code in self.codes for name in code.features)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads."""
+        return json.dumps([asdict(code) for code in self.codes])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The coder that a model file holds; a `ValueError` for another text."""
+        return cls(codes=TypeAdapter(get_type_hints(cls)["codes"]).validate_json(text))
+
+
+@dataclass(frozen=True)
+class CovariateCoder(Coder):
     """Encodes the covariates of bags as numbers [N, P].
 
     A number is standardized by the training bags that have it, within 10 deviations, 0 where it is missing. A category
@@ -120,11 +141,6 @@ class CovariateCoder:
         return tuple("number" if code.categories is None else "category" for code in self.codes)
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the P columns."""
-        return tuple(name for code in self.codes for name in code.features)
-
-    @property
     def width(self) -> int:
         """P."""
         return len(self.features)
@@ -146,15 +162,6 @@ class CovariateCoder:
         names = np.arange(len(chosen)).astype(np.str_) if ids is None else ids
         parts = [_encoded(code, column, names, source) for code, column in zip(self.codes, chosen.columns)]
         return np.concatenate(parts, axis=1)
-
-    def to_json(self) -> str:
-        """Text that `from_json` reads."""
-        return json.dumps([asdict(code) for code in self.codes])
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """The coder that a model file holds; a `ValueError` for another text."""
-        return cls(TypeAdapter(tuple[Code, ...]).validate_json(text))
 
 
 def _number_code(name: str, values: NDArray[np.float64], *, missing: bool) -> Code:
@@ -196,13 +203,7 @@ def category_code(
 
 def _encoded(code: Code, column: NDArray[Any], ids: NDArray[np.str_], source: str) -> NDArray[np.float64]:
     missing = missing_of(column)
-    if missing.any() and not code.missing:
-        what = "the mean stands" if code.categories is None else "no category stands"
-        warnings.warn(
-            f"the covariate {code.name} is missing in {int(missing.sum())} of {len(column)} bags, and was in no "
-            f"training bag: {what} in for it (in {source})",
-            stacklevel=4,
-        )
+    warn_of_missing(code, missing, "covariate", "bag", source)
     own = _numbers(code, column, missing, ids, source) if code.categories is None else _one_hot(code, column, source)
     return np.column_stack([own, missing]) if code.missing else own
 
@@ -231,6 +232,17 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
 def one_hot(places: NDArray[np.int64], width: int) -> NDArray[np.float64]:
     """Columns [N, width] with a 1 at each place [N], and none where it is -1."""
     return np.asarray(places[:, None] == np.arange(width), dtype=np.float64)
+
+
+def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str, source: str) -> None:
+    """Warn of values that are missing, as in no training bag."""
+    if missing.any() and not code.missing:
+        what = "the mean stands" if code.categories is None else "no category stands"
+        warnings.warn(
+            f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s, and was in no "
+            f"training bag: {what} in for it (in {source})",
+            stacklevel=5,
+        )
 
 
 def warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:

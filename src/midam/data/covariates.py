@@ -55,11 +55,6 @@ class Covariates(BriefRepr):
         names = tuple(map(name_of, columns))
         return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
 
-    @classmethod
-    def known(cls, columns: "Covariates | Mapping[str, ArrayLike] | None", *, source: str) -> "Covariates | None":
-        """Covariates as they are, or of columns by name; None of none."""
-        return columns if columns is None or isinstance(columns, Covariates) else cls.of(columns, source=source)
-
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Kind of each column."""
@@ -151,7 +146,8 @@ def number_of(text: str) -> float | None:
 def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype.kind == "M":
-        return days_of_times(array, name, source)
+        _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
+        return days_since(array)
     large = array.dtype.kind in "iu" and bool((array >= EXACT).any())
     if array.dtype.kind in "biuf" and not large:
         numbers = array.astype(np.float64)
@@ -248,12 +244,6 @@ def are_dates(words: Sequence[str]) -> bool:
     """Whether most of the words that are not empty are dates in some order."""
     given = [word for word in words if word]
     return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in given) > len(given)
-
-
-def days_of_times(times: NDArray[np.datetime64], name: str, source: str) -> NDArray[np.float64]:
-    """As `days_of`, of an array of times; NaT is NaN."""
-    _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
-    return days_since(times)
 
 
 def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:

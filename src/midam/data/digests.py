@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Covariates
 from midam.data.on_disk import Rows, on_disk
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import row_chunks
@@ -15,29 +14,7 @@ from midam.data.validate import row_chunks
 _BAGS_AT_A_TIME = 1 << 16
 
 
-class Content(Protocol):
-    """The parts of `midam.data.bags.Bags` that digests are made of."""
-
-    instances: NDArray[Any] | Rows
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | None
-    sites: NDArray[np.str_] | None
-    columns: tuple[Any, ...] | None
-    digests: NDArray[np.uint8] | None
-
-    def __len__(self) -> int: ...
-
-    @property
-    def num_instances(self) -> int:
-        """Number of instances."""
-
-    @property
-    def instance_shape(self) -> tuple[int, ...]:
-        """Shape of one instance."""
+Content = Any  # `midam.data.bags.Bags`, which import this module
 
 
 def bag_digests(bags: Content) -> list[str]:
@@ -56,7 +33,7 @@ def bag_digests(bags: Content) -> list[str]:
         else:
             hash_rows(bags.instances, start, size, digest)
         digests += digest.digest()
-    vars(bags)["digests"] = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
+    bags.__dict__["digests"] = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
     return bag_digests(bags)
 
 

@@ -1,7 +1,7 @@
 """Labels of bags that are more than 0 or 1: classes, several labels, grades, numbers, survival."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,6 +15,8 @@ from midam.names import name_of
 
 CODED = ("multiclass", "ordinal")  # targets whose values are positions in the names
 _MOST_SHOWN = 8
+_LEAST = np.finfo(np.float32).tiny
+_WIDTHS = {"multiclass": 1, "ordinal": 1, "continuous": 1, "survival": 2}  # columns of values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,78 +104,36 @@ class TargetLabels(BriefRepr):
             )
         if len(set(self.names)) < len(self.names):
             raise BagDataError(f"Expected unique names, got {', '.join(self.names)} (in {source}); rename them.")
-        check = _CHECKS.get(self.target)
-        if check is not None:
-            check(self, ids, source)
+        width = {**_WIDTHS, "multilabel": len(self.names)}.get(self.target)
+        if width is not None and self.values.shape[1] != width:
+            raise BagDataError(
+                f"Expected {width} column{'s' if width > 1 else ''} of values for the target {self.target!r}, got "
+                f"{self.values.shape[1]} (in {source}); give as many."
+            )
+        for wrong, wanted, advice in self._faults():
+            rows = np.flatnonzero(wrong)
+            if len(rows):
+                got = ", ".join(f"{value:g}" for value in self.values[rows[0]][:_MOST_SHOWN])
+                more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
+                raise BagDataError(f"Expected {wanted}, got {got} (in {source}, bag {ids[rows[0]]}{more}); {advice}.")
 
-    def fault(self, wrong: Any, wanted: str, ids: NDArray[np.str_], source: str, *, advice: str) -> None:
-        """Refuse the rows that are `wrong` [N], with a `BagDataError` that names the first bag and counts them."""
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            got = ", ".join(f"{value:g}" for value in self.values[rows[0]][:_MOST_SHOWN])
-            more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-            raise BagDataError(f"Expected {wanted}, got {got} (in {source}, bag {ids[rows[0]]}{more}); {advice}.")
-
-
-def _width(outcome: TargetLabels, width: int, source: str) -> None:
-    if outcome.values.shape[1] != width:
-        raise BagDataError(
-            f"Expected {width} column{'s' if width > 1 else ''} of values for the target {outcome.target!r}, got "
-            f"{outcome.values.shape[1]} (in {source}); give as many."
-        )
-
-
-def _check_coded(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
-    _width(outcome, 1, source)
-    codes, count = outcome.values[:, 0], len(outcome.names)
-    wrong = ~((codes >= 0) & (codes < count) & (codes == np.floor(codes)))
-    outcome.fault(wrong, f"positions of {count} names", ids, source, advice="number them from 0")
-
-
-def _check_labels(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
-    _width(outcome, len(outcome.names), source)
-    values = outcome.values
-    wrong = ~((values == 0) | (values == 1) | np.isnan(values)).all(axis=1)
-    outcome.fault(wrong, "labels 0 or 1, or none", ids, source, advice="recode the labels")
-    outcome.fault(
-        np.isnan(values).all(axis=1), "at least one known label of each bag", ids, source, advice="leave such bags out"
-    )
-
-
-def _check_numbers(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
-    _width(outcome, 1, source)
-    wrong = ~usable(outcome.values).all(axis=1)
-    outcome.fault(
-        wrong,
-        "a number for each bag that is finite in float32 (at most 3.4e38)",
-        ids,
-        source,
-        advice="correct it, or leave such bags out",
-    )
-
-
-def _check_survival(outcome: TargetLabels, ids: NDArray[np.str_], source: str) -> None:
-    _width(outcome, 2, source)
-    time, event = outcome.values.T
-    outcome.fault(
-        ~(time > 0), "times above 0 and an event of 0 or 1", ids, source, advice="correct it, or leave such bags out"
-    )
-    wrong = ~usable(time) | (time < np.finfo(np.float32).tiny)
-    wanted = "times that float32 holds, 1.2e-38 to 3.4e38"
-    outcome.fault(wrong, wanted, ids, source, advice="correct the time, or give it in another unit")
-    outcome.fault(
-        (event != 0) & (event != 1),
-        "a time and an event of 0 (not seen to happen) or 1 (happened)",
-        ids,
-        source,
-        advice="recode the event: a competing one, such as a transplant, counts as 0",
-    )
-
-
-_CHECKS: dict[str, Callable[[TargetLabels, NDArray[np.str_], str], None]] = {
-    "multiclass": _check_coded,
-    "ordinal": _check_coded,
-    "multilabel": _check_labels,
-    "continuous": _check_numbers,
-    "survival": _check_survival,
-}
+    def _faults(self) -> Iterator[tuple[Any, str, str]]:
+        """Rows that are wrong [N], what is expected of them, and advice."""
+        x, first, correct = self.values, self.values[:, 0], "correct it, or leave such bags out"
+        if self.target in CODED:
+            count = len(self.names)
+            wrong = ~((first >= 0) & (first < count) & (first == np.floor(first)))
+            yield wrong, f"positions of {count} names", "number them from 0"
+        elif self.target == "multilabel":
+            yield ~((x == 0) | (x == 1) | np.isnan(x)).all(axis=1), "labels 0 or 1, or none", "recode the labels"
+            yield np.isnan(x).all(axis=1), "at least one known label of each bag", "leave such bags out"
+        elif self.target == "continuous":
+            wanted = "a number for each bag that is finite in float32 (at most 3.4e38)"
+            yield ~usable(x).all(axis=1), wanted, correct
+        elif self.target == "survival":
+            yield ~(first > 0), "times above 0 and an event of 0 or 1", correct
+            wrong, wanted = ~usable(first) | (first < _LEAST), "times that float32 holds, 1.2e-38 to 3.4e38"
+            yield wrong, wanted, "correct the time, or give it in another unit"
+            wanted = "a time and an event of 0 (not seen to happen) or 1 (happened)"
+            advice = "recode the event: a competing one, such as a transplant, counts as 0"
+            yield (x[:, 1] != 0) & (x[:, 1] != 1), wanted, advice

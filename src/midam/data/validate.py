@@ -48,11 +48,6 @@ def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
 
 def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
     """Return group names as str [n]; a missing one would tie unrelated bags into one group."""
-    # No loop over names that are an array already: a store of a hundred thousand opens in milliseconds.
-    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
-        names = name_array(values.ravel(), source)
-        if not np.isin(names, ["", *MISSING]).any():
-            return names
     names = site_array(values, source)
     for place in np.flatnonzero(names == ""):
         bag, word = (ids[place] if place < len(ids) else place), str(np.ravel(np.asarray(values, dtype=object))[place])
@@ -66,6 +61,10 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
 
 def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
     """Return names of sites as str [n], empty where one stands for none: None, NaN, a blank, a word such as NA."""
+    # No loop over names that are an array already: a store of a hundred thousand opens in milliseconds.
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+        names = name_array(values.ravel(), source)
+        return np.where(np.isin(names, [*MISSING]), "", names) if np.isin(names, [*MISSING]).any() else names
     given = np.asarray(values, dtype=object).ravel()
     return name_array(np.array(["" if is_missing(value) else value for value in given], dtype=object), source)
 
@@ -215,11 +214,7 @@ def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str,
     """Join the arrays of the bags; all have one width and none is empty."""
     if not parts:
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
-    if len(ids) != len(parts):
-        raise BagDataError(
-            f"Expected one id for each of the {len(parts)} bags, got {len(ids)} (in {source}); "
-            "give as many ids as bags."
-        )
+    check_length(ids, np.empty(len(parts), dtype=np.str_), "id", source)
     for part, bag in zip(parts, ids, strict=True):
         if part.ndim == 0 or len(part) == 0:
             raise BagDataError(empty_bag_message(bag, source))
@@ -280,14 +275,12 @@ def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: s
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
     """Refuse instances that are no numeric array [M, ...], and coordinates that do not fit them."""
-    if not isinstance(instances, np.ndarray | Rows) or instances.ndim < 2 or 0 in instances.shape[1:]:
+    sound = isinstance(instances, np.ndarray | Rows) and instances.ndim > 1 and 0 not in instances.shape[1:]
+    if not sound or instances.dtype.kind not in "biuf":
         raise BagDataError(
-            f"Expected instances as an array [instances, features, ...], got shape {np.shape(instances)} "
-            f"(in {source}); give each instance at least one feature."
-        )
-    if instances.dtype.kind not in "biuf":
-        raise BagDataError(
-            f"Expected real numbers as instances, got {instances.dtype} (in {source}); convert them to float32."
+            "Expected instances as an array [instances, features, ...] of real numbers, got shape "
+            f"{np.shape(instances)} of {getattr(instances, 'dtype', 'no type')} (in {source}); give each instance at "
+            "least one feature, as float32."
         )
     if coords is not None and (coords.ndim != 2 or len(coords) != len(instances) or coords.dtype.kind not in "iuf"):
         raise BagDataError(
@@ -347,28 +340,6 @@ def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -
             f"Expected a split of {', '.join(SPLITS)}, got {str(splits[wrong[0]])!r} (in {source}, bag "
             f"{ids[wrong[0]]}); rename the split."
         )
-
-
-def check_finite(
-    instances: NDArray[Any] | Rows,
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    ids: NDArray[np.str_],
-    source: str,
-    *,
-    missing: bool = False,
-) -> None:
-    """Read the bags by chunks and refuse what is beyond float32, infinity and, unless some may be `missing`, NaN."""
-    order = np.argsort(starts, kind="stable")
-    for first, last in row_chunks(instances, starts[order], sizes[order]):
-        chunk = instances[first:last]
-        if missing:
-            chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        good = usable(chunk.reshape(len(chunk), -1)).all(axis=1)
-        if not good.all():
-            row = int(np.argmin(good))
-            bag = order[np.searchsorted(starts[order], first + row, side="right") - 1]
-            refuse_not_finite(chunk[row:], first + row - int(starts[bag]), bag=ids[bag], source=source)
 
 
 def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:

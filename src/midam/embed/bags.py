@@ -143,16 +143,13 @@ class EmbeddedRows(Rows):
         kind = self._raw.dtype
         if kind.kind != "f":
             return 0.0, float(np.iinfo(kind).max)
-        if self._windowed():
+        if (self._bags.cut or {}).get("window") is not None:
             return 0.0, 1.0
         part = int(np.searchsorted(self._bounds, low, side="right"))
         begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
         some = np.unique(np.linspace(begin, end - 1, min(end - begin, 64)).astype(np.int64))
         first, last = np.percentile(np.asarray(self._images[some]), [0.5, 99.5])
         return float(first), float(last)
-
-    def _windowed(self) -> bool:
-        return (self._bags.cut or {}).get("window") is not None
 
 
 def way_of(bags: Bags, network: Network) -> str:

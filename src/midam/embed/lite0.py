@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class _Conv(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, out, kernel, stride, groups=groups, bias=False)
-        self.norm: nn.Module = nn.BatchNorm2d(out, eps=1e-3)
+        self.norm: Any = nn.BatchNorm2d(out, eps=1e-3)
         self.act = nn.Identity() if linear else nn.ReLU6(inplace=True)
         self._kernel, self._stride = kernel, stride
 
@@ -46,11 +47,6 @@ class _Conv(nn.Module):
     def _missing(self, side: int) -> int:
         """Pixels that a side lacks for `side / stride` outputs, rounded up."""
         return max((-(-side // self._stride) - 1) * self._stride + self._kernel - side, 0)
-
-    def fuse(self) -> None:
-        """Put the normalization by running statistics into the convolution."""
-        if isinstance(self.norm, nn.BatchNorm2d):
-            self.conv, self.norm = fuse_conv_bn_eval(self.conv, self.norm), nn.Identity()
 
 
 def _in_strips(layers: Callable[[Tensor], Tensor], x: Tensor, *, step: int, wide: int, halo: int) -> Tensor:
@@ -143,7 +139,8 @@ class EfficientNetLite0(Network):
         self.layers.eval()
         convolutions = [part for part in self.layers.modules() if isinstance(part, _Conv)]
         for part in convolutions:
-            part.fuse()
+            # The normalization by running statistics is put into the convolution.
+            part.conv, part.norm = fuse_conv_bn_eval(part.conv, part.norm), nn.Identity()
             part.conv.weight.data = part.conv.weight.contiguous(memory_format=torch.channels_last)  # a fifth faster
 
     def maps(self, images: Tensor) -> Tensor:

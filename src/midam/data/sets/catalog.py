@@ -182,7 +182,10 @@ def fetch(
     if _bundled(entry):
         raise ConfigError(f"Expected a set to download, got {name}, which is bundled; load it.")
     if entry.archive is None:
-        raise DataNotFoundError(_how_to_get(entry))
+        described = "" if entry.url is None else f" It is described at {entry.url} (license: {entry.license})."
+        raise DataNotFoundError(
+            f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{described}"
+        )
     folder = cache_folder() if cache is None else Path(cache)
     target = folder / entry.file
     try:
@@ -215,12 +218,6 @@ def _entry(name: str) -> TabularSet | ImageSet:
 
 def _bundled(entry: TabularSet | ImageSet) -> bool:
     return entry.archive is None and not entry.obtain
-
-
-def _how_to_get(entry: TabularSet | ImageSet) -> str:
-    """Message about a set that is not here and cannot be fetched: how to obtain it."""
-    where = "" if entry.url is None else f" It is described at {entry.url} (license: {entry.license})."
-    return f"Expected {entry.name} in MIDAM_DATA, got none of {', '.join(entry.places)}; {entry.obtain}.{where}"
 
 
 def _find(name: str, cache: str | Path | None) -> Path | None:

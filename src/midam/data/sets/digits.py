@@ -1,6 +1,7 @@
 """Bags of the 1797 handwritten digits (8x8) that scikit-learn carries (Alpaydin and Kaynak, UCI 1998)."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,22 +81,15 @@ def _source() -> tuple[NDArray[np.float32], Rows]:
 
 
 def _bags(
-    name: str,
-    images: NDArray[np.float32],
-    members: list[Rows],
-    counts: Mapping[str, int],
-    *,
-    labels: list[int] | None = None,
-    outcome: TargetLabels | None = None,
+    name: str, images: NDArray[np.float32], members: list[Rows], counts: Mapping[str, int], **labels: Any
 ) -> Bags:
     """Bags of these rows of the images, split after split."""
     return Bags.from_list(
         [images[rows] for rows in members],
-        labels,
-        outcome=outcome,
         ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(counts[split])],
         splits=np.repeat(SPLITS, [counts[split] for split in SPLITS]),
         source=name,
+        **labels,
     )
 
 

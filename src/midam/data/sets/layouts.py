@@ -176,29 +176,19 @@ class VolumeSet(Parts):
         return open_array(self._volumes[number], Path(self._names[number]), self._options, held=0, places=places)
 
 
-def _bags_of_volumes(
-    volumes: NDArray[Any],
-    *,
-    ids: NDArray[np.str_],
-    labels: NDArray[np.int64],
-    options: ImageOptions,
-    source: str,
-    **others: Any,
-) -> Bags:
-    """Bags of an array of volumes [N, D, H, W], those of a memory map on disk; `others` are groups and splits."""
+def _bags_of_volumes(volumes: NDArray[Any], *, options: ImageOptions, source: str, **known: Any) -> Bags:
+    """Bags of an array of volumes [N, D, H, W], those of a memory map on disk; what else is `known` of them."""
     if options.spacing is not None:
         raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")
-    volumes_of = VolumeSet(volumes, [f"{source}, bag {bag}" for bag in ids], options)
+    volumes_of = VolumeSet(volumes, [f"{source}, bag {bag}" for bag in known["ids"]], options)
     rows = FileRows(volumes_of)
     return Bags(
         rows if isinstance(volumes, np.memmap) else rows[:],
         sizes=np.diff(volumes_of.offsets),
-        ids=ids,
-        labels=labels,
         coords=None if options.volume else FileRows(volumes_of, "coords")[:],
         cut=options.cut("volume" if options.volume else "slices"),
         source=source,
-        **others,
+        **known,
     )
 
 

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,17 +80,15 @@ def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
 def _read_member(path: Path, pattern: str) -> bytes:
     """Bytes of the first member that fits the pattern."""
     finder = re.compile(pattern, re.IGNORECASE)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            name = next((n for n in names if finder.search(n)), None)
-            data = archive.read(name) if name is not None else b""
-    else:
-        with tarfile.open(path) as tar:
-            names = [info.name for info in tar if info.isfile()]
-            name = next((n for n in names if finder.search(n)), None)
-            file = tar.extractfile(name) if name is not None else None
-            data = file.read() if file is not None else b""
+    with zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path) as archive:
+        opened: Callable[[str], Any]
+        if isinstance(archive, zipfile.ZipFile):
+            names, opened = archive.namelist(), archive.open
+        else:
+            names, opened = [info.name for info in archive if info.isfile()], archive.extractfile
+        name = next((n for n in names if finder.search(n)), None)
+        file = None if name is None else opened(name)
+        data = b"" if file is None else file.read()
     if name is None:
         raise BagDataError(f"Expected a member like {pattern}, got {', '.join(names[:8])} (in {path}); fetch it again.")
     if name.endswith(".Z"):

@@ -39,8 +39,8 @@ def assemble(
     they are added to what it has left out.
     """
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
-    skip, (labels, classes, outcome) = request.missing == "skip", coded or Coded()
-    facts, wrong = sift_files(paths, options, reader=reader, on_file=request.on_file, skip=skip)
+    labels, classes, outcome = coded or Coded()
+    facts, wrong = sift_files(paths, request)
     kept = np.flatnonzero([fact is not None for fact in facts])
     if wrong:
         rows = [(at, why, int((names[kept] == names[at]).sum())) for at, why in wrong]

@@ -43,7 +43,8 @@ class Kinds(NamedTuple):
             warnings.warn(text, Note, stacklevel=6)
         coded = [column.name for column in self.columns or () if column.kind != "number"]
         plain = [name for name in self.features if name not in coded and _OF_CODE.fullmatch(name.lower())]
-        codes = [name for name in plain if _are_whole(self.frame[name].dropna().unique())]
+        distinct = {name: self.frame[name].dropna().unique() for name in plain}
+        codes = [name for name, x in distinct.items() if len(x) >= _CODES and (x == np.floor(x)).all()]
         if codes:
             warnings.warn(
                 f"whole numbers in {listed(codes)} are read as amounts, and may be codes: name those with "
@@ -173,7 +174,3 @@ def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
     if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():
         return False
     return not pd.api.types.is_numeric_dtype(values) or bool((values == np.floor(values)).all())
-
-
-def _are_whole(values: NDArray[Any]) -> bool:
-    return len(values) >= _CODES and bool((values == np.floor(values)).all())

@@ -137,15 +137,10 @@ def _nothing(folder: Path) -> BagDataError:
 
 
 def _deep_file(folder: Path) -> Path | None:
-    """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
+    """Find a file, or the folder of a series, in the folders below; None if there is none."""
     known = file_readers()
-    for number, (here, folders, files) in enumerate(os.walk(folder)):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = [Path(here, name) for name in [*folders, *sorted(files)]]
-        file = next((path for path in inside if _is_known(path, known)), None)
-        if file is not None or number == _SEARCHED:
-            return file
-    return None
+    inside = (path for home in _folders_below(folder) for path in sorted(home.iterdir()) if path.name[0] != ".")
+    return next((path for path in inside if _is_known(path, known)), None)
 
 
 def _by_family(

@@ -11,13 +11,7 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.formats.dicom_series import (
-    dicom_folders,
-    files_alone,
-    holds_dicom,
-    is_dicom_folder,
-    is_one_scan,
-)
+from midam.data.sources.formats import dicom_series
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
@@ -88,7 +82,7 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
         return []
     files = list[Path]()
     for path in paths:
-        own = files_alone(path, named=named) if is_dicom_folder(path) else []
+        own = dicom_series.files_alone(path, named=named) if dicom_series.is_dicom_folder(path) else []
         if not own:
             return []
         files += own
@@ -183,9 +177,11 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     one that `request.images.series` chooses. Without a table a patient of one series is a bag under the patient's name,
     and of several each series is, named patient/series.
     """
-    if all(not path.is_dir() or is_dicom_folder(path) or not holds_dicom(path) for path in paths):
+    if all(
+        not path.is_dir() or dicom_series.is_dicom_folder(path) or not dicom_series.holds_dicom(path) for path in paths
+    ):
         return list(paths), bag_names(paths, folder)
-    leaves = {path: list(dicom_folders(path)) for path in paths}
+    leaves = {path: list(dicom_series.dicom_folders(path)) for path in paths}
     known = names_in_tables(request)
     if known:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
@@ -198,7 +194,7 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     level = [
         home
         for path, homes in leaves.items()
-        for home in ([path] if request.images.series is not None or is_one_scan(homes) else homes)
+        for home in ([path] if request.images.series is not None or dicom_series.is_one_scan(homes) else homes)
     ]
     return level, next(iter(_scan_names(level, folder)))
 

@@ -12,29 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.covariates import Column
+from midam.data.sources import table_columns as tables
 from midam.data.sources.feature_kinds import read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
-from midam.data.sources.label_values import Coded, code_labels, gap_advice, labels_or_none
+from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import (
-    SPLIT_NAMES,
-    Faults,
-    group_parts,
-    has_labels,
-    is_group_like,
-    is_row_like,
-    merged_ends,
-    names_in,
-    order_features,
-    order_names,
-    plain_numbers,
-    read_covariates,
-    require_columns,
-    split_sites,
-    with_groups,
-    without_words,
-)
-from midam.data.sources.table_files import worded_columns
+from midam.data.sources.table_columns import Faults, is_group_like
+from midam.data.sources.table_files import renamed, worded_columns
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
@@ -82,9 +66,10 @@ def warn_of_features(
     many = len(firsts) > _FEW
     several, named = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []
-    known = _label_columns(labels)
+    known = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
+    known = known if labels.outcome is None else [*labels.outcome.values.T]
     for column in features:
-        if is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
+        if tables.is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
             if is_group_like(column):
@@ -136,13 +121,6 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
     return bool(start and (values == values[firsts[codes]]).all())
 
 
-def _label_columns(labels: Coded) -> list[NDArray[np.float64]]:
-    """Columns [N] of the label: 0 and 1, codes of classes, one a label, time and event."""
-    if labels.outcome is None:
-        return [] if labels.labels is None else [labels.labels.astype(np.float64)]
-    return [*labels.outcome.values.T]
-
-
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
     """Whether bags in the order of their values [N] are in that of their labels [N], or in the reverse one."""
     known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
@@ -182,11 +160,8 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
         or len(columns.get("grades", ())) > 0
     )
     request = Request(source, **columns, require_labels=asked).completed()
-    for name in names:
-        if names.count(name) > 1:
-            raise BagDataError(f"Expected unique column names, got {name!r} several times (in {where}); rename them.")
     bag = request.bag_column
-    table = frame.set_axis(names, axis=1).reset_index(drop=True)
+    table = renamed(frame, where).reset_index(drop=True)
     if frame.index.nlevels == 2 and bag not in names:
         table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
     elif bag not in names:
@@ -195,36 +170,30 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
             f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
             f"{columns_are(names)}"
         )
-    table = with_groups(table, request, where)
-    named = [(name, getattr(request, name)) for name in ("group_column", "split_column")]
-    listed = ("coord_columns", "ignore_columns", "categories")
-    named += [*((name, column) for name in listed for column in getattr(request, name)), *request.named_covariates]
-    named += [("order", request.order)]
-    require_columns(table.columns, named, where)
-    arrays = table_arrays(Table(where, table), request)
-    sites, arrays["covariates"] = split_sites(arrays["covariates"], request, where)
+    arrays = table_arrays(Table(where, table), request, strict=True)
+    sites, arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
     return arrays, sites
 
 
-def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
+def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> dict[str, Any]:
     """Return the arguments of `Bags.from_arrays` for a table.
 
-    Without `require_labels` every column but the bag's may be absent.
+    Without `require_labels`, and unless it is `strict`, every column but the bag's may be absent.
     """
-    table.frame = without_words(table.frame, worded_columns(table.frame.columns, request), request)
-    table.frame = with_groups(table.frame, request, table.where)
+    table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
+    table.frame = tables.with_groups(table.frame, request, table.where)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
-    if not request.require_labels:
+    if not request.require_labels and not strict:
         here = set(table.frame.columns)
         group, split = (name if name in here else None for name in (group, split))
         coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
     of_labels = label_columns(table.frame.columns, request)
-    label = of_labels if has_labels(table.frame, request) else ()
+    label = of_labels if tables.has_labels(table.frame, request) else ()
     named = [("bag_column", bag), *(("label_column", name) for name in label)]
     named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
     named += [*request.named_covariates, ("order", request.order)]
-    require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    tables.require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
     coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
@@ -233,31 +202,25 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
-    special = {bag, group, *group_parts(group), split, *of_labels, *columns}
+    special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns}
     times = None if request.order is None else table.times(request.order, owners=special)
     special |= {*coords, *ignored, request.order}
     present = [str(name) for name in table.frame.columns if name not in special]
-    features = table.features(present, _unordered(request))
+    made = [] if request.order is None else tables.order_names(request.features or ())  # of the order, not of the file
+    wanted = None if request.features is None else [name for name in request.features if name not in made]
+    features = table.features(present, wanted)
     kinds = read_kinds(table.frame, features, table.codes, request, table.faults, where=table.where)
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
-    covariates = read_covariates(columns, request, where=table.where)
+    covariates = tables.read_covariates(columns, request, where=table.where)
     if request.features is None:
         kinds.tell(table.where)
         warn_of_features(table.frame, features, table.codes, labels, where=table.where)
-    bags, what = table.codes, kinds.columns
-    if times is not None:
-        sort = np.lexsort((times, bags))
-        bags, instances, places = bags[sort], instances[sort], None if places is None else places[sort]
-        numbers = [at for at in range(len(features)) if what is None or what[at].kind == "number"]
-        made, of_order = _of_order(features, numbers, instances, times[sort], bags, where=table.where)
-        features, instances = [*features, *made], np.column_stack([instances, of_order])
-        what = None if what is None else [*what, *map(Column, made)]
-    return {
+    arrays = {
         "X": instances,
-        "bag": bags,
+        "bag": table.codes,
         "ids": table.ids,
         "y": labels.labels,
         "classes": labels.classes,
@@ -267,39 +230,35 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
         "splits": splits,
         "coords": places,
         "feature_names": features,
-        "columns": what,
+        "columns": kinds.columns,
         "source": table.where,
         "missing": request.impute,
     }
+    return arrays if times is None else _in_order(arrays, times)
 
 
-def _unordered(request: Request) -> list[str] | None:
-    """Features that a request wants of a table, if it names some, without those that its order makes."""
-    made = [] if request.order is None else order_names(request.features or ())
-    return None if request.features is None else [name for name in request.features if name not in made]
-
-
-def _of_order(
-    names: list[str],
-    numbers: list[int],
-    x: NDArray[Any],
-    times: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    *,
-    where: str,
-) -> tuple[list[str], NDArray[Any]]:
-    """Names and values of the features of the order of rows, which are sorted by bag and time; of `numbers` changes."""
-    made = order_names([names[place] for place in numbers])
+def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, Any]:
+    """Arrays of a table by bag and time of the rows [M], with the features of their order."""
+    names, columns, where = arrays["feature_names"], arrays["columns"], arrays["source"]
+    numbers = [at for at in range(len(names)) if columns is None or columns[at].kind == "number"]
+    made = tables.order_names([names[place] for place in numbers])
     for name in sorted({*names} & {*made}):
         raise BagDataError(
             f"Expected no column {name!r} with `order`, which makes a feature of that name, got one (in {where}); "
             f"rename it, or leave it out with {given(ignore_columns=[name])}."
         )
+    sort = np.lexsort((times, arrays["bag"]))
+    x, codes, places, times = arrays["X"][sort], arrays["bag"][sort], arrays["coords"], times[sort]
     ties = int(((np.diff(times) == 0) & (np.diff(codes) == 0)).sum())
     if ties:
         text = f"{ties} of {len(times)} instances have the time of the one before: they keep the order of their rows"
         warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
-    return made, order_features(x[:, numbers], times, codes).astype(x.dtype)
+    of_order = tables.order_features(x[:, numbers], times, codes).astype(x.dtype)
+    return {
+        **arrays,
+        **{"X": np.column_stack([x, of_order]), "bag": codes, "coords": None if places is None else places[sort]},
+        **{"feature_names": [*names, *made], "columns": columns and [*columns, *map(Column, made)]},
+    }
 
 
 class Table:
@@ -311,6 +270,7 @@ class Table:
 
     codes: NDArray[np.int64]
     ids: NDArray[np.str_]
+    first: NDArray[np.int64]  # row of each bag
 
     def __init__(
         self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str = "drop or impute it"
@@ -327,7 +287,7 @@ class Table:
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
         texts += [name for name in others if self.frame[name].dtype == object]
         named = dict.fromkeys(filter(None, (*names, *texts)))
-        self.frame = self.frame.assign(**{name: names_in(self.frame[name]) for name in named})
+        self.frame = self.frame.assign(**{name: tables.names_in(self.frame[name]) for name in named})
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
@@ -335,6 +295,7 @@ class Table:
 
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
+        self.first = np.unique(codes, return_index=True)[1]
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
@@ -352,58 +313,53 @@ class Table:
 
     def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
         """Label of each bag, of one column or several; None where some are missing or in doubt, which adds a fault."""
-        words = self.frame[columns[0]].dropna().astype(str).unique().tolist()
-        if len(columns) == 1 and is_binary(words, request):
-            return self._labels(columns[0], request, faults)
-        values = {column: self.constant(column, faults).tolist() for column in columns}
-        try:
-            return code_columns(values, request, where=self.where, ids=self.ids.tolist())
-        except BagDataError as error:
-            faults.add_error(error)
-            return None
-
-    def _labels(self, column: str, request: Request, faults: Faults) -> Coded | None:
-        """Labels 0 and 1 of one column."""
         import pandas as pd
 
-        values = self.frame[column]
-        if values.isna().any():
-            advice = gap_advice(request, column, "fill it in")
-            self._add(faults, values.isna(), column, f"{with_article(column)} in each row", advice, got="none")
-            return None
-        of_row, words = pd.factorize(values.astype(str))
-        where, counts = self.where, np.bincount(of_row)
-        if len(counts) > 2:  # the rarest value may be a slip
-            where = self._place(int(np.argmax(of_row == len(counts) - 1 - counts[::-1].argmin())), column)[3:]
+        where, values = self.where, {}
+        for column in columns:
+            shown = self.frame[column]
+            if len(columns) == 1 and shown.isna().any():
+                self._gaps_in(column, request, faults)
+                return None
+            of_row, distinct = pd.factorize(shown)
+            words = [*(word_of(str(value)).casefold() for value in distinct), ""]
+            self.constant(column, faults, pd.Series(np.array(words)[of_row], index=shown.index))
+            values[column] = shown.iloc[self.first].tolist()
+            counts = np.bincount(of_row[of_row >= 0])
+            # The rarest value may be a slip.
+            if len(columns) == 1 and len(counts) > 2 and is_binary(words[:-1], request):
+                rarest = len(counts) - 1 - counts[::-1].argmin()
+                where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
         try:
-            codes, classes, _ = code_labels(words, request, of=f"column {column}", where=where)
+            return code_columns(values, request, where=where, ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None
-        labels = self.constant(column, faults, pd.Series(np.asarray(codes)[of_row], index=values.index))
-        return Coded(labels.astype(np.int64), classes)
+
+    def _gaps_in(self, column: str, request: Request, faults: Faults, *, label: bool = True) -> None:
+        """Refuse gaps in a column of the label or the group."""
+        advice = gap_advice(request, column, "fill it in", label=label)
+        self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
 
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
         """Group of each bag; gaps are refused."""
-        advice = gap_advice(request, column, "fill it in", label=False)
-        self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
+        self._gaps_in(column, request, faults, label=False)
         return self.constant(column, faults)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
         """Value of each bag in a column that is constant in a bag; `values` stand for those of the column."""
         shown = self.frame[column]
         values = shown if values is None else values
-        first = np.unique(self.codes, return_index=True)[1]
-        own = values.iloc[first[self.codes]]
+        own = values.iloc[self.first[self.codes]]
         differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
         for row in np.flatnonzero(differs)[:1].tolist():
-            got = f"{shown.iloc[first[self.codes[row]]]} and {shown.iloc[row]}"
+            got = f"{shown.iloc[self.first[self.codes[row]]]} and {shown.iloc[row]}"
             self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)
-        return np.asarray(values.iloc[first])
+        return np.asarray(values.iloc[self.first])
 
     def splits(self, column: str) -> NDArray[np.str_]:
         """Split of each bag under its canonical name."""
-        names = self.frame[column].astype(str).str.lower().map(SPLIT_NAMES)
+        names = self.frame[column].astype(str).str.lower().map(tables.SPLIT_NAMES)
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
@@ -417,7 +373,7 @@ class Table:
                 f"Expected a column about instances as `order`, got {column!r}, which is about bags (in "
                 f"{self.where}); name another."
             )
-        values = plain_numbers(self.frame[column])
+        values = tables.plain_numbers(self.frame[column])
         words = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
         numbers = pd.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64)
         if not np.isfinite(numbers).any():
@@ -449,7 +405,7 @@ class Table:
 
         objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
         if objects:
-            self.frame = self.frame.assign(**{str(name): plain_numbers(self.frame[name]) for name in objects})
+            self.frame = self.frame.assign(**{str(name): tables.plain_numbers(self.frame[name]) for name in objects})
         kinds = self.frame[columns].dtypes  # of the columns, of which a table may have many
         numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
         sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
@@ -473,7 +429,7 @@ class Table:
                 other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
         for column in whole if apart else ():
-            ends = merged_ends(self.frame[column])
+            ends = tables.merged_ends(self.frame[column])
             if ends is not None:
                 wanted, first = "whole numbers that float64 tells apart", np.arange(len(self.frame)) == 0
                 advice = "subtract what all have in common first"

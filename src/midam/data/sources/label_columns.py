@@ -10,7 +10,6 @@ Where the request names no target, it is inferred where that is plain, and a not
 All else is refused until the request names the target: numbers may be classes, grades or a quantity.
 """
 
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.covariates import number_of
 from midam.data.sources.label_values import PLAIN_WORDS, Coded, bag_named, code_labels, refuse_gaps, word_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import CODED, TargetLabels
@@ -56,7 +56,7 @@ def is_binary(values: Iterable[object], request: Request) -> bool:
     if request.target != "auto":
         return request.target == "binary"
     words = {word_of(value).casefold() for value in values}
-    in_words = not any(_number(word) is not None for word in words) and not words & PLAIN_WORDS
+    in_words = not any(number_of(word) is not None for word in words) and not words & PLAIN_WORDS
     return request.positive is not None or request.classes is not None or len(words) <= 2 or not in_words
 
 
@@ -139,7 +139,10 @@ def _single(
     ((column, values),) = columns.items()
     if target == "continuous":
         numbers = _numbers(values, column, where, ids)
-        _warn_of_count(numbers, column, where)
+        if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
+            text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
+            advice = "if it numbers the bags, name the column of the label with `label_column`"
+            warnings.warn(f"{text}: {advice}", stacklevel=5)
         return TargetLabels.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
     refuse_gaps(values, column, request, where, ids)
@@ -165,7 +168,7 @@ def _classes(words: Sequence[str], request: Request, column: str, where: str) ->
     first: dict[str, str] = {}
     for word in words:
         first.setdefault(word.casefold(), word)
-    names = sorted(first.values(), key=lambda name: (_number(name) is None, _number(name) or 0.0, name.casefold()))
+    names = sorted(first.values(), key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
         raise BagDataError(
@@ -183,7 +186,7 @@ def _classes(words: Sequence[str], request: Request, column: str, where: str) ->
 
 
 def _ascending(names: list[str], column: str, where: str) -> list[str]:
-    if any(_number(name) is None for name in names):
+    if any(number_of(name) is None for name in names):
         shown = ", ".join(names[:_SHOWN])
         raise BagDataError(
             f"Expected the order of the grades in column {column}, which are words: {shown} (in {where}); say it with "
@@ -247,7 +250,7 @@ def _kinds(request: Request) -> str:
 def _numbers(
     values: Sequence[object], column: str, where: str, ids: Sequence[str], advice: str = "correct it"
 ) -> NDArray[np.float64]:
-    found = [_number(str(value).strip()) for value in values]
+    found = [number_of(str(value).strip()) for value in values]
     wrong = next((row for row, number in enumerate(found) if number is None), None)
     if wrong is not None:
         got = "none" if is_missing(values[wrong]) else str(values[wrong])
@@ -262,21 +265,6 @@ def _numbers(
             "correct it, give it in another unit, or leave such bags out."
         )
     return numbers
-
-
-def _warn_of_count(numbers: NDArray[np.float64], column: str, where: str) -> None:
-    """Warn of numbers that count the bags."""
-    if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
-        text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
-        warnings.warn(f"{text}: if it numbers the bags, name the column of the label with `label_column`", stacklevel=6)
-
-
-def _number(word: str) -> float | None:
-    try:
-        number = float(word)
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number
 
 
 def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:

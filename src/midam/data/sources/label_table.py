@@ -20,7 +20,7 @@ from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
+from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given, listed
@@ -129,7 +129,7 @@ def _labeled(
     usual: tuple[ClassName, ClassName] | None = None,
 ) -> Labeled:
     """Read the labels and other metadata of files, which the `column` of a table names."""
-    label, group, split = _columns_of(frame, request, where)
+    label, group, split = columns_of(frame, request, where)
     if label:
         frame = _without_unlabeled(frame, label, column, request, where)
     frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariate_columns))
@@ -152,12 +152,17 @@ def _labeled(
         patients=values(patient),
         groups=values(groups),
         splits=None if splits is None else tables.split_names(splits, where),
-        covariates=frame_covariates(frame, request, where=where),
+        covariates=read_covariates(frame, request, where=where),
     )
 
 
-def _columns_of(frame: "pd.DataFrame", request: Request, where: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Columns of the label, the group and the split; those that the request names and the table lacks are refused."""
+def columns_of(
+    frame: "pd.DataFrame", request: Request, where: str, *others: tuple[str, str]
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Columns of the label, the group and the split; those that the request names and the table lacks are refused.
+
+    So are `others`, each with the parameter that names it.
+    """
     label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))
@@ -166,7 +171,7 @@ def _columns_of(frame: "pd.DataFrame", request: Request, where: str) -> tuple[tu
     if request.bad_labels == "ignore":
         split = None  # scores need none
     label = label if tables.has_labels(frame, request) else ()
-    named = [*(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
+    named = [*others, *(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
     tables.require_columns(frame.columns, [*named, *request.named_covariates], where)
     return label, group, split
 

@@ -26,6 +26,7 @@ from midam.files import write_bytes
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # are neither one a bag nor one an instance
 _OF_INSTANCES = ("X", "bag", "coords", "witness")
+_OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "witnesses": "witness"}
 _SAME = {
     **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
     **{"id": "ids", "coord": "coords"},
@@ -90,6 +91,7 @@ def _read(request: Request) -> Bags:
     coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
     coded = coded or Coded()
     covariates = read_covariates(arrays, request, where=str(path))
+    known: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
@@ -97,11 +99,7 @@ def _read(request: Request) -> Bags:
         classes=coded.classes,
         outcome=coded.outcome,
         covariates=covariates,
-        ids=arrays.get("ids"),
-        groups=arrays.get("group"),
-        splits=arrays.get("split"),
-        coords=arrays.get("coords"),
-        witnesses=arrays.get("witness"),
+        **known,
         feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
         source=str(path),
         missing=request.impute,
@@ -136,8 +134,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
     """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     path = path_of(path, "an npz file")
-    offsets = np.cumsum(bags.sizes) - bags.sizes
-    rows = np.arange(bags.num_instances) + np.repeat(bags.starts - offsets, bags.sizes)
+    rows = bags.rows()
     names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)
     arrays: dict[str, NDArray[Any] | None] = {
         "X": bags.gather(rows),

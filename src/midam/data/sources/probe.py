@@ -2,9 +2,8 @@
 
 import os
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
-from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Places
+from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
 from midam.data.validate import check_feature_names, feature_order, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
 from midam.plain_files import require_plain, require_plain_folder
@@ -25,9 +25,9 @@ _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
 _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # of features that are checked at a time
+_interned = lru_cache(maxsize=16)(lambda names: names)  # equal names are one object, however many files have them
 OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # what errors on one file of many advise
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
-_AHEAD = 64  # files that are asked for before they are needed
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,10 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     shape = list(features.shape)
     if shape[:1] == [0] and not opened.cut:
         raise NoInstancesError(f"Expected at least one instance, got none (in {where}); remove the file, or fill it.")
-    if len(shape) < 2 or features.dtype.kind not in "biuf":
+    if len(shape) < 2 or features.dtype.kind not in "biuf" or 0 in shape:
         raise BagDataError(
-            f"Expected features [n, D] of real numbers, got {features.dtype} {shape} (in {where}); write one row for "
-            "each instance."
-        )
-    if 0 in shape:
-        raise BagDataError(
-            f"Expected at least one instance and one feature, got shape {shape} (in {where}); remove the file or fill "
-            "it."
+            f"Expected features [n, D] of real numbers, at least one instance and one feature, got {features.dtype} "
+            f"{shape} (in {where}); write one row for each instance."
         )
     n = shape[0]
     if coords is not None and (len(coords.shape) != 2 or coords.shape[0] != n or coords.dtype.kind not in "iuf"):
@@ -144,67 +139,47 @@ def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> 
             f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); write a list of texts, "
             "or leave it out."
         )
-    return _one(check_feature_names(names, shape[0], where))
+    return _interned(check_feature_names(names, shape[0], where))
 
 
-@lru_cache(maxsize=16)
-def _one(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Equal names as one object, however many files have them."""
-    return names
-
-
-def sift_files(
-    paths: Sequence[Path],
-    options: ImageOptions = DEFAULTS,
-    *,
-    reader: str | None = None,
-    on_file: OnFile | None = None,
-    skip: bool = False,
-) -> tuple[list[FileFacts | None], list[tuple[int, str]]]:
+def sift_files(paths: Sequence[Path], request: Request) -> tuple[list[FileFacts | None], list[tuple[int, str]]]:
     """Probe files, several at a time: facts of each, None of those that are left out, and why these are, by position.
 
-    Files without instances are left out; with `skip` those too that cannot be used, and features of another shape than
-    most. All others hold the same kind of instances.
+    Files without instances are left out; where missing ones are skipped those too that cannot be used, and features of
+    another shape than most. All others hold the same kind of instances.
     """
+    skip = request.missing == "skip"
     facts_or_none: list[FileFacts | None] = []
     wrong: dict[int, BagDataError] = {}
-    with ThreadPoolExecutor(max_workers=_PROBES) as pool:
-        futures = _ahead(paths, lambda path: pool.submit(probe, path, options, reader=reader, values=skip))
+
+    def look(path: Path) -> FileFacts | BagDataError:
         try:
-            for number, future in enumerate(futures):
-                try:
-                    facts_or_none.append(future.result())
-                except (BagDataError, DataNotFoundError) as error:  # not found: a link that leads nowhere
-                    facts_or_none.append(None)
-                    wrong[number] = error if isinstance(error, BagDataError) else BagDataError(str(error))
-                if on_file is not None:
-                    on_file(number + 1, len(paths))
-        finally:
-            pool.shutdown(cancel_futures=True)
+            return probe(path, request.images, reader=request.reader, values=skip)
+        except BagDataError as error:
+            return error
+        except DataNotFoundError as error:  # a link that leads nowhere
+            return BagDataError(str(error))
+
+    for number, (_, found) in enumerate(read_ahead(paths, look, workers=_PROBES)):
+        facts_or_none.append(found if isinstance(found, FileFacts) else None)
+        if isinstance(found, BagDataError):
+            wrong[number] = found
+        if request.on_file is not None:
+            request.on_file(number + 1, len(paths))
     faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
     if faults:
         raise _refusal(faults, len(paths))
-    for at, why in _unlike(facts_or_none) if skip else ():
-        wrong[at], facts_or_none[at] = BagDataError(why), None
     kept = [at for at, fact in enumerate(facts_or_none) if fact is not None]
+    for number, why in _unlike([fact for fact in facts_or_none if fact is not None]).items() if skip and kept else ():
+        wrong[kept[number]], facts_or_none[kept[number]] = BagDataError(why), None
+    own = [path for path, fact in zip(paths, facts_or_none) if fact is not None]
     facts = [fact for fact in facts_or_none if fact is not None]
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
-    own = [paths[at] for at in kept]
     _refuse_mixed(own, facts)
     check_like(own, facts)
     _warn_of_scales(facts)
     return facts_or_none, [(at, str(wrong[at])) for at in sorted(wrong)]
-
-
-def _ahead(paths: Sequence[Path], submit: Callable[[Path], Future[FileFacts]]) -> Iterator[Future[FileFacts]]:
-    """Futures of files in their order, of which few wait at a time: thousands would take memory."""
-    ahead: deque[Future[FileFacts]] = deque()
-    for path in paths:
-        ahead.append(submit(path))
-        if len(ahead) > _AHEAD:
-            yield ahead.popleft()
-    yield from ahead
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
@@ -218,33 +193,26 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
     return BagDataError(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
 
 
-def _unlike(facts: Sequence[FileFacts | None]) -> list[tuple[int, str]]:
-    """Positions of instances of another shape, or of other names, than most files have, and what is unlike.
+def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str, list[Any], str]]:
+    """What instances share, its value of each file, and advice; scans of another size can be resized."""
+    scans = skip and facts[0].cut in ("slices", "volume")
+    shapes = [fact.instance_shape[: 1 if scans else None] for fact in facts]
+    pixels = [fact.dtype if fact.cut else None for fact in facts]
+    advice = f"convert the files to one type{OR_SKIP}"
+    return [("instances of shape", shapes, _same_shape(facts)), ("pixels of type", pixels, advice)]
 
-    Of images the type of the pixels counts too; scans of another size can be resized, and are none of these.
-    """
 
-    def kind(fact: FileFacts) -> object:
-        resized = fact.cut in ("slices", "volume")
-        return fact.instance_shape[: 1 if resized else None], fact.dtype if fact.cut else None
-
-    own = [(at, fact) for at, fact in enumerate(facts) if fact is not None]
-    if not own:
-        return []
-    usual = Counter(kind(fact) for _, fact in own).most_common(1)[0][0]
-    unlike = [
-        (
-            at,
-            f"its {'pixels' if fact.cut else 'features'} have the shape {list(fact.instance_shape)} and the type "
-            f"{fact.dtype}, and not those of most files",
-        )
-        for at, fact in own
-        if kind(fact) != usual
-    ]
-    named = [(at, frozenset(fact.names)) for at, fact in own if fact.names is not None and kind(fact) == usual]
-    most = Counter(names for _, names in named).most_common(1)
+def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
+    """Files of instances of another kind, or of other names, than most, and what is unlike."""
+    unlike = dict[int, str]()
+    for what, values, _ in _kinds(facts, skip=True):
+        usual = Counter(values).most_common(1)[0][0]
+        wrong = [at for at, value in enumerate(values) if value != usual]
+        unlike |= {at: f"{what} {values[at]}, and not {usual} as most files have" for at in wrong}
+    names = {at: frozenset(fact.names) for at, fact in enumerate(facts) if fact.names is not None and at not in unlike}
+    most = Counter(names.values()).most_common(1)
     why = "its features have other names than those of most files"
-    return unlike + [(at, why) for at, names in named if names != most[0][0]]
+    return unlike | {at: why for at, own in names.items() if own != most[0][0]}
 
 
 def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
@@ -274,12 +242,7 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         wide = np.result_type(*(fact.dtype for fact in facts))
         first = next(name for name, fact in zip(names, facts) if str(fact.dtype) != types.most_common(1)[0][0])
         warnings.warn(f"features of several types ({kinds_of} files) are read as {wide}: {first}", Note, stacklevel=5)
-    pixels = [fact.dtype if fact.cut else None for fact in facts]
-    kinds: tuple[tuple[str, list[Any], str], ...] = (
-        ("instances of shape", [fact.instance_shape for fact in facts], _same_shape(facts)),
-        ("pixels of type", pixels, f"convert the files to one type{OR_SKIP}"),
-    )
-    for what, values, advice in kinds:
+    for what, values, advice in _kinds(facts):
         # The value that most files have is right; in a tie, the first.
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]

@@ -3,13 +3,13 @@
 import json
 import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates, missing_of
 from midam.data.sources.file_names import NameIndex
@@ -263,8 +263,8 @@ def refuse_empty_fields(
     faults.refuse()
 
 
-def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where: str) -> Covariates | None:
-    """The covariates that a request names, and the site, of columns that have them; None where it names none.
+def read_covariates(columns: Any, request: Request, *, where: str) -> Covariates | None:
+    """The covariates that a request names, and the site, of a frame or columns by name; None where it names none.
 
     A column that is missing is refused. Before a training, a note describes each of them.
     """
@@ -279,12 +279,6 @@ def read_covariates(columns: Mapping[str, ArrayLike], request: Request, *, where
             text = f"{words} of column {name} stands for a missing value (in {where})"
             warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
     return noted(covariates, request, where)
-
-
-def frame_covariates(frame: "pd.DataFrame", request: Request, *, where: str) -> Covariates | None:
-    """As `read_covariates`, of the rows of a data frame."""
-    present = [name for name in request.covariate_columns if name in frame.columns]
-    return read_covariates({name: frame[name].to_numpy() for name in present}, request, where=where)
 
 
 def noted(covariates: Covariates, request: Request, where: str) -> Covariates:

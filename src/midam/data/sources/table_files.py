@@ -7,7 +7,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -50,47 +50,27 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     import pandas as pd
 
     refuse_empty(path)
-    require_fits(path)
-    suffix, sheet = file_suffix(path), sheet_of(request, path)
+    suffix = file_suffix(path)
     named = {*(getattr(request, name) for name in COLUMNS), *group_parts(request.group_column)}
     if suffix == ".parquet":
+        sheet_of(request, path)
+        require_fits(path)
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
-        frame = _renamed(frame, path)
+        frame = renamed(frame, path)
         _refuse_nested(frame, path)
         return frame
-    if suffix == EXCEL:
-        return _read_excel(path, named, sheet, request=request).dropna(how="all")
-    separator = separator_of(path)
-    what = "a table with a header line and as many fields in each line"
-    # pandas only warns of rows that are longer than the header, and cuts them.
-    with sound_text(what, path), warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
-        with open_text(path) as file:
-            header = next(csv.reader(file, delimiter=separator), [])
-        check_header(header, path)
-        options: dict[str, Any] = {"index_col": False, "low_memory": False, **_gaps(header, request)}
-        kinds = {name: str for name in header if name_of(name) in named}
-        frame = _renamed(_read_text(path, separator, dtype=kinds, **options), path)
+
+    def options(header: Sequence[str]) -> dict[str, Any]:
+        worded = worded_columns(map(name_of, header), request)
+        words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
+        return {"dtype": {name: str for name in header if name_of(name) in named}, "na_values": words}
+
+    frame = _read(path, options, sheet_of(request, path))
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
-    return frame if separator == "," else _with_points(frame, named, path)
-
-
-def _read_text(path: Path, separator: str, **options: Any) -> "pd.DataFrame":
-    """Read a text table; blank lines, and a line `sep=;`, keep the row number in step with the line number."""
-    import pandas as pd
-
-    skipped = int(bool(declared_separator(path)))
-    frame = pd.read_csv(path, sep=separator, skip_blank_lines=False, skiprows=skipped, **options)
-    return frame.set_axis(frame.index + skipped, axis=0)
-
-
-def _gaps(header: Sequence[str], request: Request) -> dict[str, Any]:
-    """Arguments of pandas: the words of each column that stand for none."""
-    worded = worded_columns(map(name_of, header), request)
-    words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
-    return {"keep_default_na": False, "na_values": words}
+    return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, named, path)
 
 
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
@@ -103,19 +83,10 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     if not path.is_file():
         raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
     refuse_empty(path)
-    suffix = file_suffix(path)
-    if suffix not in NAMES:
+    if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
-    require_fits(path)
-    if suffix == EXCEL:
-        frame = _read_excel(path, None, None if request is None else sheet_of(request, path))
-    else:
-        separator = separator_of(path)
-        with sound_text("a table with a header line", path):
-            _check_given(first_line(path, separator), path)
-            options = {"dtype": str, "encoding": "utf-8-sig", "keep_default_na": False, "na_values": [""]}
-            frame = _read_text(path, separator, **options)
-    frame = _renamed(frame, path)
+    sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None
+    frame = _read(path, _as_text, sheet, nameless=True)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
         frame[name] = words.where(~words.isin([""] if request is not None else _EMPTY))
@@ -126,7 +97,39 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     return frame
 
 
-def _renamed(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+def _as_text(_header: Sequence[str]) -> dict[str, Any]:
+    """Options of pandas that read all columns as text."""
+    return {"dtype": str, "na_values": [""]}
+
+
+def _read(
+    path: Path, options: Callable[[Sequence[str]], dict[str, Any]], sheet: str | None, *, nameless: bool = False
+) -> "pd.DataFrame":
+    """Read a text table, or a sheet of a workbook, with the options of pandas for its header.
+
+    The index counts the rows of the file; blank lines, and a line `sep=;`, keep it in step with the number of the line.
+    Columns of a text may be `nameless`.
+    """
+    import pandas as pd
+
+    require_fits(path)
+    if file_suffix(path) == EXCEL:
+        return _read_excel(path, options, sheet)
+    separator, skipped = separator_of(path), int(bool(declared_separator(path)))
+    how: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
+    # pandas only warns of rows that are longer than the header, and cuts them.
+    with (
+        sound_text("a table with a header line and as many fields in each line", path),
+        warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
+    ):
+        header = first_line(path, separator)
+        check_header(header, path, nameless=nameless)
+        how |= {"sep": separator, "index_col": False, "skiprows": skipped, "encoding": "utf-8-sig", **options(header)}
+        frame = pd.read_csv(path, **how)
+    return renamed(frame.set_axis(frame.index + skipped, axis=0), path)
+
+
+def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
     """The same table with the names of its columns in their form; two that then are one are refused."""
     names = [name_of(name) for name in frame.columns]
     _refuse_repeated(names, path)
@@ -210,7 +213,8 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     """Names of the columns, without blanks around them; none of a file that is no such table."""
     try:
         if file_suffix(path) == EXCEL:
-            header = list(_read_excel(path, None, sheet, rows=0).columns)
+            require_fits(path)
+            header = list(_read_excel(path, _as_text, sheet, rows=0).columns)
         elif file_suffix(path) == ".parquet":
             header = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
         else:
@@ -222,18 +226,12 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
 
 
 def _read_excel(
-    path: Path,
-    texts: Collection[str] | None,
-    sheet: str | None,
-    *,
-    rows: int | None = None,
-    request: Request | None = None,
+    path: Path, options: Callable[[Sequence[str]], dict[str, Any]], sheet: str | None, *, rows: int | None = None
 ) -> "pd.DataFrame":
-    """Read a sheet of a workbook, the first by default; None of `texts` reads all as text."""
+    """Read a sheet of a workbook, the first by default."""
     import pandas as pd
 
     need("openpyxl", "Excel", path, extra="excel")
-    require_fits(path)
     with (
         sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"),
         warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
@@ -248,9 +246,8 @@ def _read_excel(
         first = book.parse(chosen, header=None, nrows=1, dtype=str)
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
         check_header(header, path)
-        kinds = str if texts is None else {name: str for name in header if name_of(name) in texts}
-        empty = {"keep_default_na": False, "na_values": [""]} if request is None else _gaps(header, request)
-        frame = book.parse(chosen, nrows=EXCEL_ROWS if rows is None else rows, dtype=kinds, **empty)
+        nrows = EXCEL_ROWS if rows is None else rows
+        frame = book.parse(chosen, nrows=nrows, keep_default_na=False, **options(header))
         if len(frame) >= EXCEL_ROWS:
             raise BagDataError(
                 f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds, got more (in {path}); save "
@@ -263,7 +260,7 @@ def _read_excel(
             Note,
             stacklevel=4,
         )
-    return _renamed(frame, path)
+    return renamed(frame, path)
 
 
 @contextmanager
@@ -279,26 +276,20 @@ def sound_text(what: str, path: Path) -> Iterator[None]:
             ) from error
 
 
-def _check_given(header: list[str], path: Path) -> None:
-    """Refuse a first line without a word."""
+def check_header(header: list[str], path: Path, *, nameless: bool = False) -> None:
+    """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
     if not header:
         raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
-
-
-def check_header(header: list[str], path: Path) -> None:
-    """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
-    _check_given(header, path)
     names = [name_of(name) for name in header]
-    for number, name in enumerate(names, start=1):
-        if not name:
-            raise BagDataError(
-                f"Expected a name for each column, got none for column {number} (in {path}); name the column, or "
-                "write the table without its row numbers."
-            )
-    _refuse_repeated(names, path)
+    if "" in names and not nameless:
+        raise BagDataError(
+            f"Expected a name for each column, got none for column {names.index('') + 1} (in {path}); name the column, "
+            "or write the table without its row numbers."
+        )
+    _refuse_repeated([name for name in names if name], path)
 
 
-def _refuse_repeated(names: Sequence[str], path: Path) -> None:
+def _refuse_repeated(names: Sequence[str], path: object) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise BagDataError(f"Expected unique column names, got {name!r} {count} times (in {path}); rename them.")
@@ -410,6 +401,7 @@ def _check_excel(path: Path) -> None:
 
 
 def _count_cells(stream: IO[bytes], path: Path) -> None:
+    coordinate_to_tuple = need("openpyxl.utils.cell", "Excel", path, extra="excel").coordinate_to_tuple
     parser = expat.ParserCreate(namespace_separator=" ")
     row = cells = column = widest = 0
 
@@ -419,7 +411,7 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
         if kind == "row":
             row, column = int(place) if place else row + 1, 0
         elif kind == "c":
-            cells, column = cells + 1, _column(place) or column + 1
+            cells, column = cells + 1, coordinate_to_tuple(place)[1] if place else column + 1
             widest = max(widest, column)
 
     parser.StartElementHandler = begin
@@ -428,16 +420,6 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
         # Rows that the file passes over are filled in, and all rows are made as wide as the widest.
         needed = _OF_CELL * (cells + row) + _OF_EMPTY * max(0, row * widest - cells)
         _require_memory(needed, f"{row} rows of up to {widest} columns", path)
-
-
-def _column(place: str) -> int:
-    """Number of the column of a cell such as AB12, from 1."""
-    column = 0
-    for letter in place:
-        if not "A" <= letter <= "Z":
-            break
-        column = 26 * column + ord(letter) - 64
-    return column
 
 
 def _require_memory(needed: int, what: str, path: Path) -> None:

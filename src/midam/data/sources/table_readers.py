@@ -17,10 +17,11 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import check_options
 from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
+from midam.data.sources.label_table import columns_of
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
-from midam.data.sources.table_columns import frame_covariates, refuse_empty_fields
+from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
 from midam.names import on_disk
@@ -52,17 +53,11 @@ class ManifestReader(BagReader):
         path, where, bag = request.path, str(request.path), request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request, where)
-        label = label_columns(frame.columns, request) if tables.has_labels(frame, request) else ()
-        split = request.split_column or ("split" if "split" in frame.columns else None)
-        ignoring = request.bad_labels == "ignore"
-        group = request.group_column
+        label, group, split = columns_of(frame, request, where, ("bag_column", bag), ("", "path"))
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
-        named = [("bag_column", bag), ("", "path"), *(("label_column", name) for name in label)]
-        owners = [("group_column", group), ("split_column", split)]
-        tables.require_columns(frame.columns, [*named, *owners, *request.named_covariates], where)
-        split = None if ignoring else split  # scores need none
+        ignoring = request.bad_labels == "ignore"
         full = () if ignoring or len(label) > 1 else label
         refuse_empty_fields(frame, (bag, "path", *full, group, split), request, where)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
@@ -88,7 +83,7 @@ class ManifestReader(BagReader):
             frame[bag].to_numpy(dtype=np.str_),
             request,
             coded=coded,
-            covariates=frame_covariates(frame, request, where=where),
+            covariates=read_covariates(frame, request, where=where),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
         )
@@ -96,19 +91,17 @@ class ManifestReader(BagReader):
 
 def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, where: str) -> Coded:
     """Labels of the rows, which are one for each bag."""
-    bag = request.bag_column
     if len(columns) == 1:
         refuse_empty_fields(frame, columns, request, where)
-    of_column, ids = {name: frame[name].tolist() for name in columns}, frame[bag].astype(str).tolist()
-    coded = code_columns(of_column, request, where=where, ids=ids)
-    bags, first, codes = np.unique(frame[bag].to_numpy(dtype=np.str_), return_index=True, return_inverse=True)
-    words = frame[list(columns)].fillna("").astype(str).to_numpy()
-    rows = coded.labels[:, None] if coded.labels is not None else words
+    ids, words = frame[request.bag_column].to_numpy(dtype=np.str_), frame[list(columns)].fillna("").astype(str)
+    coded = code_columns({name: frame[name].tolist() for name in columns}, request, where=where, ids=ids.tolist())
+    _, first, codes = np.unique(ids, return_index=True, return_inverse=True)
+    rows = words.to_numpy() if coded.labels is None else coded.labels[:, None]
     for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
-        values = " and ".join(", ".join(words[at]) for at in (first[codes[row]], row))
+        values = " and ".join(", ".join(words.iloc[at]) for at in (first[codes[row]], row))
         raise BagDataError(
-            f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag "
-            f"{bags[codes[row]]}); correct the table."
+            f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag {ids[row]}); "
+            "correct the table."
         )
     return coded
 

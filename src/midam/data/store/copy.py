@@ -62,7 +62,8 @@ def _is_bag(row: Any, count: int) -> bool:
 
 def plan_digest(bags: Bags) -> str:
     """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
-    files = _files(bags)
+    files, marks = _files(bags), marks_of(bags)
+    origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
     stamps = {path: _stamp(path) for path in dict.fromkeys(files)}  # places are mostly in the files of the instances
     plan: dict[str, Any] = {
         "ids": bags.ids.tolist(),
@@ -72,25 +73,20 @@ def plan_digest(bags: Bags) -> str:
         "dtype": bags.instances.dtype.str,
         "shape": bags.instance_shape,
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
-        "witnesses": _witness_digest(bags),
+        "witnesses": None if marks is None else hashlib.sha256(np.packbits(marks).tobytes()).hexdigest(),
         "feature_names": bags.feature_names,
         "cut": bags.cut,
         "classes": bags.classes,
         "source": bags.source,
         "starts": bags.starts.tolist(),
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
-        "files": [stamps[path] for path in files] if files else [_contents(bags), _coords_digest(bags)],
+        "files": [stamps[path] for path in files] if files else [origin or bag_digests(bags), _coords_digest(bags)],
     }
     if bags.outcome is not None:
         plan["outcome"] = described(bags.outcome)
     if bags.covariates is not None:
         plan["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
-
-
-def _contents(bags: Bags) -> list[str]:
-    """Digests of the instances, or of their source, which is faster."""
-    return list(getattr(bags.instances, "origin", ())) or bag_digests(bags)
 
 
 def _files(bags: Bags) -> list[Path]:
@@ -113,11 +109,6 @@ def _stamp(path: Path) -> list[Any]:
         return [str(path), [_stamp(file) for file in files]]
     facts = path.stat()
     return [str(path), facts.st_size, facts.st_mtime_ns]
-
-
-def _witness_digest(bags: Bags) -> str | None:
-    marks = marks_of(bags)
-    return None if marks is None else hashlib.sha256(np.packbits(marks).tobytes()).hexdigest()
 
 
 def _coords_digest(bags: Bags) -> str | None:

@@ -393,12 +393,11 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
 def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
     """Covariates of these names, of columns by their place; a `ValueError` for others."""
     arrays = [columns[place] for place in sorted(columns)]
-    if sorted(columns) != list(range(len(names or ()))):
-        raise ValueError("covariates without their names, or names without covariates")
-    if not all(column.dtype.kind == "U" or column.dtype == np.float64 for column in arrays):
-        raise ValueError("covariates that are neither numbers nor texts")
-    if any(np.isinf(column).any() for column in arrays if column.dtype.kind == "f"):
-        raise ValueError("covariates that are infinite")
+    kinds = [
+        "U" if x.dtype.kind == "U" else "f" if x.dtype == np.float64 and not np.isinf(x).any() else "" for x in arrays
+    ]
+    if sorted(columns) != list(range(len(names or ()))) or "" in kinds:
+        raise ValueError("covariates that are not finite numbers or texts, one column for each name")
     texts = [name_array(column) if column.dtype.kind == "U" else column for column in arrays]
     return None if names is None else Covariates(tuple(map(name_of, names)), tuple(texts))
 

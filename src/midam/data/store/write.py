@@ -14,22 +14,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
+from midam.data.store import format as form
 from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
-from midam.data.store.format import (
-    COORDS,
-    COVARIATE,
-    DESCRIPTION,
-    INSTANCES,
-    OUTCOME,
-    TABLE,
-    WITNESSES,
-    Description,
-    RowFacts,
-    TableFacts,
-    TargetFacts,
-    sync_folder,
-    table_bytes,
-)
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
 from midam.files import Journal, require_space, write_bytes, write_text
@@ -83,7 +69,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
             part.rename(place)
-            sync_folder(place.parent)
+            form.sync_folder(place.parent)
             journal.remove()
     return Path(out)
 
@@ -116,21 +102,18 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     """Fill the hidden folder; the description comes last."""
     starts = np.cumsum(bags.sizes) - bags.sizes
     total = bags.num_instances
-    instances = RowFacts.of(INSTANCES, total, bags.instances.dtype, bags.instance_shape)
-    coords = None if bags.coords is None else RowFacts.of(COORDS, total, bags.coords.dtype, bags.coords.shape[1:])
+    instances = form.RowFacts.of(form.INSTANCES, total, bags.instances.dtype, bags.instance_shape)
+    coords = (
+        None if bags.coords is None else form.RowFacts.of(form.COORDS, total, bags.coords.dtype, bags.coords.shape[1:])
+    )
     facts = [instances] if coords is None else [instances, coords]
     fresh = _prepare(bags, part, journal, facts, progress)
-    if fresh:
-        try:
+    try:
+        if fresh:
             what = "instances and coordinates"
             require_space({part: sum(fact.bytes for fact in facts)}, what, error=StoreError)
-        except StoreError:
-            shutil.rmtree(part, ignore_errors=True)
-            journal.remove()
-            raise
-    try:
         files = RowFiles(part, facts)
-    except OSError:
+    except OSError:  # a `StoreError` is one
         if fresh:  # nothing was written that a later call could use
             shutil.rmtree(part, ignore_errors=True)
             journal.remove()
@@ -138,18 +121,18 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     with closing(files):
         write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
         files.sync()
-    content = table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
-    write_bytes(part / TABLE, content)
-    table = TableFacts(TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
-    outcome = None if bags.outcome is None else TargetFacts(bags.outcome.target, bags.outcome.names)
+    content = form.table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
+    write_bytes(part / form.TABLE, content)
+    table = form.TableFacts(form.TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
+    outcome = None if bags.outcome is None else form.TargetFacts(bags.outcome.target, bags.outcome.names)
     covariates = None if bags.covariates is None else bags.covariates.names
     known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
-    description = Description(instances, coords, table, *known)
-    write_text(part / DESCRIPTION, description.to_json())
-    sync_folder(part)
+    description = form.Description(instances, coords, table, *known)
+    write_text(part / form.DESCRIPTION, description.to_json())
+    form.sync_folder(part)
 
 
-def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], progress: ImportProgress) -> bool:
+def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts], progress: ImportProgress) -> bool:
     """Take over what an earlier call wrote, or begin; returns whether the folder is fresh."""
     plan = plan_digest(bags)
     written = written_bags(journal, plan, len(bags))
@@ -165,7 +148,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[RowFacts], pr
         journal.keep(0)
         journal.add([plan])
         return True
-    (part / DESCRIPTION).unlink(missing_ok=True)
+    (part / form.DESCRIPTION).unlink(missing_ok=True)
     for bag in written:
         progress.add(bag)
     return False
@@ -177,15 +160,15 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
         "ids": bags.ids,
         "sizes": bags.sizes.astype("<i8"),
         "labels": None if bags.labels is None else bags.labels.astype(np.int8),
-        OUTCOME: None if bags.outcome is None else bags.outcome.values.astype("<f8"),
+        form.OUTCOME: None if bags.outcome is None else bags.outcome.values.astype("<f8"),
         "groups": bags.groups,
         "splits": bags.splits,
         "sources": bags.sources,
         "attributes": bags.attributes,
         "digests": np.array([bag.digest for bag in written]),
         "coords_digests": None if bags.coords is None else np.array([str(bag.coords_digest) for bag in written]),
-        WITNESSES: marks_of(bags),
-        **{f"{COVARIATE}{place}": column for place, column in enumerate(covariates)},
+        form.WITNESSES: marks_of(bags),
+        **{f"{form.COVARIATE}{place}": column for place, column in enumerate(covariates)},
     }
 
 
