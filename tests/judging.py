@@ -41,7 +41,7 @@ def decide(name, names, values, scores):
 
 def load_decision(name, content):
     """Decision from its dictionary."""
-    return target(name).load_decision(content)
+    return target(name).decided_by.from_dict(content)
 
 
 def _sized(name, values, scores):

@@ -162,12 +162,9 @@ def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
             "Expected one run with --instances, which are written in a pass of their own for each run, got "
             f"{len(options.run)}; call once a run, each with a folder of its own."
         )
-    outs = [out] if len(options.run) == 1 else [_out_of(out, name) for name in _names(options.run)]
+    names = [] if len(options.run) == 1 else _names(options.run)
+    outs = [out.with_name(f"{out.stem}.{name}{out.suffix}") for name in names] or [out]
     return outs if shard is None else [shard_path(path, shard) for path in outs]
-
-
-def _out_of(out: Path, name: str) -> Path:
-    return out.with_name(f"{out.stem}.{name}{out.suffix}")
 
 
 def _names(runs: list[str]) -> list[str]:

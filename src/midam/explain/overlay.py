@@ -348,15 +348,10 @@ def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterato
                 "objectType": "annotation",
                 "name": f"#{i}, rank {rank}",
                 "color": colors[at],
-                "classification": {"name": f"top {_decade(rank)}", "color": colors[0]},
+                "classification": {"name": f"top {10 ** math.ceil(math.log10(rank) - 1e-12)}", "color": colors[0]},
                 "measurements": {**values, "relative weight": float(explanation.relative_weight[i])},
                 **values,
                 "instance": i,
                 **({} if patches.file is None else {"file": patches.file.name}),
             },
         }
-
-
-def _decade(rank: int) -> int:
-    """1, 10, 100, ...: the smallest that holds the rank."""
-    return int(10 ** math.ceil(math.log10(rank) - 1e-12))

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,19 +119,16 @@ def _blocks(found: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap])
     sheet: Block = (sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top))
     if drawn:
         several = len(source_paths(bags, found.index)) > 1
-        own = [_map_block(one, top, named=several) for one in _foremost(drawn)]
+        shown: dict[str, Any] = {"top": top, "named": several}
+        own = [(one.height(WIDTH), partial(draw_map, drawn=one, **shown)) for one in _foremost(drawn)]
         kind = "map" if all(one.backdrop is None for one in drawn) else "overlay"
         return kind, [*own, sheet if pictures else bars]
     if not pictures:
         return "bars", [bars]
     if found.coords is not None and found.coords.shape[1] == 1 and len(found) > 1:
-        height = strip_height(found, bags.instance_shape)
+        height = _NOTE + _slices_height(found, bags.instance_shape) + _CHART * _charts(found)
         return "strip", [(height, lambda part: draw_strip(part, found, bags, top=top))]
     return "sheet", [sheet]
-
-
-def _map_block(drawn: PatchMap, top: int, *, named: bool) -> Block:
-    return drawn.height(WIDTH), lambda part: draw_map(part, drawn, top=top, named=named)
 
 
 def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
@@ -183,12 +181,8 @@ def strip_instances(found: Explanation, top: int, *, several: bool = False) -> N
     return ordered[np.isin(ordered, list(chosen))]
 
 
-def strip_height(found: Explanation, shape: tuple[int, ...]) -> float:
-    """Height of the strip and its charts in inches, of slices of a shape [..., H, W]."""
-    return _NOTE + _slices_height(found, shape) + _CHART * _charts(found)
-
-
 def _slices_height(found: Explanation, shape: tuple[int, ...]) -> float:
+    """Height of the strip in inches, of slices of a shape [..., H, W]."""
     rows, lines = math.ceil(min(len(found), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(found, 0))
     return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
 

@@ -100,7 +100,9 @@ def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], b
     axes.set_xlim(epochs.min() - 0.5, epochs.max() + 0.5)
     if best_epoch is not None:
         axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
-    for position, epoch in enumerate(_drops(epochs, _column(history, "lr"))):
+    rates = _column(history, "lr")
+    falls = rates[1:] < 0.5 * rates[:-1]  # steps, not smooth decay
+    for position, epoch in enumerate(epochs[1:][falls].tolist()):
         name = "Learning rate lowered" if position == 0 else None
         axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
     axes.margins(y=0.08)
@@ -293,12 +295,6 @@ def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[
     """One column of the history; NaN, which matplotlib leaves out, for what was not measured."""
     values = (row.get(key) for row in history)
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _drops(epochs: NDArray[np.float64], rates: NDArray[np.float64]) -> list[float]:
-    """Epochs that start at less than half the learning rate of the epoch before: steps, not smooth decay."""
-    falls = np.flatnonzero(rates[1:] < 0.5 * rates[:-1]) + 1
-    return [float(epoch) for epoch in epochs[falls]]
 
 
 def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:

@@ -177,25 +177,20 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
         contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
     _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
     seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
-    place, form = str(Path(bags.source).resolve()), list(bags.instance_shape)
-    data: dict[str, Any] = {
-        "source": bags.source,
-        "place": place,
-        "fingerprint": bags.fingerprint(),
-        "instance_shape": form,
-    }
-    classes = None if bags.classes is None else list(bags.classes)
+    data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
+    data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
-    more: dict[str, Any] = {
-        "classes": classes,
-        "feature_names": None if names is None else list(names),
-        "cut": bags.cut,
-    }
-    trained = bags.subset(np.flatnonzero(parts.splits == "train"))
-    more |= {"imputed": parts.imputed, "columns": parts.columns, "typical": typical_values(trained)}
     return {
-        "data": {**data, **more},
+        "data": {
+            **data,
+            "classes": None if bags.classes is None else list(bags.classes),
+            "feature_names": None if names is None else list(names),
+            "cut": bags.cut,
+            "imputed": parts.imputed,
+            "columns": parts.columns,
+            "typical": typical_values(bags.subset(np.flatnonzero(parts.splits == "train"))),
+        },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": seen,

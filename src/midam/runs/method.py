@@ -1,7 +1,7 @@
 """Methods by name: a shorthand of settings, or one that is fitted in one step and takes few settings."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,11 @@ def empty_model(
 
 def baseline_names() -> list[str]:
     """Names of the baselines that can be models."""
-    return list(_models())
+    found = []
+    for name in BASELINES.names():
+        with suppress(ConfigError):  # a package of somebody's that cannot be imported
+            found += [name] if BASELINES.find(name).lacks is None else []
+    return found
 
 
 def taken_settings(settings: Settings) -> dict[str, Any]:
@@ -132,10 +136,3 @@ def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULT
     parts = settings.method
     named = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
     return method or f" {sign} ".join(named)
-
-
-def _models() -> Iterator[str]:
-    for name in BASELINES.names():
-        with suppress(ConfigError):  # a package of somebody's that cannot be imported
-            if BASELINES.find(name).lacks is None:
-                yield name

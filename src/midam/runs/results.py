@@ -244,7 +244,7 @@ def _of_data(
         "instances": parts.bags.num_instances,
         **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},
         **({} if parts.bags.feature_names is None else {"features": list(parts.bags.feature_names)}),
-        **_imputed(parts),
+        **({} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}),
         "notes": list(notes),
     }
 
@@ -313,11 +313,6 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
     calls.stage("shuffling the features")
     found = permutation_importance(model, held, repeats=_SHUFFLES)
     return {"part": part, "features": [row._asdict() for row in found if np.isfinite(row[1:]).all()]}
-
-
-def _imputed(parts: SplitBags) -> dict[str, Any]:
-    """Note of the summary on missing values that were filled."""
-    return {} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}
 
 
 def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:

@@ -161,15 +161,6 @@ def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
     return list(found.values())
 
 
-def row_text(scoring: Scoring) -> str:
-    """Row of the first bag of a part, as it would be at a score of 1/3, which has as many digits as most."""
-    if not scoring.part:
-        return ""
-    shape = _shape(scoring)[1:]
-    scores = np.full((1, *shape), 1 / 3)
-    return _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
-
-
 def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
     """CSV of the scores [n] or [n, C] of a part: the header, then the rows of one group after the other.
 
@@ -209,9 +200,12 @@ def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, in
 def _bytes_of_scores(scoring: Scoring) -> int:
     """Bytes of a table, and of the journal of those bags that it does not know yet."""
     count, known = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
-    groups = sum(1 for _ in scoring.groups())
+    groups, row = sum(1 for _ in scoring.groups()), ""
+    if count:  # the row of the first bag, at a score of 1/3, which has as many digits as most
+        scores = np.full((1, *_shape(scoring)[1:]), 1 / 3)
+        row = _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
     of_bag = 11 * scoring.run.target.count  # 8 bytes in base64
-    return count * len(row_text(scoring).encode()) + of_bag * max(0, count - known) + _GROUP_LINE * groups
+    return count * len(row.encode()) + of_bag * max(0, count - known) + _GROUP_LINE * groups
 
 
 def require_run_space(

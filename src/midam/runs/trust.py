@@ -116,17 +116,13 @@ def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
         several = isinstance(value, list | tuple)
         for number, part in enumerate(value if several else [value]):
             name = f"{setting} {number}" if several else setting
-            if not _is_path(setting, str(part)) or _is_ours(setting, str(part)):
-                continue
-            found[name] = str(part)
+            path = str(part)
+            ours = path in NAMED[setting].own() or (setting == "encoder" and path.startswith(_TORCH))
+            if _is_path(setting, path) and not ours:
+                found[name] = path
     if values.get("logger_args"):
         found["logger"] = str(values.get("logger"))
     return found
-
-
-def _is_ours(setting: str, path: str) -> bool:
-    """Whether a class path is a row of midam's own table, or in torch.nn as an encoder."""
-    return path in NAMED[setting].own() or (setting == "encoder" and path.startswith(_TORCH))
 
 
 def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:

@@ -290,10 +290,6 @@ class Target:
         """Fit what turns scores into predictions on bags that `has_metric` accepts."""
         raise NotImplementedError
 
-    def load_decision(self, content: Mapping[str, Any]) -> Decision:
-        """Build a decision from its `to_dict`; a `ConfigError` for other keys, or unfit numbers."""
-        return self.decided_by.from_dict(content)
-
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file that hold the decision."""
         own = {} if decision is None else {"decision": decision.to_dict()}
@@ -302,7 +298,7 @@ class Target:
     def decision(self, saved: Mapping[str, Any]) -> Decision | None:
         """The decision in the entries of a model file."""
         values = saved.get("decision")
-        return None if values is None else self.load_decision(values)
+        return None if values is None else self.decided_by.from_dict(values)
 
     def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
         """Return a warning where the predictions mean nothing."""
