@@ -82,7 +82,7 @@ class Baseline(ABC):
 
     Examples
     --------
-    A baseline of one's own, the number of instances of a bag:
+    A custom baseline, the number of instances of a bag:
 
     >>> class BagSize(Baseline):
     ...     def score(self, bags, trial):

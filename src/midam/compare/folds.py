@@ -27,7 +27,7 @@ class Fold(NamedTuple):
 
     Examples
     --------
-    A fold of one's own, as `midam.compare.run_comparison` takes it:
+    A custom fold, as `midam.compare.run_comparison` takes it:
 
     >>> fold = Fold(repeat=0, fold=0, train=np.arange(8), test=np.arange(8, 10))
     >>> len(fold.train), fold.test.tolist()

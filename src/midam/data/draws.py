@@ -187,7 +187,7 @@ class Draw:
 
     Examples
     --------
-    A rule of one's own, the first B instances of each bag:
+    A custom rule, the first B instances of each bag:
 
     >>> class First(Draw):
     ...     def draw(self, bags, sizes, *, width, rng):

@@ -41,7 +41,7 @@ class Network(nn.Module):
 
     Examples
     --------
-    A network of one's own, the mean color of cells of 8 x 8 pixels:
+    A custom network, the mean color of cells of 8 x 8 pixels:
 
     >>> class MeanColor(Network):
     ...     name, weights, width, stride = "mean-color", "none", 3, 8

@@ -72,7 +72,7 @@ class Objective(nn.Module):
 
     Examples
     --------
-    An objective of one's own, the mean squared error of the scores:
+    A custom objective, the mean squared error of the scores:
 
     >>> class BrierLoss(Objective):
     ...     def loss(self, h, labels, /, *, weights, index):

@@ -58,7 +58,7 @@ class Estimator(nn.Module):
 
     Examples
     --------
-    An estimator of one's own, plain autograd through the sample:
+    A custom estimator, plain autograd through the sample:
 
     >>> from midam import Bags, BagSampler, InstanceReader, MeanPooling, sampled_batches
     >>> from midam.functional.logmean import reduce

@@ -40,7 +40,7 @@ class FileReader(Reader):
 
     Examples
     --------
-    A reader of one's own, of a text file with the instances of a bag:
+    A custom reader of a text file with the instances of a bag:
 
     >>> import numpy as np
     >>> class Rows(FileReader):

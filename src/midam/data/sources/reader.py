@@ -21,7 +21,7 @@ class BagReader(Reader):
 
     Examples
     --------
-    A reader of one's own, of a text file with bags between semicolons, each a label and its numbers:
+    A custom reader of a text file: semicolons separate the bags, and each is a label and its numbers.
 
     >>> class Numbers(BagReader):
     ...     what, suffixes = "text of numbers", (".numbers",)

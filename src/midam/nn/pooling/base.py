@@ -192,7 +192,7 @@ class Pooling(nn.Module):
 
     Examples
     --------
-    A pooling of one's own: the mean of the instance scores, and the bag's score is its square root.
+    A custom pooling, the square root of the mean of the instance scores:
 
     >>> class RootMean(Pooling):
     ...     value_size = 1
@@ -271,7 +271,7 @@ class ScorePooling(Pooling):
 
     Examples
     --------
-    A pooling of one's own of instance scores: the root of their mean square.
+    A custom pooling of instance scores, the root of their mean square:
 
     >>> class RootMeanSquare(ScorePooling):
     ...     value_size = 1
