@@ -57,3 +57,12 @@ def test_nothing_of_the_package_or_the_studies_is_imported():
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not {name.partition(".")[0] for name in names} & {"midam", "studies", "benchmarks", "tests"}
+
+
+@pytest.mark.data
+def test_with_the_labels_of_the_data_all_claims_come_out(data_root, monkeypatch, capsys):
+    monkeypatch.setenv("MIDAM_DATA", str(data_root))
+    code = recount.main()
+    out = capsys.readouterr().out
+    assert code == 0, out
+    assert " 0 differ, " in out
