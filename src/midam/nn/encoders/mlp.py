@@ -28,6 +28,7 @@ class MLP(nn.Module):
 
     Examples
     --------
+    >>> import torch
     >>> MLP(3)(torch.zeros(2, 3)).shape
     torch.Size([2, 3])
     """
