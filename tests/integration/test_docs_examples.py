@@ -59,3 +59,17 @@ def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     }
     for block in examples:
         exec(block.replace("musk2", "digits"), names)  # a set that needs no download
+
+
+def test_the_gallery_has_a_picture_a_command_a_figure_and_ten_lines_of_each_set():
+    sections = (DOCS / "gallery.md").read_text("utf-8").split("\n## ")[1:]
+    assert len(sections) == 6
+    for section in sections:
+        (picture,) = re.findall(r"!\[[^\]]+\]\((figures/\S+)\)", section)
+        assert (DOCS / picture).is_file()
+        assert re.search(r"Test AUROC \*\*\d\.\d{3}\*\* \[\d\.\d{3}, \d\.\d{3}\], \d+ bags\.", section)
+        assert "midam fit" in "".join(blocks("sh", section))
+        (code,) = blocks("python", section)
+        assert len(code.splitlines()) <= 10
+        compile(code, picture, "exec")
+        assert "Source: " in section

@@ -75,7 +75,7 @@ def draw_explanation(
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
     line = f"Bag {shortened(found.bag, 70)}: score {found.score:{form}}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
-    size = min(9.5, 1150 / max(len(heading), 1))  # about 1150 points of letters fit the width
+    size = min(9.5, 1330 / max(len(heading), 1))  # about 1330 points of letters fit the width
     parts[0].text(0.012, 0.3, heading, fontsize=size, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):
         draw(part)
