@@ -488,15 +488,26 @@ def scans(tmp_path, monkeypatch):
     Path("labels.csv").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize("words", [[], ["--volume"], ["--encoder", "resnet20"]], ids=["default", "whole", "encoder"])
+_SCANS = {
+    "default": [],
+    "auto": ["--method", "auto"],
+    "budget": ["--budget", "2m"],
+    "whole": ["--volume"],
+    "encoder": ["--encoder", "resnet20"],
+}
+
+
+@pytest.mark.parametrize("way", _SCANS)
 @pytest.mark.usefixtures("scans")
-def test_slices_of_scans_are_embedded_by_default(words, monkeypatch, capsys):
+def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
+    words, embedded = _SCANS[way], way in ("default", "auto", "budget")
     monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
     monkeypatch.setattr("midam.embed.kinds._SMALL", 40)
-    usual = ["--labels", "labels.csv", "--epochs", "1", "--members", "1", "--no-baseline", "--out", "run"]
+    usual = ["--labels", "labels.csv", "--out", "run"]
+    usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "scans", *usual, *words]) == 0
-    assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == (not words)
-    assert Path("vectors").exists() == (not words)
+    assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == embedded
+    assert Path("vectors").exists() == embedded
     if not words:  # raw scans are embedded by the run itself
         assert main(["predict", "run", "scans", "--labels", "labels.csv", "--out", "scores.csv", "--trust"]) == 0
         assert len(Path("scores.csv").read_text().splitlines()) == 25

@@ -67,7 +67,7 @@ def embed_first(options: Namespace, console: Console) -> None:
         _cut_for_training(options, console)
         return
     method = DEFAULT if options.method is None else options.method
-    if not (is_network(options.encoder) or method == DEFAULT or is_shorthand(method)):
+    if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
         return  # a method that is fitted in one step sees images as they are, unless a network is named
     settings = Settings(
         **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
