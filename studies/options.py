@@ -61,7 +61,7 @@ class StudyOptions:
         return found and self.device != "cpu"
 
     def command(self, name: str) -> str:
-        """Return the command that repeats the study."""
+        """Return the command that repeats the study, wherever its page and its trials lie."""
         words = ["python", "-m", "studies", name]
         words += ["--quick"] if self.quick else []
         words += ["--protocol", self.protocol] if self.protocol is not None else []
@@ -72,6 +72,4 @@ class StudyOptions:
         words += ["--jobs", str(self.jobs)] if self.jobs != 1 else []
         words += ["--backend", self.backend] if self.backend != "loky" else []
         words += ["--cluster", self.cluster] if self.cluster is not None else []
-        words += ["--out", str(self.out)] if self.out != OUT else []
-        words += ["--cache", str(self.cache)] if self.cache != CACHE else []
         return shlex.join(words)

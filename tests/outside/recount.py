@@ -126,7 +126,11 @@ CLAIMS = [
         "Over {} splits MIDAM and training on whole bags differ by at most {} in mean AUROC",
         metrics.largest_difference,
     ),
-    Claim(_FINDINGS, "On volumes, two slices a step, yes: {}.", metrics.state_on_volumes),
+    Claim(
+        _FINDINGS,
+        "On volumes, two slices a step, at one rate for all: {}; at each one's own, {}.",
+        metrics.state_on_volumes,
+    ),
     Claim(_FINDINGS, "not beyond the better setting of mini-batches: {}.", metrics.beyond_the_better_setting),
     Claim(
         _FINDINGS,

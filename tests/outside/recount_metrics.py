@@ -25,8 +25,12 @@ def _volumes_rate(pooling: str, arm: str) -> float:
 
 
 def state_on_volumes() -> list[str]:
-    """`vrsp` minus `minibatch`, attention, all arms at one rate."""
-    return [signed((_volumes("attention", "vrsp", 0.001) - _volumes("attention", "minibatch", 0.001)).to_numpy())]
+    """`vrsp` minus `minibatch`, attention: all arms at one rate, then each at the rate chosen for it."""
+    arms, found = ("vrsp", "minibatch"), []
+    for chosen in (False, True):
+        own, other = (_volumes("attention", arm, _volumes_rate("attention", arm) if chosen else 0.001) for arm in arms)
+        found.append(signed((own - other).to_numpy()))
+    return found
 
 
 def draws_on_volumes() -> list[str]:

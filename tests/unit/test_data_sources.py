@@ -247,6 +247,13 @@ def test_unknown_names_list_near_ones():
             read_bags(name)
 
 
+def test_one_image_or_scan_is_to_be_put_into_a_folder(tmp_path):
+    for name in ("one.png", "one.nii.gz"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(DataNotFoundError, match=f"{name}.*put it into a folder"):
+            read_bags(tmp_path / name)
+
+
 def test_a_file_of_no_kind_lists_each_suffix_once(tmp_path):
     (tmp_path / "bags.foo").write_text("x")
     with pytest.raises(DataNotFoundError) as caught:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -93,7 +94,9 @@ class Candidate:
     def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
         """Train a scorer a trial: the scores [A, n] of its n bags after each of the `epochs`."""
         seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
-        results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags says it once
+            results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
         return [result.scores for result in results]
 
     @property

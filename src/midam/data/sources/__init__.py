@@ -10,9 +10,10 @@ import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut, lost_bags
+from midam.data.sources.file_names import known_suffixes
 from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
-from midam.data.sources.request import Request, refuse_unused
+from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import ORDER, split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
@@ -167,6 +168,10 @@ def _unknown(request: Request) -> DataNotFoundError:
 
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
+    if request.path.is_file() and file_suffix(request.path) in known_suffixes():
+        return DataNotFoundError(
+            f"Expected a folder of such files, got one file (in {request.source}); put it into a folder, and name that."
+        )
     return DataNotFoundError(
         f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {nearest(str(request.source), known, count=3)}"
