@@ -40,6 +40,16 @@ def test_new_finds_the_columns_and_its_file_trains(visits, tmp_path, capsys):
     assert json.loads((tmp_path / "run/summary.json").read_text())["data"]["bags"] == 30
 
 
+def test_new_takes_the_column_of_the_patients(tmp_path, capsys):
+    """A column of names that repeat is no feature, nor the bag, though its name is a usual one of bags."""
+    rows = [f"s{slide},{slide % 4 // 2},p{slide // 2},{slide}.{row}" for slide in range(16) for row in range(3)]
+    (tmp_path / "slides.csv").write_text("\n".join(["slide,label,patient,area", *rows]) + "\n")
+    out = tmp_path / "slides.yaml"
+    assert main(["new", str(tmp_path / "slides.csv"), "--groups", "patient", "--out", str(out)]) == 0
+    assert "16 bags (8 positive), 48 instances" in capsys.readouterr().out
+    assert read_yaml(out) == {"data": str(tmp_path / "slides.csv"), "bag_column": "slide", "groups": "patient"}
+
+
 def test_new_shows_each_setting_with_its_default(visits, tmp_path):
     out = tmp_path / "visits.yaml"
     main(["new", str(visits), "--out", str(out)])

@@ -48,6 +48,7 @@ def parser() -> ArgumentParser:
     for name, text in (("bag_column", "the bag"), ("label_column", "its label")):
         to.add_text(f"--{name}", help=f"column of a table that names {text}; default: the one that does")
     to.add_text("--labels", help="label table of a folder of files")
+    to.add_text("--groups", help="column that names a patient of several bags; default: none")
     return to
 
 
@@ -63,10 +64,10 @@ def run(options: Namespace, console: Console) -> int:
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
-    given = {name: options[name] for name in ("bag_column", "label_column", "labels") if options[name] is not None}
+    given = {n: options[n] for n in ("bag_column", "label_column", "labels", "groups") if options[n] is not None}
     table = _is_table(options.data)
     if table:
-        given = _columns(options.data, **given)
+        given |= _columns(options.data, **given)
     usual = Settings().flat()
     given = {name: value for name, value in given.items() if value != usual[name]}
     with console.status("reading"):
@@ -138,12 +139,12 @@ def _kind(data: str, bags: "Bags") -> str:
     return "feature files" if len(bags.instance_shape) == 1 else "volumes"
 
 
-def _columns(path: str, *, bag_column: str = "", label_column: str = "", labels: str = "") -> dict[str, str]:
+def _columns(path: str, *, bag_column: str = "", label_column: str = "", **given: str) -> dict[str, str]:
     """Columns of the bag and the label: as given, else two that fit, the ones with usual names first."""
-    frame = _head(Path(path))
+    frame = _head(Path(path)).drop(columns=given.get("groups", ""), errors="ignore")
     names = list(frame.columns)
-    if labels or "path" in names:  # a manifest, or labels of another table
-        return {k: v for k, v in (("bag_column", bag_column), ("label_column", label_column), ("labels", labels)) if v}
+    if "labels" in given or "path" in names:  # a manifest, or labels of another table
+        return {}
     for bag in [bag_column] if bag_column else _ranked(frame, _BAGS):
         targets = [label_column] if label_column else _ranked(frame, _LABELS)
         fit = [label for label in targets if _fit(frame, bag, label, named=bool(label_column))]
@@ -185,5 +186,4 @@ def _fit(frame: "pd.DataFrame", bag: str, label: str, *, named: bool) -> bool:
         return False
     rows = frame[[bag, label]].dropna()
     counts = rows.groupby(bag, sort=False)[label].nunique()
-    several = 2 <= len(counts) < len(rows)
-    return several and int(counts.max()) == 1 and (named or rows[label].nunique() == 2)
+    return 2 <= len(counts) < len(rows) and int(counts.max()) == 1 and (named or rows[label].nunique() == 2)
