@@ -247,6 +247,18 @@ def test_unknown_names_list_near_ones():
             read_bags(name)
 
 
+def test_a_missing_file_is_met_with_names_like_it(tmp_path):
+    for name in ("visits.csv", "folds.csv", "scans.npz"):
+        (tmp_path / name).write_text("bag,label,x\na,0,1\nb,1,2\n")
+    for wrong, right in (("visit.csv", "visits.csv"), ("scan.npz", "scans.npz")):
+        with pytest.raises(DataNotFoundError, match=f"got none.*did you mean '{right}'"):
+            read_bags(tmp_path / wrong)
+    with pytest.raises(DataNotFoundError, match=r"did you mean 'folds\.csv'"):
+        read_bags(tmp_path / "visits.csv", split_file=tmp_path / "fold.csv", fold=0)
+    with pytest.raises(DataNotFoundError, match="check the path"):
+        read_bags(tmp_path / "nothing_alike.parquet")
+
+
 def test_one_image_or_scan_is_to_be_put_into_a_folder(tmp_path):
     for name in ("one.png", "one.nii.gz"):
         (tmp_path / name).write_bytes(b"x")

@@ -21,7 +21,7 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError, path_of, require
-from midam.files import write_bytes
+from midam.files import missing, write_bytes
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # are neither one a bag nor one an instance
@@ -72,7 +72,7 @@ def read_npz(
 def _read(request: Request) -> Bags:
     path = request.path
     if not path.is_file():
-        raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+        raise DataNotFoundError(missing(path, "a file"))
     refuse_empty(path)
     arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
     require_columns([*arrays, *others], request.named_covariates, str(path))

@@ -19,6 +19,7 @@ from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
 from midam.data.validate import check_feature_names, feature_order, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
+from midam.files import missing
 from midam.plain_files import require_plain, require_plain_folder
 
 _LISTED = 10  # files at fault that a message names in one line
@@ -51,7 +52,7 @@ def open_file(
     """Open a file of instances, or the folder of a DICOM series; `reader` names the only reader to ask."""
     file_format = file_reader(path, reader)
     if not path.exists():
-        raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+        raise DataNotFoundError(missing(path, "a file"))
     require_plain(path)
     refuse_empty(path)
     opened = file_format.open(path, options, places)

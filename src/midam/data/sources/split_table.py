@@ -15,6 +15,7 @@ from midam.data.sources.table_columns import find_column, find_file_column, grou
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
+from midam.files import missing
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _table_of(path: Path, fold: int | None) -> Path:
                 return path / name
         raise DataNotFoundError(f"Expected splits_{fold}.csv, got {names} (in {path}); choose another fold.")
     if not path.is_file():
-        raise DataNotFoundError(f"Expected a split table, got none (in {path}); check the path.")
+        raise DataNotFoundError(missing(path, "a split table"))
     number = _numbered(path)
     if number and fold is not None and int(number) != fold:
         raise ConfigError(

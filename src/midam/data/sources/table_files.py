@@ -19,7 +19,7 @@ from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import group_parts, names_in, without_words
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
-from midam.files import size_text
+from midam.files import missing, size_text
 from midam.names import MISSING, name_of, on_disk
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     """
     path = on_disk(path)
     if not path.is_file():
-        raise DataNotFoundError(f"Expected a table, got none (in {path}); check the path.")
+        raise DataNotFoundError(missing(path, "a table"))
     refuse_empty(path)
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")

@@ -24,6 +24,7 @@ from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, fil
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
+from midam.files import missing
 from midam.names import on_disk
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class TableReader(BagReader):
         """Read the table; without `require_labels` every column but the bag's may be absent."""
         path = request.path
         if not path.is_file():
-            raise DataNotFoundError(f"Expected a file, got none (in {path}); check the path.")
+            raise DataNotFoundError(missing(path, "a file"))
         frame = read_instances(path, request)
         suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
         unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
