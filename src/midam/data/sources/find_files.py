@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,14 @@ def _nothing(folder: Path) -> BagDataError:
 
 
 def _deep_file(folder: Path) -> Path | None:
-    """Find a file, or the folder of a series, in the folders below; None if there is none."""
+    """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
     known = file_readers()
-    inside = (path for home in _folders_below(folder) for path in sorted(home.iterdir()) if path.name[0] != ".")
-    return next((path for path in inside if _is_known(path, known)), None)
+    for here, folders, files in islice(os.walk(folder), _SEARCHED):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        file = next((Path(here, one) for one in [*folders, *sorted(files)] if _is_known(Path(here, one), known)), None)
+        if file is not None:
+            return file
+    return None
 
 
 def _by_family(
