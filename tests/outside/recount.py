@@ -139,7 +139,11 @@ CLAIMS = [
     ),
     Claim(_FINDINGS, "**Drawing by remembered scores gains more:** {} over mini-batches", metrics.drawing_by_scores),
     Claim(_FINDINGS, "found by most trainings, not by all: {} against {} ([the needle]", metrics.needle),
-    Claim(_FINDINGS, "**On real bags it is no default.** On volumes it is behind by {} (", metrics.draws_on_volumes),
+    Claim(
+        _FINDINGS,
+        "by remembered scores is no default.** On volumes it is behind by {} (",
+        metrics.draws_on_volumes,
+    ),
     Claim(_FINDINGS, "gamma0 = 0.3 minus 0.9 is {} at one rate and {} at a higher one", metrics.tracked_state),
     Claim(_FINDINGS, "rank as well as ten trainings,** {} and {}, at {} times the cost of one", metrics.ten_labels),
     Claim(_FINDINGS, "MIDAM with smoothed-max comes within {} of the best possible ranking", metrics.survival),
@@ -148,7 +152,7 @@ CLAIMS = [
         _FINDINGS, "where one instance decides:** {} against {} of trees, on made-up bags", scores.one_instance_decides
     ),
     Claim(_FINDINGS, "alone has a mean AUROC of {}, extra trees {}.", scores.alone_and_trees, "tabular"),
-    Claim(_README, "`midam fit` has a mean AUROC of {}, level with the better", scores.auto, "tabular"),
+    Claim(_README, "`midam fit` has a mean AUROC of {}, level with the mean of the better", scores.auto, "tabular"),
     Claim(
         _FINDINGS,
         "what `midam fit` does, has {}, level with the better of the two: {} (",

@@ -38,6 +38,7 @@ def stream_instances(
     torch.clear_autocast_cache()
 
 
+@torch.no_grad()
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
     """Score the K whole bags of a batch in chunks: ``model(x, sizes)`` up to rounding, without a graph."""
     (output,) = stream_outputs([model], batch, chunk_size=chunk_size)
