@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -146,3 +147,16 @@ def test_sound_tables_are_read_as_before(tmp_path, little):
     table.to_parquet(tmp_path / "t.parquet")
     for suffix in ("csv.gz", "xlsx", "parquet"):
         assert read_bags(tmp_path / f"t.{suffix}").sizes.tolist() == [2] * 4
+
+
+def test_an_array_with_more_bytes_than_its_header_says_is_read_no_further(tmp_path):
+    with zipfile.ZipFile(tmp_path / "t.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, array in (("bag", np.arange(2)), ("y", np.arange(2)), ("X", np.ones((2, 1)))):
+            content = io.BytesIO()
+            np.save(content, array)
+            archive.writestr(f"{key}.npy", content.getvalue() + (bytes(2**27) if key == "X" else b""))
+    tracemalloc.start()
+    with pytest.raises(BagDataError, match=r"as many bytes as the header says, 16 for shape \[2, 1\], got 17"):
+        read_bags(tmp_path / "t.npz")
+    assert tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()

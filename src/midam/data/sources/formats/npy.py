@@ -144,8 +144,8 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
             "one flat array X and the bag number of each instance."
         )
     needed, content = math.prod(shape) * dtype.itemsize, bytearray()
-    if needed <= size:
-        while part := stream.read(_CHUNK):
+    if needed <= size:  # one byte more is read than the header says, whatever the member holds
+        while len(content) <= needed and (part := stream.read(min(_CHUNK, needed + 1 - len(content)))):
             content += part
     if needed != len(content):
         raise BagDataError(
