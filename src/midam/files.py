@@ -27,7 +27,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserve
 
 
 def missing(path: Path, what: str) -> str:
-    """Say that a file is not there, with names in its folder that are like it."""
+    """Return the message that a file is not there, with names in its folder that are like it."""
     names: list[str] = []
     with suppress(OSError):
         names = [one.name for one in islice(path.parent.iterdir(), _MOST)]

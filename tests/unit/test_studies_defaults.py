@@ -71,7 +71,7 @@ def test_a_width_has_a_floor_and_a_cap():
 
 @pytest.mark.long
 def test_auto_in_the_study_is_auto(monkeypatch):
-    """Scores of all folds in lockstep, mixed afterwards, are those of the method inside each training part."""
+    """Scores of all folds, mixed afterwards, are those of the method inside each training part."""
     monkeypatch.setattr("midam.compare.fitted._TREES", 10)
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()["shift"]

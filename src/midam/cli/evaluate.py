@@ -50,8 +50,9 @@ def run(options: Namespace, console: Console) -> int:
         # The folder of a run may not be writable; the figures are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
+        note_result(report=page)
         say(f"report: {page}")
-    note_result(report=page, **found.result)
+    note_result(**found.result)
     print_evaluation(out, {**found.result, **thresholds_of(found.decision)})
     return 0
 

@@ -1,7 +1,7 @@
 """Which kind of images data holds, and which of them `midam fit` embeds first unless it is told otherwise."""
 
 import warnings
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -48,13 +48,10 @@ def _file_kind(path: Path) -> Kind:
     if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(path)):
         return "slides"
     if not isinstance(reader, ImageReader):
-        opened = reader.open(path, ImageOptions())
-        try:
+        with closing(reader.open(path, ImageOptions())) as opened:
             if opened.cut != "slices":
                 return ""
             return "small scans" if min(opened.features.shape[-2:]) < _SMALL else "scans"
-        finally:
-            opened.close()
     image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=path)
     with suppress(OSError, ValueError, image.DecompressionBombError), image.open(path) as opened:
         return "small images" if min(opened.size) < _SMALL else "images"

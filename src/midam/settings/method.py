@@ -29,7 +29,7 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; images in a folder are embedded.
+        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; images and scans are embedded.
     encoder_args
         Further arguments of the encoder, as the `network` that "fine-tuned" trains on, "efficientnet-lite0" by default.
     encoder_weights
