@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.trainings import outcome_bags, witness_bags
 
-from midam.cli.parser import as_flags
 from midam.compare import run_comparison
 from midam.compare.folds import repeated_folds
 from midam.data import write_npz
@@ -14,6 +13,7 @@ from midam.data.bags import Bags
 from midam.data.sampling import BagSampler, StrataSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, RunStoppedError
 from midam.evaluate import auroc
+from midam.report.words import as_flags
 from midam.runs.apply import predict_run, read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder

@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, precision_score, recall_sco
 from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
+from midam.evaluate.intervals import fold_interval
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
@@ -187,6 +188,17 @@ def test_equal_scores_make_one_step():
     found = curve_bands([0, 1, 0, 1], [0.5] * 4, resamples=200)
     assert found.roc.x.tolist() == [0.0, 1.0]
     assert found.precision.y.tolist() == [0.5]
+
+
+def test_a_bootstrap_that_cannot_vary_makes_no_interval():
+    labels, scores = [0] * 5 + [1] * 5, list(range(10))
+    perfect, other = (
+        curve_bands(labels, own, resamples=200).auprc for own in (scores, [*scores[:4], 5, 4, *scores[6:]])
+    )
+    assert perfect.value == 1
+    assert np.isnan([perfect.low, perfect.high]).all()
+    assert other.low < other.value < 1 == other.high
+    assert fold_interval(labels * 2, scores * 2, [0] * 10 + [1] * 10) is None
 
 
 def test_calibration_lines_of_patients_are_wider():

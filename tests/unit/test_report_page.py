@@ -393,6 +393,12 @@ def test_a_page_of_little(made_of, tmp_path):
     assert {link.removeprefix("#") for link in page.links} <= page.ids
 
 
+def test_bags_that_are_all_ranked_rightly_have_no_interval_without_width():
+    content = report_page(study([0] * 5 + [1] * 5, np.arange(10.0)))
+    assert "no interval: every resample has the same" in content
+    assert re.findall(r"\[(\d\.\d+), \1\]|(\d\.\d{3}) to \2\b", content) == []
+
+
 def test_the_classes_have_their_names(tmp_path):
     content = report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], classes=["benign", "malignant"]))
     assert "Positive is malignant, negative benign." in content

@@ -102,7 +102,7 @@ def test_the_command_logs_what_it_says(tmp_path, capsys):
     assert found[2].endswith(" cores")
     assert found[3] == "training attention x vrsp x minmax-auc on digits"
     assert found[4].startswith("settings: ")
-    assert " epochs=2 " in found[4]
+    assert " --epochs 2 " in found[4]
     assert any(line.startswith("data: digits, 360 bags, ") for line in found)
     assert found[-1].startswith("seconds: reading ")
     assert [line.split("  ")[0] for line in found if line.startswith("epoch ")] == ["epoch 1/2", "epoch 2/2"]

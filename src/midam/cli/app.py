@@ -186,6 +186,6 @@ def said(message: object) -> str:
     text = re.sub(rf"\s*\n(?!- |{FOR_THESE})\s*", " ", str(message).strip())
     if "`" not in text:
         return text
-    from midam.cli.parser import SETTINGS, as_flags
+    from midam.report.words import as_flags
 
-    return as_flags(text, [*SETTINGS, "trust", "devices", "num_nodes", "timeout", "metrics"])
+    return as_flags(text)

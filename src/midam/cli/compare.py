@@ -25,7 +25,7 @@ from midam.data.bags import Bags
 from midam.embed.kinds import usual_network
 from midam.errors import ConfigError
 from midam.registry import BASELINES, typed
-from midam.report.program import note_result, say, stdout_console
+from midam.report.program import note_result, remark, say, stdout_console
 from midam.report.terminal import FitProgress, LiveProgress
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
@@ -91,7 +91,7 @@ def run(options: Namespace, console: Console) -> int:
     _check_deploy(options, methods or [])
     if network := usual_network(options.data, settings)[0]:
         fit = f"`midam fit` passes them through {network} first: run `midam embed {options.data} --out STORE`"
-        console.print(f"[cyan]note:[/] methods are compared on the pixels; {escape(fit)}, and compare on that")
+        remark(console, f"methods are compared on the pixels; {fit}, and compare on that")
     with noting() as told:
         bags = read_data(options.data, settings)
         warn_of_leaks(SplitBags(bags, np.full(len(bags), "train")))
@@ -225,9 +225,8 @@ def print_comparison(console: Console, comparison: Comparison, *, told: Collecti
         table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)
     for note in comparison.notes:
-        if note in told:
-            continue
-        console.print(f"[yellow]note:[/] {escape(note)}")
+        if note not in told:
+            remark(console, note)
 
 
 def _numbers(name: str, text: str) -> list[float]:

@@ -104,7 +104,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.report.describe import describe_bags
     from midam.report.label_facts import kinds
     from midam.report.terminal import print_description, print_features, print_warnings
-    from midam.report.words import METRIC_NAMES
+    from midam.report.words import METRIC_NAMES, as_flags
     from midam.runs.folder import csv_text
     from midam.targets import target_of
 
@@ -124,7 +124,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     if found.features:
         print_features(out, found.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, found)
-    note_result(facts=dict(found.facts), warnings=found.warnings, notes=found.notes)
+    note_result(facts=dict(found.facts), warnings=[*map(as_flags, found.warnings)], notes=[*map(as_flags, found.notes)])
     note_result(features=[one._asdict() for one in found.features])
     if picture is not None:
         say(f"figure: {picture}")

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -238,7 +239,9 @@ def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["R
 
 
 def _in_force(settings: Settings) -> str:
-    return "settings: " + " ".join(f"{name}={value}" for name, value in settings.flat().items())
+    from midam.report.words import flag_words
+
+    return "settings: " + shlex.join(word for pair in settings.flat().items() for word in flag_words(*pair))
 
 
 def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunFolder") -> None:

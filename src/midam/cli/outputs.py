@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
-from rich.markup import escape
 
 from midam.data.bag_files import source_paths
 from midam.errors import ConfigError
+from midam.report.program import remark
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +83,7 @@ def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
     listing = out.with_name(f"{out.stem}.left-out.csv")
     write_left_out(bags, listing)
     for note in left_out_notes(bags, listing.name):
-        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        remark(console, note)
 
 
 def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:

@@ -1,11 +1,9 @@
 """Base of the commands: how options are written, how a mistake is reported, and parameters as flags."""
 
-import ast
 import copy
 import csv
 import json
 import re
-import shlex
 import textwrap
 from argparse import SUPPRESS, Action, HelpFormatter
 from collections.abc import Collection, Iterator, Sequence
@@ -46,9 +44,6 @@ _PLAIN = [
     (r"argument (--\S+): expected .*", r"Expected a value after \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]
-# Flags that have another name than the parameter of `midam.data.read_bags`.
-RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
-RENAMED |= {"site_column": "balance"}
 
 
 class _HelpAll(Action):
@@ -221,18 +216,6 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
 
 
-def as_flags(message: str, names: Collection[str]) -> str:
-    """A message with its parameters as flags, where they are among these settings: `volume=True` to --volume."""
-
-    def flag(match: re.Match[str]) -> str:
-        name = RENAMED.get(match[1], match[1])
-        if name not in names:
-            return match[0]
-        return f"--{name.replace('_', '-')}{_value(match[2])}"
-
-    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, message)
-
-
 def _metavar(kind: Any) -> str:
     """Name of the value of an option in the help."""
     part, *words = _alternatives(kind)
@@ -265,16 +248,3 @@ def _refuse_choice(name: str, value: str, known: Sequence[str]) -> NoReturn:
 
 def _hyphens(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _value(text: str | None) -> str:
-    """A value as it stands behind a flag, with the blank before it; a switch has none."""
-    if text is None or text == "True":
-        return ""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return f" {text}"
-    if isinstance(value, list | tuple):
-        value = ",".join(map(str, value))
-    return f" {shlex.quote(str(value))}"

@@ -12,7 +12,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
 from midam.errors import ConfigError, RunStoppedError
-from midam.report.program import note_result, say, stdout_console
+from midam.report.program import note_result, remark, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
@@ -128,7 +128,7 @@ def run(options: Namespace, console: Console) -> int:
     note_result(scores=outs, bags=len(scorings[0].part))
     for out, scoring in zip(outs, scorings):
         for note in scoring.run.target.notes(scoring.run.decision):
-            said_to.print(f"[yellow]note:[/] {escape(note)}")
+            remark(said_to, note)
         said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}")
     return 0
 

@@ -1,6 +1,5 @@
 """The page about a comparison: what stands in its folder, gathered for `midam.report.html`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from midam.files import write_text
 from midam.reading import read_text
 from midam.report.page.comparison import Method, MethodsStudy, Tested, comparison_page
 from midam.report.pseudonyms import Pseudonyms
+from midam.report.words import value_text
 from midam.settings import Settings
 from midam.targets import Target
 
@@ -52,7 +52,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         record["data"], notes = key.of("file", str(record["data"])), key.notes(notes)
         settings = {name: key.setting(name, value) for name, value in settings.items()}
     changed = [
-        (name, json.dumps(value), json.dumps(usual[name]))
+        (name, value_text(value), value_text(usual[name]))
         for name, value in settings.items()
         if usual.get(name) not in (value, None, "auto")  # these depend on the shape of the instances
     ]
@@ -61,7 +61,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         methods=methods,
         basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates()), metric=target.metric),
         changed=changed,
-        settings=[(name, json.dumps(value)) for name, value in settings.items()],
+        settings=[(name, value_text(value)) for name, value in settings.items()],
         facts=[
             ("data", str(record["data"])),
             ("SHA-256 of the data", str(record["fingerprint"])),

@@ -242,7 +242,7 @@ def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) ->
     """``0.912 [0.880, 0.944]`` of a row of the summary; a dash where there is none."""
     form = "+.3f" if sign else ".3f"
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
-    interval = f"[{low:{form}}, {high:{form}}]" if np.isfinite(low) else "[-]"
+    interval = f"[{low:{form}}, {high:{form}}]" if low < high else "[-]"
     return f"{value:{form}} {interval}" if np.isfinite(value) else "-"
 
 

@@ -18,6 +18,7 @@ Numbers = NDArray[np.float64]
 # Bounds the time of the bootstrap: resamples times bags; and its memory: these at once.
 _MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
 _FEWEST = 200
+_NOTHING = 1e-12  # that rounding leaves between resamples which agree
 _GRID = np.linspace(0, 1, 101)
 _PERCENT = tuple(number / 100 for number in range(100))
 
@@ -52,7 +53,7 @@ class Bands:
     precision : Band
         Precision along sensitivity (recall).
     auprc : Estimate
-        Average precision with its interval.
+        Average precision with its interval; NaN bounds where all resamples agree (all positive bags first).
     benefit : Band or None
         Net benefit along the threshold probability; None without probabilities.
     resamples : int
@@ -129,7 +130,7 @@ def curve_bands(
     )
     true, false = _cumulated(y, s)
     recall = true[0] / true[0, -1]
-    low, high = np.quantile(average, [0.025, 0.975])
+    low, high = np.quantile(average, [0.025, 0.975]) if np.ptp(average) > _NOTHING else (np.nan, np.nan)
     return Bands(
         roc=_band(np.append(0.0, false[0] / false[0, -1]), np.append(0.0, recall), _GRID, sensitivity),
         precision=_band(recall, true[0] / (true[0] + false[0]), _GRID, precision),

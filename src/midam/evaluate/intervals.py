@@ -177,7 +177,9 @@ def paired_delong(
 
 
 def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, level: float = 0.95) -> Interval | None:
-    """Interval of the mean of the AUROCs within folds [N], by DeLong's variance of each; None where one has none.
+    """Interval of the mean of the AUROCs within folds [N], by DeLong's variance of each.
+
+    None where one fold has no variance that can be estimated, or none has any: all bags ranked rightly, for instance.
 
     Examples
     --------
@@ -191,7 +193,7 @@ def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, lev
         for inside in (np.asarray(folds) == fold for fold in np.unique(folds))
     ]
     areas, variances = np.array(each).T
-    if not np.isfinite(variances).all():
+    if not np.isfinite(variances).all() or not variances.any():
         return None
     half = float(scipy.stats.norm.ppf((1 + level) / 2)) * float(np.sqrt(variances.sum())) / len(each)
     mean = float(areas.mean())

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from midam.evaluate.decisions import RISKS
 from midam.nn.ensemble import scorers_of
-from midam.report.words import METRIC_NAMES, PART_NAMES, mean_words
+from midam.report.words import METRIC_NAMES, PART_NAMES, as_flags, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
@@ -128,7 +128,7 @@ def plain(text: object) -> str:
 
 def prose(text: object) -> str:
     """Text that may hold names of the data, as a paragraph shows it: nothing in it is a link, an image or a mark."""
-    return _MARKS.sub(r"\\\g<0>", plain(text))
+    return _MARKS.sub(r"\\\g<0>", plain(as_flags(text)))
 
 
 def code(text: object) -> str:

@@ -31,6 +31,14 @@ def say(text: str) -> None:
     stdout_console().print(escape(text))
 
 
+def remark(console: Console, message: object, kind: str = "note") -> None:
+    """Print a note, or a warning, with its parameters as flags."""
+    from midam.report.words import as_flags  # late: a command that says nothing needs no settings
+
+    color = {"note": "cyan", "warning": "yellow"}[kind]
+    console.print(f"[{color}]{kind}:[/] {escape(as_flags(message))}", soft_wrap=True)
+
+
 @contextmanager
 def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     """Console on stderr that shows each `UserWarning` once, shortened by `shorten`; others are hidden."""
@@ -38,8 +46,7 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        kind = "[cyan]note:[/]" if isinstance(message, Note) else "[yellow]warning:[/]"
-        console.print(f"{kind} {escape(shorten(message))}")
+        remark(console, shorten(message), "note" if isinstance(message, Note) else "warning")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

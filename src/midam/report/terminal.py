@@ -26,6 +26,7 @@ from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
 from midam.report.label_facts import label_words
+from midam.report.program import remark
 from midam.report.words import (
     METRIC_NAMES,
     advice,
@@ -215,10 +216,8 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
         after, way_out = f" after {summary.get('epochs')} epochs", "raise --epochs or --lr"
         if "epochs" not in summary:
             after, way_out = "", "take another --method"
-        console.print(
-            f"[yellow]warning:[/] even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has "
-            f"not learned yet, and its other figures mean little; {way_out}"
-        )
+        text = f"even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has not learned yet"
+        remark(console, f"{text}, and its other figures mean little; {way_out}", "warning")
     several = mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
@@ -319,9 +318,9 @@ def print_features(console: Console, features: Sequence[FeatureFacts], *, metric
 def print_warnings(console: Console, description: BagDescription) -> None:
     """Print what can spoil a result, and what was not looked for."""
     for message in description.warnings:
-        console.print(f"[yellow]warning:[/] {escape(message)}")
+        remark(console, message, "warning")
     for message in description.notes:
-        console.print(f"note: {escape(message)}")
+        remark(console, message)
 
 
 def _print_threshold(console: Console, found: Mapping[str, Any]) -> None:
@@ -331,7 +330,7 @@ def _print_threshold(console: Console, found: Mapping[str, Any]) -> None:
     known = Thresholds.model_validate(found["thresholds"])
     console.print(f"threshold {known.words}", soft_wrap=True)
     if known.points[0].note is not None:
-        console.print(f"[yellow]warning:[/] {escape(known.points[0].note)}", soft_wrap=True)
+        remark(console, known.points[0].note, "warning")
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
@@ -351,7 +350,7 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     """Compare the model with the baseline, in a line; add a caution where one is due."""
     found, note = summary.get("baseline"), summary.get("baseline_note")
     if note is not None:
-        console.print(f"[yellow]warning:[/] no baseline to compare the model with: {escape(note)}")
+        remark(console, f"no baseline to compare the model with: {note}", "warning")
     if found is None:
         return
     console.print(escape(result_words(found)))
@@ -359,9 +358,9 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     how = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
     better = advice(found, summary["data"]["name"], **how)
     if hidden is not None:
-        console.print(f"[yellow]note:[/] {hidden}")
+        remark(console, hidden)
     if better is not None:
-        console.print(f"[yellow]warning:[/] {escape(better)}")
+        remark(console, better, "warning")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
@@ -388,7 +387,7 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
         test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
         console.print(f"{headline} bags with the event, by risk: {risks}{test}")
     for message in part.get("warnings", []):
-        console.print(f"[yellow]note:[/] {headline}: {escape(message)}")
+        remark(console, f"{headline}: {message}")
 
 
 def _figure(part: Mapping[str, Any], key: str) -> Any:

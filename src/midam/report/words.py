@@ -1,16 +1,25 @@
 """Names and numbers as figures and pages show them, and the comparison of a run with its baseline in words."""
 
+import ast
+import json
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from midam.settings import Settings
 from midam.settings.data import DataSettings
 
 PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
+# Flags that have another name than the parameter of `midam.data.read_bags`.
+_RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
+_RENAMED |= {"site_column": "balance"}
+_FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout", "metrics"])
 _SAYS = {
     "ahead": "the model is ahead",
     "behind": "the baseline is ahead",
@@ -128,10 +137,10 @@ def verdict_words(found: Mapping[str, Any]) -> str:
 
 def result_words(found: Mapping[str, Any]) -> str:
     """The metric of the baseline, the difference with its interval, and the verdict: a line of the console."""
-    (low, high), metric = found["difference_ci95"], metric_of_part(found)
+    metric, bounds = metric_of_part(found), _interval(found["difference_ci95"], form="+.3f")
     return (
         f"baseline {METRIC_NAMES[metric]} {found[metric]:.3f} ({found['method']}); model minus baseline "
-        f"{found['difference']:+.3f} (95% CI {low:+.3f} to {high:+.3f}): {verdict_words(found)}"
+        f"{found['difference']:+.3f}{bounds}: {verdict_words(found)}"
     )
 
 
@@ -161,7 +170,7 @@ def covariate_verdict(alone: Mapping[str, Any]) -> str:
 
 
 def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
-    return "" if bounds is None else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
+    return "" if bounds is None or bounds[0] == bounds[1] else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
 
 
 def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
@@ -182,13 +191,47 @@ def data_options(settings: DataSettings) -> list[str]:
     >>> data_options(DataSettings(label_column="er,pr", groups="patient"))
     ['--label-column', 'er,pr', '--groups', 'patient']
     """
-    words = []
-    for name, value in settings:
-        if value != type(settings).model_fields[name].get_default(call_default_factory=True):
-            words.append(f"--{name.replace('_', '-')}")
-            if value is not True:
-                words.append(",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
-    return words
+    fields = type(settings).model_fields
+    changed = [pair for pair in settings if pair[1] != fields[pair[0]].get_default(call_default_factory=True)]
+    return [word for name, value in changed for word in flag_words(name, value)]
+
+
+def flag_words(name: str, value: Any = True) -> list[str]:
+    """A setting as the words of a command line.
+
+    Examples
+    --------
+    >>> flag_words("label_column", ["er", "pr"]), flag_words("volume"), flag_words("drop_empty", False)
+    (['--label-column', 'er,pr'], ['--volume'], ['--drop-empty', 'false'])
+    """
+    return [f"--{name.replace('_', '-')}", *([] if value is True else [value_text(value)])]
+
+
+def value_text(value: Any) -> str:
+    """The value of a setting as the command line takes it: a list with commas, texts as they are, else YAML."""
+    if isinstance(value, list | tuple) and value:
+        value = ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = "") -> str:
+    """A message with its parameters as the command line spells them, where they are among `names`; `mark` around each.
+
+    Examples
+    --------
+    >>> as_flags("leave it out with `ignore_columns=['a', 'b']`, or take `impute='zero'`")
+    'leave it out with --ignore a,b, or take --impute zero'
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = _RENAMED.get(match[1], match[1]), match[2]
+        if name not in names:
+            return match[0]
+        with suppress(ValueError, SyntaxError):
+            value = True if value is None else ast.literal_eval(value)
+        return f"{mark}{shlex.join(flag_words(name, value))}{mark}"
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, str(message))
 
 
 def advice(

@@ -1,7 +1,6 @@
 """The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.page`."""
 
 import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ from midam.reading import (
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
-from midam.report.words import advice, caution
+from midam.report.words import advice, caution, flag_words, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
@@ -239,8 +238,7 @@ class _Run:
             flat = {name: key.setting(name, value) for name, value in flat.items()}
             data = key.of("file", data)
             tested_data = None if tested_data is None else key.of("file", tested_data)
-        shown = {name: json.dumps(value) for name, value in flat.items()}
-        changed = [(name, shown[name], json.dumps(usual[name])) for name in flat if flat[name] != usual[name]]
+        changed = {name: value for name, value in flat.items() if value != usual[name]}
         return {
             "data": Path(tested_data or data).name,
             "trained_on": Path(data).name,
@@ -251,17 +249,18 @@ class _Run:
             "selected": summary.get("selected", {}),
             "chosen": summary.get("auto"),
             "importance": summary.get("importance"),
-            "changed": changed,
-            "settings": list(shown.items()),
+            "changed": [(name, value_text(value), value_text(usual[name])) for name, value in changed.items()],
+            "settings": [(name, value_text(value)) for name, value in flat.items()],
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
         }
 
-    def _facts(self, data: str, changed: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Command, seed, hashes and versions."""
         method, folder, summary = self.method, self.folder, self.summary
-        named, budget = "" if method is None else f" --method {shlex.quote(method)}", read_budget(folder)
-        named += "" if budget is None else f" --budget {budget:g}s"
-        command, known = f"midam fit {shlex.quote(data)}{named}{''.join(map(_flag, changed))}", summary.get("data", {})
+        named, budget = [] if method is None else ["--method", method], read_budget(folder)
+        named += [] if budget is None else ["--budget", f"{budget:g}s"]
+        words = [word for name, value in changed.items() for word in flag_words(name, value)]
+        command, known = shlex.join(["midam", "fit", data, *named, *words]), summary.get("data", {})
         facts = [("command", command), ("seed", str(self.settings.run.seed)), ("data", data)]
         if "fingerprint" in known:
             facts.append(("SHA-256 of the data", known["fingerprint"]))
@@ -323,15 +322,6 @@ def _link(file: Path, page: Path) -> str:
         return quote(Path(os.path.relpath(file, page.parent)).as_posix())
     except ValueError:  # another drive of Windows
         return file.resolve().as_uri()
-
-
-def _flag(changed: tuple[str, str, str]) -> str:
-    name, text, _ = changed
-    value = json.loads(text)
-    flag = f" --{name.replace('_', '-')}"
-    if value is True:
-        return flag
-    return f"{flag} {shlex.quote(value if isinstance(value, str) else text)}"
 
 
 def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:

@@ -33,6 +33,7 @@ from midam.report.plot_scores import (
 from midam.report.words import form_apart
 from midam.targets import Target
 
+_NO_INTERVAL = "no interval: every resample has the same"
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
@@ -96,7 +97,7 @@ class BinaryPage(TargetPage):
     def tiles(self) -> list[Tile]:
         """AUROC, average precision, sensitivity, specificity, calibration."""
         summary, tested, at = self.summary, self.tested, self.summary.get("at_threshold") or {}
-        precision = interval(None if self._bands is None else self._bands.auprc)
+        precision = interval(None if self._bands is None else self._bands.auprc, none=_NO_INTERVAL)
         tiles = [
             Tile("AUROC", Number(summary["auroc"], key="auroc"), interval(summary["auroc_ci95"])),
             Tile("Average precision", Number(summary["auprc"], key="auprc"), precision),
@@ -154,7 +155,8 @@ class BinaryPage(TargetPage):
         held: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
         roc = plot_roc(**held, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
         ap, share = bands.auprc, tested.positives / len(tested)
-        of_ap = f"Average precision {ap.value:.3f}, 95% interval {ap.low:.3f} to {ap.high:.3f}"
+        bounds = f"95% interval {ap.low:.3f} to {ap.high:.3f}" if np.isfinite(ap.low) else _NO_INTERVAL
+        of_ap = f"Average precision {ap.value:.3f}, {bounds}"
         figures = [
             drawing(roc, says, "ROC.", f"{of_roc}; n = {tested.counts()}."),
             drawing(

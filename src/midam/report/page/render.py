@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from midam._version import __version__
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import svg_text
-from midam.report.words import signed
+from midam.report.words import as_flags, signed
 
 DASH = Markup("&ndash;")
 _ENDS = 30  # characters from which a code may be broken
@@ -116,19 +116,21 @@ def cell(value: Any) -> Markup:
     return number
 
 
-def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f") -> Markup:
-    """The bounds of a 95% interval in brackets; a dash for None."""
+def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f", *, none: str | Markup = DASH) -> Markup:
+    """The bounds of a 95% interval in brackets; a dash for None, `none` where there are no bounds."""
     if figure is None:
         return DASH
     low, high = (figure.low, figure.high) if isinstance(figure, Estimate) else tuple(figure)
+    if not np.isfinite(low):
+        return escape(none)
     return Markup('<span class="ci">[{}, {}]</span>').format(signed(low, form), signed(high, form))
 
 
 def prose(words: object) -> Markup:
-    """Text whose parts between backticks are code."""
+    """Text whose parts between backticks are code; parameters are flags, see `midam.report.words.as_flags`."""
     if isinstance(words, Markup):
         return words
-    parts = str(words).split("`")
+    parts = as_flags(words, mark="`").split("`")
     short, long = Markup('<code class="short">{}</code>'), Markup("<code>{}</code>")
     return Markup("").join(
         (short if len(part) < _ENDS else long).format(part) if at % 2 else part for at, part in enumerate(parts)

@@ -216,6 +216,7 @@ def _covariates(study: Study) -> dict[str, Any] | None:
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
     low, high = entry[f"{name}_ci95"]
+    low, high = (low, high) if low < high else (np.nan, np.nan)  # scores that rank alike
     return Estimate(entry[name], low, high, bags)
 
 
