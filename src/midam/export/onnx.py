@@ -29,6 +29,8 @@ from midam.evaluate.predict import evaluation
 from midam.export.score_bags import Ranked
 from midam.export.score_onnx import Model
 from midam.files import write_bytes
+from midam.functional import logmean, maximum
+from midam.functional.logmean import BagStatistic
 from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.ensemble import scorers_of
 from midam.nn.pooling import Pooling
@@ -170,7 +172,7 @@ class Chunk(nn.Module):
         super().__init__()
         self.register_buffer("filling", filling)
         self.members = nn.ModuleList(members)
-        self.largest = members[0].pooling.statistic is MAXIMUM
+        self.reduce = (maximum if members[0].pooling.statistic is MAXIMUM else logmean).reduce
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """z, v, n, l and r of a chunk."""
@@ -180,15 +182,11 @@ class Chunk(nn.Module):
         z, v = torch.stack([z for z, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)
         if z.ndim > 2:
             z, v = z.flatten(1, 2), v.flatten(1, 2)
-        logits, values = z.double(), v.double()
-        n = torch.ones_like(logits[:, 0]).sum()
-        if self.largest and not values.shape[-1]:
-            return z, v, n, logits.amax(dim=0), values.sum(dim=0)
-        if self.largest:
-            top = logits.argmax(dim=0).view(1, -1, 1).expand(1, -1, values.shape[-1])
-            return z, v, n, logits.amax(dim=0), values.gather(0, top).squeeze(0)
-        level = torch.logsumexp(logits, dim=0) - torch.log(n)
-        return z, v, n, level, (torch.softmax(logits, dim=0).unsqueeze(-1) * values).sum(dim=0)
+        logits = z.double().T
+        # A mask counts the instances in the graph, which takes any number of them.
+        whole = torch.ones_like(logits, dtype=torch.bool)
+        n, level, r = self.reduce(logits, v.double().transpose(0, 1), mask=whole)
+        return z, v, n[0], level, r
 
 
 class Merge(nn.Module):
@@ -196,18 +194,11 @@ class Merge(nn.Module):
 
     def __init__(self, *, largest: bool) -> None:
         super().__init__()
-        self.largest = largest
+        self.merge = (maximum if largest else logmean).merge
 
     def forward(self, *parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """n, l and r of both, from n, l and r of the first part and of the second."""
-        n1, l1, r1, n2, l2, r2 = parts
-        n = n1 + n2
-        if self.largest:
-            return n, torch.maximum(l1, l2), torch.where((l2 > l1).unsqueeze(-1), r2, r1)
-        a, b = l1 + torch.log(n1 / n), l2 + torch.log(n2 / n)
-        top = torch.maximum(a, b)
-        level = top + torch.log(torch.exp(a - top) + torch.exp(b - top))
-        return n, level, torch.exp(a - level).unsqueeze(-1) * r1 + torch.exp(b - level).unsqueeze(-1) * r2
+        return self.merge(BagStatistic(*parts[:3]), BagStatistic(*parts[3:]))
 
 
 class Outer(nn.Module):

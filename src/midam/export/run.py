@@ -29,6 +29,14 @@ from midam.runs.method import taken_settings
 
 _HERE = Path(__file__).parent
 _PART = ("# score_onnx.py of an export holds a copy of this part.\n", "# The part ends here.\n")
+_IMPORTS = """import json
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+"""
 _FINE = 2.0**14
 _NUMBERS = ("squash", "temperature", "exponent")
 _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
@@ -156,9 +164,7 @@ def _onnx_script() -> str:
     """Text of score_onnx.py with what it takes from score_bags.py, so that it needs no other file."""
     script, python = ((_HERE / name).read_text(encoding="utf-8") for name in ("score_onnx.py", "score_bags.py"))
     shared = python.partition(_PART[0])[2].partition(_PART[1])[0].strip()
-    known = "import json\nimport math\nfrom bisect import bisect_right\nfrom typing import NamedTuple\n\n"
-    names = "Ranked, Score, plain_file, ranked, read_config"
-    return script.replace(f"from midam.export.score_bags import {names}\n", f"{known}{shared}\n")
+    return script.replace("from midam.export.score_bags import Scorer, plain_file\n", f"{_IMPORTS}\n{shared}\n")
 
 
 def _need(module: str) -> Any:

@@ -22,8 +22,10 @@ import math
 import re
 import sys
 import unicodedata
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -67,6 +69,68 @@ class Ranked(NamedTuple):
 
     scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
     told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
+
+
+class Scorer(ABC):
+    """Scores bags of any size in the memory of a chunk: a subclass makes statistics, merges them, and scores them."""
+
+    def __init__(self, folder: Path, config: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self.config: dict[str, Any] = config or read_config(folder / "config.json")
+        with self.as_exported():
+            self.shape = tuple(self.config["architecture"]["instance_shape"])
+            self.chunk_size = int(self.config["chunk_size"])
+            if self.chunk_size < 1:
+                raise ValueError(f"a chunk_size of {self.chunk_size}")
+
+    @abstractmethod
+    def statistic(self, rows: Any) -> Any:
+        """Statistic of instances [m, ...], m >= 1; those that the model cannot take are refused."""
+
+    @abstractmethod
+    def merge(self, first: Any, second: Any) -> Any:
+        """Statistic of two parts of a bag together."""
+
+    @abstractmethod
+    def outer(self, merged: Any) -> list[float]:
+        """Scores of a bag, one or C, from its statistic."""
+
+    def score(self, bag: Any, *, chunk_size: int | None = None) -> Score | Ranked:
+        """Score a bag: instances [n, ...], or an iterable of parts of it, one after the other, each [m, ...]."""
+        merged, size = None, chunk_size or self.chunk_size
+        for part in [bag] if hasattr(bag, "shape") else bag:
+            for low in range(0, len(part), size):
+                merged = self.add(merged, part[low : low + size])
+        return self.prediction(merged)
+
+    def add(self, merged: Any, rows: Any) -> Any:
+        """Statistic of a bag, None before its first part, and of further instances [m, ...] of it."""
+        found = self.statistic(rows)
+        return found if merged is None else self.merge(merged, found)
+
+    def prediction(self, merged: Any) -> Score | Ranked:
+        """Score and prediction of a bag from its statistic."""
+        if merged is None:
+            raise ValueError("Expected at least one instance, got an empty bag.")
+        scores = self.outer(merged)
+        with self.as_exported():
+            if "target" in self.config:
+                return ranked(self.config, scores)
+            line, threshold = self.config["calibration"], self.config["threshold"]
+            probability = None if line is None else _sigmoid(_logit(line, scores[0], line["intercept"]))
+            return Score(scores[0], probability, None if threshold is None else scores[0] >= threshold)
+
+    @contextmanager
+    def as_exported(self) -> Iterator[None]:
+        """Say which file is at fault where config.json holds other values than an export has."""
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"Expected config.json as it was exported, got another: {reason} (in {self.folder}); export the run "
+                "again."
+            ) from None
 
 
 def ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
@@ -138,68 +202,42 @@ def plain_file(path: Path) -> Path:
 # The part ends here.
 
 
-class Model:
+class Model(Scorer):
     """The exported model; `folder` holds config.json and model.safetensors (default: where this file lies)."""
 
     def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
-        folder = Path(__file__).parent if folder is None else Path(folder)
-        self.config: dict[str, Any] = read_config(folder / "config.json")
-        self.shape = tuple(self.config["architecture"]["instance_shape"])
+        super().__init__(Path(__file__).parent if folder is None else Path(folder))
         self.device, imputed = torch.device(device), self.config["data"]["imputed"]
         # What stands for missing values (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
-        weights = read_safetensors(folder / "model.safetensors", self.config.get("weights_sha256"))
+        weights = read_safetensors(self.folder / "model.safetensors", self.config.get("weights_sha256"))
         count = self.config["architecture"]["members"]
         parts = [_below(weights, f"members.{number}.") for number in range(count)]
         self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
 
-    def score(self, bag: Tensor | Iterable[Tensor], *, chunk_size: int | None = None) -> Score | Ranked:
-        """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
-        total, size = Total(self), chunk_size or self.config["chunk_size"]
-        for part in [bag] if isinstance(bag, Tensor) else bag:
-            for low in range(0, len(part), size):
-                total.add(part[low : low + size])
-        return total.score()
-
-    def check(self, rows: Tensor) -> Tensor:
-        """Instances with their missing values filled; those of another shape or not of finite numbers are refused."""
+    @torch.no_grad()
+    def statistic(self, rows: Tensor) -> list[Statistic]:
+        """Statistic of instances for each member; those of another shape or not of finite numbers are refused."""
         if tuple(rows.shape[1:]) != self.shape:
             raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(rows.shape[1:])}.")
         if rows.is_floating_point() and self.filling is not None:
             rows = torch.where(rows.isnan(), self.filling.to(rows), rows)
         if rows.is_floating_point() and not torch.isfinite(rows).all():
             raise ValueError("Expected finite numbers, got NaN or infinity; clean the features.")
-        return rows.to(self.device)
-
-
-class Total:
-    """A bag that comes in parts."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._merged: list[Statistic] = []
+        x = rows.to(self.device)
+        return [member.statistic(x) for member in self.members]
 
     @torch.no_grad()
-    def add(self, rows: Tensor) -> None:
-        """Take further instances [m, ...] of the bag, m >= 1."""
-        x = self._model.check(rows)
-        found = [member.statistic(x) for member in self._model.members]
-        pairs = zip(self._model.members, self._merged, found)
-        self._merged = [member.merge(old, new) for member, old, new in pairs] if self._merged else found
+    def merge(self, first: list[Statistic], second: list[Statistic]) -> list[Statistic]:
+        """Statistic of two parts of a bag together, for each member."""
+        return [member.merge(*pair) for member, *pair in zip(self.members, first, second)]
 
     @torch.no_grad()
-    def score(self) -> Score | Ranked:
-        """Score what was added."""
-        if not self._merged:
-            raise ValueError("Expected at least one instance, got an empty bag.")
-        pairs = zip(self._model.members, self._merged)
-        each = torch.stack([member.outer(merged) for member, merged in pairs]).double()
-        if "target" in self._model.config:
-            return ranked(self._model.config, each.mean(dim=0).reshape(-1).tolist())
-        score = float(each.mean())
-        line, threshold = self._model.config["calibration"], self._model.config["threshold"]
-        probability = None if line is None else _sigmoid(_logit(line, score, line["intercept"]))
-        return Score(score, probability, None if threshold is None else score >= threshold)
+    def outer(self, merged: list[Statistic]) -> list[float]:
+        """Scores of a bag: the mean over the members."""
+        each = [member.outer(statistic) for member, statistic in zip(self.members, merged)]
+        scores: list[float] = torch.stack(each).double().mean(dim=0).reshape(-1).tolist()
+        return scores
 
 
 class _Member:
@@ -384,7 +422,7 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
     Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers
     may have a decimal comma.
     """
-    totals: dict[str, Total] = {}
+    totals: dict[str, Any] = {}
     waiting: dict[str, list[list[float]]] = {}
     with path.open(newline="", encoding="utf-8-sig") as file:
         separator = max(",;\t", key=file.readline().count)
@@ -417,7 +455,7 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
                 _flush(model, totals, waiting)
     _flush(model, totals, waiting)
     for bag, total in totals.items():
-        yield bag, total.score()
+        yield bag, model.prediction(total)
 
 
 def _name(text: str) -> str:
@@ -426,10 +464,10 @@ def _name(text: str) -> str:
     return text[1:] if text.startswith("'") and _safe(text) != text else text
 
 
-def _flush(model: Model, totals: dict[str, Total], waiting: dict[str, list[list[float]]]) -> None:
+def _flush(model: Model, totals: dict[str, Any], waiting: dict[str, list[list[float]]]) -> None:
     for bag, numbers in waiting.items():
         rows = torch.tensor(numbers, dtype=torch.float64)
-        totals.setdefault(bag, Total(model)).add(rows.reshape(len(rows), *model.shape))
+        totals[bag] = model.add(totals.get(bag), rows.reshape(len(rows), *model.shape))
     waiting.clear()
 
 
@@ -537,7 +575,7 @@ def main() -> None:
     try:
         model = Model(device=options.device)
         column = options.bag_column or model.config["data"]["bag_column"]
-        chunk = options.chunk_size or model.config["chunk_size"]
+        chunk = options.chunk_size or model.chunk_size
         scored: list[tuple[str, Score | Ranked]] = []
         for path in options.files:
             if path.suffix in (".csv", ".tsv"):

@@ -8,18 +8,16 @@ A bag is an array [n, ...] of instances or, if it is too large for that, an iter
 of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.onnx joins two, score.onnx scores a bag.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.export.score_bags import Ranked, Score, plain_file, ranked, read_config
+from midam.export.score_bags import Scorer, plain_file
 
 
-class Model:
+class Model(Scorer):
     """The exported model.
 
     `folder` is that of the export, or of its .onnx files (default: where this file lies), `providers` those of
@@ -39,62 +37,32 @@ class Model:
         at = at if (at / "chunk.onnx").exists() else at / "onnx"
         for path in at.glob("*.onnx"):
             plain_file(path)
-        self.config: dict[str, Any] = config or read_config(at.parent / "config.json")
-        with _as_exported(at.parent):
+        super().__init__(at.parent, config)
+        with self.as_exported():
             self._dtype = np.dtype(self.config["onnx"]["dtype"])
-            self._shape, self._size = (
-                list(self.config["architecture"]["instance_shape"]),
-                int(self.config["chunk_size"]),
-            )
             self._fills = self.config["data"]["imputed"] is not None
-            self._threshold = None if self.config["threshold"] is None else float(self.config["threshold"])
-            if self._dtype.kind != "f" or self._size < 1:
-                raise ValueError("numbers that cannot be")
-        self._folder = at.parent
+            if self._dtype.kind != "f":
+                raise ValueError(f"a dtype of {self._dtype}")
         self._parts = {
             name: onnxruntime.InferenceSession(str(at / f"{name}.onnx"), providers=list(providers))
             for name in ("chunk", "merge", "score")
         }
 
-    def score(self, bag: NDArray[Any] | Iterable[NDArray[Any]], *, chunk_size: int | None = None) -> Score | Ranked:
-        """Score a bag: instances [n, ...], or parts of it, one after the other, each [m, ...]."""
-        size, merged = chunk_size or self._size, None
-        for part in [bag] if isinstance(bag, np.ndarray) else bag:
-            for low in range(0, len(part), size):
-                x = np.ascontiguousarray(part[low : low + size], dtype=self._dtype)
-                self._check(x)
-                found = self._parts["chunk"].run(["n", "l", "r"], {"x": x})
-                merged = found if merged is None else self._merge(merged, found)
-        if merged is None:
-            raise ValueError("Expected at least one instance, got an empty bag.")
-        found = self._parts["score"].run(None, dict(zip("nlr", merged)))
-        if "target" in self.config:
-            with _as_exported(self._folder):
-                return ranked(self.config, np.atleast_1d(found[0]).astype(np.float64).tolist())
-        score = float(found[0])
-        positive = None if self._threshold is None else score >= self._threshold
-        return Score(score, float(found[2]) if len(found) > 2 else None, positive)
+    def statistic(self, rows: NDArray[Any]) -> list[Any]:
+        """Statistic of instances; refused are another shape, and missing values (NaN) where the model fills none."""
+        x = np.ascontiguousarray(rows, dtype=self._dtype)
+        if x.shape[1:] != self.shape:
+            raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(x.shape[1:])}.")
+        if not (np.isfinite(x) | (self._fills & np.isnan(x))).all():
+            raise ValueError(f"Expected finite numbers{' or NaN' * self._fills}, got others; clean the features.")
+        return self._parts["chunk"].run(["n", "l", "r"], {"x": x})
 
-    def _check(self, x: NDArray[Any]) -> None:
-        """Refuse another shape, and what is no finite number; missing values (NaN) where the model fills none."""
-        if list(x.shape[1:]) != self._shape:
-            raise ValueError(f"Expected instances of shape {self._shape}, got {list(x.shape[1:])}.")
-        fills = self._fills
-        if not (np.isfinite(x) | (fills & np.isnan(x))).all():
-            raise ValueError(f"Expected finite numbers{' or NaN' * fills}, got others; clean the features.")
-
-    def _merge(self, first: list[Any], second: list[Any]) -> list[Any]:
+    def merge(self, first: list[Any], second: list[Any]) -> list[Any]:
+        """Statistic of two parts of a bag together."""
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
         return self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
 
-
-@contextmanager
-def _as_exported(folder: Path) -> Iterator[None]:
-    """Say which file is at fault where config.json holds other values than an export has."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"Expected config.json as it was exported, got another: {reason} (in {folder}); export the run again."
-        ) from None
+    def outer(self, merged: list[Any]) -> list[float]:
+        """Scores of a bag."""
+        score = self._parts["score"].run(["score"], dict(zip("nlr", merged)))[0]
+        return np.atleast_1d(score).astype(np.float64).tolist()
