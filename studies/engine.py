@@ -51,6 +51,8 @@ VERSIONS = {
     "screening": 1,
     "icmil": 1,
     "order": 1,
+    "tracked": 1,
+    "tracked-reference": 1,
 }
 # Settings that the rows of a study name themselves, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

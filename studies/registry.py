@@ -34,6 +34,7 @@ STUDIES = Registry(
         "defaults": "studies.tabular.defaults.run",
         "icmil": "studies.tabular.icmil.run",
         "order": "studies.tabular.order.run",
+        "tracked": "studies.regime.tracked.run",
         "regime": "studies.regime.regime.run",
         "needle": "studies.regime.needle.run",
         "needle-vectors": "studies.regime.needle.run_vectors",

@@ -1,0 +1,358 @@
+"""`python -m studies tracked`: where remembering a bag pays.
+
+**Question.** A step reads B instances of a bag. `minibatch` pools them as if they were the bag; `vrsp` (MIDAM) keeps a
+tracked state of the bag beside them. Where does the state raise the test AUROC, both tuned alike?
+
+**Rules of decision**, fixed before the first run.
+
+1. Primary comparison: `vrsp` with the library's floor minus `minibatch`, the mean over all tasks and both poolings at
+   B = 1, 2 and 4 (attention has no `minibatch` at B = 1). Remembering pays on these tasks if the 95% interval lies
+   above 0.
+2. A cell (task, pooling, B) is ahead or behind where its p-value, after Holm's correction over all cells, is below .05.
+   Every cell is printed.
+3. Advice for users is given by pooling and B: remember where the mean over tasks is ahead with its interval above 0 and
+   no task is behind; else it makes no difference that this study can tell.
+
+**Tuning.** Each arm has six settings (optimizer, rate, momentum and gamma0) and four trainings for each of them, on
+bags that are not judged; the highest mean validation AUROC takes it, the first of equals. On vectors each B has a
+choice of its own; on images, where a training is long, two trainings are at B = 2 and two at B = 8, for all B. Then ten
+trainings are judged, seeds 0 to 9, by the scores after the last step: nothing is chosen in them.
+
+**Budget.** Steps of 8 + 8 bags, as many for each B on vectors; on images as many up to B = 4, and fewer above, so that
+no cell costs more. `exact` has whole epochs of whole bags for what the cell's instances cost; where that buys none it
+is left out.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.engine import Group, Row
+from midam.evaluate.ranking import auroc
+from midam.settings import Settings
+from midam.train.trials import Trial, train_trials
+from studies.engine import Store, complete, settings_hash, trial_name
+from studies.options import StudyOptions
+from studies.page import figure_path, write_page
+from studies.regime.references import reference_aurocs
+from studies.regime.tracked_page import Cell, Outcomes, body, plot_gains
+from studies.regime.tracked_sets import CHOOSING, Digits, Real, Split
+from studies.registry import as_study
+
+NAME, REFERENCE = "tracked", "tracked-reference"
+SMX, ATT = "smoothed-max", "attention"
+_BAGS = 8  # of each class in a step
+_WHOLE_BAGS = 1  # of each class in a step of whole bags
+_CHOICE_AT: tuple[int, ...] = (2, 8)  # B at which the settings of trainings on images are chosen
+_LONGEST = 4  # B above which trainings on images have fewer steps
+
+
+def _adam(lr: float) -> Mapping[str, Any]:
+    return {"optimizer": "adam", "lr": lr, "decay_at": [0.75, 0.9]}
+
+
+def _sgd(lr: float) -> Mapping[str, Any]:
+    return {"optimizer": "sgd", "lr": lr, "momentum": 0.9, "decay_at": [0.5, 0.75]}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to pool a sample, and the settings that it may be trained with, as many for each arm."""
+
+    name: str
+    settings: Mapping[str, Any] = field(hash=False)
+    gammas: tuple[float, ...] = ()
+
+    def options(self, *, deep: bool) -> list[Mapping[str, Any]]:
+        """Return the six settings. What remembers has three optimizers and two gamma0, what does not six optimizers."""
+        shared = [_adam(0.001), _adam(0.003), _sgd(0.03)] if deep else [_adam(0.003), _adam(0.01), _sgd(0.1)]
+        if self.gammas:
+            return [{**option, "state_rate": gamma} for option in shared for gamma in self.gammas]
+        return shared + ([_adam(0.0003), _sgd(0.01), _sgd(0.1)] if deep else [_adam(0.001), _sgd(0.03), _sgd(0.3)])
+
+
+_GAMMAS = (0.3, 0.9)
+MINIBATCH = Arm("minibatch", {"estimator": "minibatch"})
+VRSP = Arm("vrsp", {"estimator": "vrsp"}, _GAMMAS)
+PAPER = Arm("vrsp, no floor", {"estimator": "vrsp", "state_floor": 0.0}, _GAMMAS)
+EXACT = Arm("exact", {"estimator": "exact", "num_positive": _WHOLE_BAGS, "num_negative": _WHOLE_BAGS})
+# The floor changes attention alone.
+ARMS: Mapping[str, tuple[Arm, ...]] = {SMX: (MINIBATCH, VRSP, EXACT), ATT: (MINIBATCH, VRSP, PAPER, EXACT)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Bags, the network that is trained on them, and for how many steps."""
+
+    name: str
+    data: Digits | Real
+    steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    deep: bool = False  # trained from the pixels of images
+    overlap: float = 0.0  # test bags for each training bag, where repeats share bags
+
+    def length(self, instances: int) -> int:
+        """Return the steps of a training of B instances a bag."""
+        return self.steps * _LONGEST // instances if self.deep and instances > _LONGEST else self.steps
+
+    def config(self, cell: Cell, arm: Arm, option: Mapping[str, Any], split: Split) -> Settings | None:
+        """Return the settings of a training, or None where the budget buys no epoch of whole bags."""
+        drawn = {"num_instances": cell.instances, "num_positive": _BAGS, "num_negative": _BAGS}
+        length, sizes = self.length(cell.instances), split.bags.sizes[split.train]
+        epochs = length / max(1, len(sizes) // (2 * _BAGS))
+        if arm is EXACT:
+            spent = length * 2 * _BAGS * np.minimum(sizes, cell.instances).mean()
+            epochs, drawn = spent / sizes.sum(), {}
+            if epochs < 1:
+                return None
+        return Settings(
+            **{
+                "pooling": cell.pooling,
+                "epochs": max(1, int(epochs)),
+                "members": 1,
+                "threads": 1,
+                "accelerator": "cpu",
+                "center_start": 0.5,
+                **drawn,
+                **arm.settings,
+                **option,
+                **self.settings,
+            }
+        )
+
+
+_PIXELS = {"hidden": [], "standardize": False, "scaling": "linear"}
+_TABLE = {"hidden": [128], "scaling": "linear"}
+_CONV = {"encoder": "studies.regime.real_sets.SmallConv"}
+_COLOR = {**_CONV, "encoder_args": {"in_channels": 3}}
+_HALF = 1 / 3  # a quarter of the bags tests, three train
+TASKS = (
+    Task("digits, bags of 200", Digits(200), 1500, _PIXELS),
+    Task("digits, bags of 1000", Digits(1000, 0.03, train=200), 1500, _PIXELS),
+    Task("digits, bags of 5000", Digits(5000, 0.02, train=200, score=100), 1500, _PIXELS),
+    Task("MUSK2", Real("musk2"), 600, _TABLE, overlap=_HALF),
+    Task("intensive care", Real("physionet2012_icu"), 1500, _TABLE, overlap=_HALF),
+    Task("adrenal, frozen vectors", Real("adrenal", vectors=True), 1500, _TABLE),
+    Task("breast, patches of 32", Real("breast", patch=32), 600, _COLOR, deep=True, overlap=_HALF),
+    Task("colon, patches of 16", Real("colon", patch=16), 1000, _COLOR, deep=True, overlap=_HALF),
+    Task("adrenal, half resolution", Real("adrenal"), 1500, _CONV, deep=True),
+)
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is run."""
+
+    tasks: tuple[Task, ...]
+    instances: tuple[int, ...]
+    repeats: tuple[int, ...]
+    choosing: tuple[int, ...] = CHOOSING
+
+    def cells(self) -> list[Cell]:
+        """Return all cells."""
+        return [Cell(t.name, pooling, b) for t in self.tasks for pooling in ARMS for b in self.instances]
+
+    def arms(self, cell: Cell) -> list[Arm]:
+        """Return the arms of a cell: a sample of one instance gives attention without a state no gradient."""
+        alone = cell.pooling == ATT and cell.instances == 1
+        return [arm for arm in ARMS[cell.pooling] if not (alone and arm is MINIBATCH)]
+
+    def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
+        """Return the cell and the repeat of each training that chooses for a cell."""
+        if not self.task(cell).deep:
+            return [(cell, repeat) for repeat in self.choosing]
+        at = [b for b in _CHOICE_AT if b in self.instances] or [self.instances[0]]
+        return [(cell._replace(instances=at[i % len(at)]), repeat) for i, repeat in enumerate(self.choosing)]
+
+    def task(self, cell: Cell) -> Task:
+        """Return the task of a cell."""
+        return next(task for task in self.tasks if task.name == cell.task)
+
+
+FULL = Design(TASKS, (1, 2, 4, 8, 16), tuple(range(10)))
+QUICK = Design((replace(TASKS[0], steps=200),), (2, 8), (0, 1, 2), CHOOSING[:1])
+SMALLER = Design((Task("digits", Digits(20, 0.2, train=16, score=10), 4, _PIXELS),), (1, 4), (0, 1), CHOOSING[:1])
+_SHOWS = (
+    "A step reads B instances of a bag. `minibatch` pools them as if they were the bag; `vrsp` (MIDAM) keeps a tracked "
+    "state of the bag beside them. Where does the state raise the test AUROC, both tuned alike?"
+)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One training."""
+
+    design: Design
+    cell: Cell
+    arm: Arm
+    option: int  # among those of the arm
+    repeat: int
+    folder: Path = field(compare=False)  # of vectors that are made once
+
+    @property
+    def name(self) -> Row:
+        """What the trial is known by."""
+        task = self.design.task(self.cell)
+        option = self.arm.options(deep=task.deep)[self.option]
+        settings = {**self.arm.settings, **option, **task.settings, "pooling": self.cell.pooling}
+        return trial_name(
+            NAME,
+            task=task.name,
+            pooling=self.cell.pooling,
+            instances=self.cell.instances,
+            steps=task.length(self.cell.instances),
+            arm=self.arm.name,
+            option={key: value for key, value in option.items() if key != "decay_at"},
+            repeat=self.repeat,
+            data=str(task.data),
+            settings=settings_hash(Settings(**settings)),
+        )
+
+
+@as_study("where remembering a bag pays: tracked state or mini-batch, over tasks and B", store=NAME)
+def run(options: StudyOptions) -> None:
+    """Run the study, and write its page and its figure."""
+    part, design = "", FULL
+    if options.quick or options.smaller:
+        part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
+    with Store(options.cache, f"{NAME}{part}") as store:
+        _complete(_tried(design, options.cache), store, options)
+        chosen = choose(design, store, options.cache)
+        judged = [work for works in _judged(design, chosen, options.cache).values() for work in works]
+        _complete(judged, store, options)
+        complete(_references(design), _refer, store=store, options=options, section=NAME)
+        found = outcomes(design, chosen, store, options.cache)
+        figure = figure_path(options, NAME)
+        plot_gains(found, figure)
+        write_page(
+            options,
+            NAME,
+            title="Where remembering pays",
+            shows=_SHOWS,
+            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]} are judged, {design.choosing[0]} to "
+            f"{design.choosing[-1]} choose",
+            seconds=store.wall_time(),
+            store=store,
+            body=body(found, references(design, store), figure.name),
+        )
+
+
+# By cell and arm: which of its options.
+Chosen = Mapping[tuple[Cell, str], int]
+
+
+def choose(design: Design, store: Store, folder: Path) -> Chosen:
+    """Return the option of each arm with the highest mean validation AUROC, the first of equals.
+
+    A training that diverged counts as chance.
+    """
+    chosen = {}
+    for cell in design.cells():
+        for arm in design.arms(cell):
+            means = []
+            for option in range(len(arm.options(deep=design.task(cell).deep))):
+                names = [_Work(design, at, arm, option, repeat, folder).name for at, repeat in design.tried(cell)]
+                rows = [row for row in store.find(names) if row is not None]
+                aurocs = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
+                means.append(float(np.mean(aurocs)) if aurocs else 0.0)
+            chosen[cell, arm.name] = int(np.argmax(means))
+    return chosen
+
+
+def outcomes(design: Design, chosen: Chosen, store: Store, folder: Path) -> list[Outcomes]:
+    """Return the test AUROC of each judged training, a cell at a time; a training that diverged counts as chance."""
+    found = []
+    for cell in design.cells():
+        task, tests, told = design.task(cell), {}, {}
+        for arm in design.arms(cell):
+            works = _judged(design, chosen, folder)[cell, arm.name]
+            rows = [row for row in store.find([work.name for work in works]) if row is not None]
+            if rows and not any(row.get("skipped") for row in rows):
+                tests[arm.name] = np.array([0.5 if row["auroc"] is None else row["auroc"] for row in rows])
+                told[arm.name] = works[0].name["option"]
+        found.append(Outcomes(cell, tests, told, task.overlap))
+    return found
+
+
+def references(design: Design, store: Store) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Return, of each task on digits, the test AUROC of each reference over the repeats."""
+    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for task in design.tasks:
+        rows = [row for row in store.find([group.names[0] for group in _references(design, task)]) if row is not None]
+        if rows:
+            found[task.name] = {name: np.array([row["auroc"][name] for row in rows]) for name in rows[0]["auroc"]}
+    return found
+
+
+def _references(design: Design, task: Task | None = None) -> list[Group[tuple[Task, int]]]:
+    return [
+        Group([trial_name(REFERENCE, task=own.name, data=str(own.data), repeat=repeat)], [(own, repeat)])
+        for own in design.tasks
+        if isinstance(own.data, Digits) and task in (None, own)
+        for repeat in design.repeats
+    ]
+
+
+def _refer(work: tuple[Task, int]) -> list[Row]:
+    task, repeat = work
+    started = time.perf_counter()
+    found = reference_aurocs(task.data.load(repeat, Path()), repeat)
+    return [{"auroc": found, "seconds": time.perf_counter() - started}]
+
+
+def _tried(design: Design, folder: Path) -> list[_Work]:
+    works = [
+        _Work(design, at, arm, option, repeat, folder)
+        for cell in design.cells()
+        for at, repeat in design.tried(cell)
+        for arm in design.arms(cell)
+        if arm in design.arms(at)
+        for option in range(len(arm.options(deep=design.task(cell).deep)))
+    ]
+    return list({str(work.name): work for work in works}.values())
+
+
+@lru_cache(maxsize=1)
+def _judged_of(design: Design, chosen: tuple[tuple[tuple[Cell, str], int], ...], folder: Path) -> Mapping[Any, Any]:
+    return {
+        (cell, name): [
+            _Work(design, cell, next(arm for arm in ARMS[cell.pooling] if arm.name == name), option, repeat, folder)
+            for repeat in design.repeats
+        ]
+        for (cell, name), option in chosen
+    }
+
+
+def _judged(design: Design, chosen: Chosen, folder: Path) -> Mapping[tuple[Cell, str], list[_Work]]:
+    found: Mapping[tuple[Cell, str], list[_Work]] = _judged_of(design, tuple(chosen.items()), folder)
+    return found
+
+
+def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> None:
+    """Compute what is missing, trainings on the same bags one after the other: a process keeps what it read last."""
+    order = {task.name: i for i, task in enumerate(TASKS)}
+    works = sorted(works, key=lambda work: (order.get(work.cell.task, 0), work.repeat))
+    complete([Group([work.name], [work]) for work in works], _train, store=store, options=options, section=NAME)
+
+
+def _train(work: _Work) -> list[Row]:
+    task = work.design.task(work.cell)
+    split = _load(task, work.repeat, work.folder)
+    config = task.config(work.cell, work.arm, work.arm.options(deep=task.deep)[work.option], split)
+    if config is None:
+        return [{"auroc": None, "skipped": True, "seconds": 0.0}]
+    (result,) = train_trials(config, split.bags, [Trial(split.train, split.score, work.repeat)])
+    labels, scores = split.bags.require_labels()[split.score], result.scores[-1]
+    finite = bool(np.isfinite(scores).all())
+    return [{"auroc": auroc(labels, scores) if finite else None, "seconds": result.seconds}]
+
+
+@lru_cache(maxsize=1)
+def _load(task: Task, repeat: int, folder: Path) -> Split:
+    return task.data.load(repeat, folder)

@@ -1,0 +1,85 @@
+"""The study of remembering: its bags, who chooses and who is judged, its page."""
+
+import numpy as np
+import pytest
+
+from midam.data.bags import Bags
+from studies.differences import Difference
+from studies.options import StudyOptions
+from studies.regime import tracked_sets
+from studies.regime.references import reference_aurocs
+from studies.regime.tracked import ARMS, FULL, SMALLER, Cell, run
+from studies.regime.tracked_page import Outcomes, corrected, over_tasks, task_gains
+from studies.regime.tracked_sets import CHOOSING, Digits, Real
+
+
+def test_no_two_digits_of_a_set_are_alike():
+    split = Digits(30, 0.1, train=20, score=10).load(0, None)
+    rows = np.asarray(split.bags.instances)
+    assert len(np.unique(rows, axis=0)) == len(rows) == 900
+    found = split.witness.reshape(30, 30).sum(axis=1)
+    assert found.tolist() == [0, 3] * 15
+
+
+@pytest.mark.parametrize("groups", [None, [f"g{i // 4}" for i in range(80)]])
+def test_no_test_bag_has_chosen(monkeypatch, tmp_path, groups):
+    bags = Bags.from_list([[[float(i)]] for i in range(80)], [i % 2 for i in range(80)], groups=groups)
+    monkeypatch.setattr(tracked_sets.catalog, "load", lambda name: bags)
+    data = Real(f"made-{groups is None}")
+    choosing = [data.load(repeat, tmp_path) for repeat in CHOOSING]
+    chose = set(np.concatenate([np.append(split.train, split.score) for split in choosing]))
+    assert len(np.unique(np.concatenate([split.score for split in choosing]))) == len(chose) == 40
+    for repeat in FULL.repeats:
+        split = data.load(repeat, tmp_path)
+        assert not chose & set(split.score)
+        assert sorted([*split.train, *split.score]) == list(range(80))
+
+
+def test_each_arm_has_as_many_settings():
+    for deep in (False, True):
+        assert {len({str(option) for option in arm.options(deep=deep)}) for arm in ARMS["attention"]} == {6}
+
+
+def test_labels_of_instances_find_the_nines_and_are_not_needed_by_the_others():
+    split = Digits(20, 0.2, train=60, score=40).load(0, None)
+    found = reference_aurocs(split, 0)
+    assert found["each instance's label, RBF-SVM"] > 0.9
+    blind = tracked_sets.Split(split.bags, split.train, split.score, np.roll(split.witness, 7))
+    again = reference_aurocs(blind, 0)
+    assert again["each instance's label, RBF-SVM"] < 0.8
+    assert all(again[name] == found[name] for name in ("novelty", "mi-SVM"))
+
+
+def outcome(task, b, gain, **tests):
+    rng = np.random.default_rng(b)
+    minibatch = 0.7 + rng.normal(0, 0.01, 10)
+    arms = {"minibatch": minibatch, "vrsp": minibatch + gain + rng.normal(0, 0.005, 10)} | tests
+    return Outcomes(Cell(task, "attention", b), arms, {}, 0.0)
+
+
+def test_a_clear_gain_survives_holm_and_noise_does_not():
+    found = [outcome("a", 1, 0.1), outcome("a", 2, 0.0), outcome("b", 8, 0.1)]
+    p = {cell: value for cell, (_, value) in corrected(found).items()}
+    assert p[found[0].cell] < 1e-6
+    assert p[found[1].cell] > 0.05
+    gains = task_gains(found, (None, (1, 2)))
+    assert list(gains) == ["a"]
+    assert gains["a"].mean == pytest.approx(0.05, abs=0.01)
+    assert over_tasks({"a": Difference(0.1, 0.0, 0.2), "b": Difference(0.1, 0.0, 0.2)}).low == pytest.approx(
+        0.0293, abs=1e-4
+    )
+
+
+@pytest.mark.drawn
+def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
+    options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
+    run(options)
+    text = (tmp_path / "out" / "tracked.md").read_text()
+    for title in ("By pooling and B", "All cells", "What the digits allow", "What was chosen"):
+        assert f"## {title}\n" in text
+    assert text.count("| digits | smoothed-max | 4 |") == 2
+    assert (tmp_path / "out" / "tracked.png").stat().st_size > 5000
+    trials = (tmp_path / "cache" / "tracked-smaller.jsonl").read_text()
+    run(options)
+    assert (tmp_path / "cache" / "tracked-smaller.jsonl").read_text() == trials
+    assert len(SMALLER.repeats) == 2
