@@ -65,6 +65,8 @@ ALLOWED: dict[str, set[str]] = {
     "cli": TOP | {"compare", "explain", "export", "sklearn"},
     "__init__": TOP | {"sklearn", "export"},
 }
+# Names of variables and parameters that do not say what they hold.
+VAGUE = {"found", "own", "said", "told", "of", "how", "what", "beside"}
 LONG = 30  # words of a sentence that asks for a second reading
 FUNCTIONAL_MAY_USE = {"torch", "math", "typing", "collections"}
 
@@ -79,6 +81,7 @@ class Limits:
     circles: int
     against_layers: int
     parameters: int
+    vague: int
     pages: int
     words: int
     readme: int
@@ -92,6 +95,7 @@ LIMITS = Limits(
     circles=0,
     against_layers=0,
     parameters=22,
+    vague=652,
     pages=41,
     words=37_850,
     readme=700,
@@ -130,6 +134,31 @@ def wrong_imports(source: str, part: str) -> list[str]:
         elif package in ("", "studies") or (part == "functional" and package not in FUNCTIONAL_MAY_USE):
             wrong.append(name)
     return wrong
+
+
+def vague_names(tree: ast.AST) -> int:
+    """Count the variables of each function, and its parameters, whose name is in `VAGUE`.
+
+    Examples
+    --------
+    >>> vague_names(ast.parse("def add(of): found = of; found += 1; return [own for own in found]"))
+    3
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return sum(len(VAGUE & _bound_names(node)) for node in functions)
+
+
+def _bound_names(function: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue  # counted by itself
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        names |= _bound_names(node)
+    return names
 
 
 def code_lines(source: str, tree: ast.AST) -> set[int]:
@@ -200,6 +229,7 @@ class House:
     circles: list[list[str]]
     against_layers: list[str]
     parameters: tuple[int, str]
+    vague: tuple[int, str]  # variables with a name of `VAGUE`, and the file with most
 
 
 def measure(root: Path = SRC) -> House:
@@ -208,12 +238,13 @@ def measure(root: Path = SRC) -> House:
     modules = {module_of(path): path for path in sources}
     imports: dict[str, set[str]] = {}
     lines, wrong = 0, []
-    longest, widest = (0, ""), (0, "")
+    longest, widest, vague = (0, ""), (0, ""), dict.fromkeys(modules, 0)
     for path, source in sources.items():
         tree, module = ast.parse(source), module_of(path)
         code = code_lines(source, tree)
         lines += len(code)
         wrong += [f"{module}: {name}" for name in wrong_imports(source, part_of(path))]
+        vague[module] = vague_names(tree)
         imports[module] = {_file_of(name, modules) for name in imported_names(tree)} - {"", module}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -221,7 +252,15 @@ def measure(root: Path = SRC) -> House:
                 arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
                 longest = max(longest, (own, f"{module}.{node.name}"))
                 widest = max(widest, (len(arguments), f"{module}.{node.name}"))
-    return House(lines, len(sources), longest, circles(imports), wrong, widest)
+    return House(
+        lines,
+        len(sources),
+        longest,
+        circles(imports),
+        wrong,
+        widest,
+        (sum(vague.values()), max(vague, key=vague.__getitem__)),
+    )
 
 
 @dataclass(frozen=True)
@@ -277,6 +316,7 @@ def main() -> int:
             "; ".join(house.against_layers),
         ),
         ("parameters of the widest signature", house.parameters[0], LIMITS.parameters, house.parameters[1]),
+        ("variables with vague names", house.vague[0], LIMITS.vague, house.vague[1]),
         ("pages of the documentation", words.pages, LIMITS.pages, ""),
         ("words of the documentation", words.words, LIMITS.words, ""),
         ("words of the README", words.readme, LIMITS.readme, ""),
