@@ -62,11 +62,11 @@ class ImageFolder:
         self._names = NameIndex([strip_suffix(path.name) for path in self._paths])
 
     def find(self, bag: str, file: BagFile | None, *, several: bool = False) -> Path | None:
-        """Image of a file of a bag, by its name or, where it is not one of `several`, by that of the bag, or None."""
+        """Image of a file of a bag by its name, or by that of the bag if the file is not one of `several`, or None."""
         known = [] if several else [bag]
         known += [] if file is None else [file.stem, file_name(file.path)]
-        found = next((at for at in map(self._names.find, known) if at is not None), None)
-        return None if found is None else self._paths[found]
+        position = next((at for at in map(self._names.find, known) if at is not None), None)
+        return None if position is None else self._paths[position]
 
     def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
         """Scale and bounds of the slide that `find` finds for a file; none if the image is not a slide."""
@@ -91,27 +91,27 @@ class ImageFolder:
 
         None, with a warning, where there is none on which the patches lie.
         """
-        path, found, reason = self.find(bag, patches.file, several=several), None, "there is none of its name"
+        path, backdrop, reason = self.find(bag, patches.file, several=several), None, "there is none of its name"
         name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
-            name, reason, found = path.name, "", read_backdrop(path)
-            if found is None:  # which was warned of
+            name, reason, backdrop = path.name, "", read_backdrop(path)
+            if backdrop is None:  # a warning has said why
                 return None
             if not patches.in_pixels:
                 reason = "places are in micrometers, and it does not say how many are a pixel"
             elif not _is_slide(path):
-                scale = self._scale(found, meta, patches)
+                scale = self._scale(backdrop, meta, patches)
                 reason = "" if scale else "nothing states its scale; give --image-downsample"
-                found = Backdrop(found.pixels, scale or 1.0)
-            (right, low), (rows, columns) = patches.extent, found.pixels.shape[:2]
-            reach = max(right * found.scale / columns, low * found.scale / rows)
-            if not reason and reach > 1 + max(patches.width, patches.height) * found.scale / min(rows, columns):
+                backdrop = Backdrop(backdrop.pixels, scale or 1.0)
+            (right, low), (rows, columns) = patches.extent, backdrop.pixels.shape[:2]
+            reach = max(right * backdrop.scale / columns, low * backdrop.scale / rows)
+            if not reason and reach > 1 + max(patches.width, patches.height) * backdrop.scale / min(rows, columns):
                 reason, name = (
                     "the patches reach beyond it: another image, or scale",
                     f"{name}, {reach:.2f} times as far",
                 )
         if not reason:
-            return found
+            return backdrop
         warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", UserWarning, stacklevel=2)
         return None
 
@@ -119,15 +119,15 @@ class ImageFolder:
         files: list[BagFile | None] = [*files_of(bags, index)] or [None]
         return any(self.find(str(bags.ids[index]), file, several=len(files) > 1) for file in files)
 
-    def _scale(self, found: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
+    def _scale(self, backdrop: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
         """Pixels of the copy for one of level 0."""
-        width = float(found.pixels.shape[1])
+        width = float(backdrop.pixels.shape[1])
         if self._downsample is not None:
-            return found.scale / self._downsample
+            return backdrop.scale / self._downsample
         stated = level0_width(meta)
         if stated is not None:
             return width / stated
-        return found.scale if patches.extent[0] * found.scale <= width + 1 else None
+        return backdrop.scale if patches.extent[0] * backdrop.scale <= width + 1 else None
 
 
 def slide_facts(path: Path) -> SlideFacts:
@@ -137,7 +137,7 @@ def slide_facts(path: Path) -> SlideFacts:
             return SlideFacts()
         slide = open_pyramid(path)
     except MidamError:
-        return SlideFacts()  # whoever draws it says what is wrong with it
+        return SlideFacts()  # drawing it will say what is wrong with it
     slide.close()
     return SlideFacts(slide.micrometers, slide.corner)
 
@@ -145,7 +145,7 @@ def slide_facts(path: Path) -> SlideFacts:
 def read_backdrop(path: Path) -> Backdrop | None:
     """Small copy of an image or a slide, at most 1600 pixels a side; None where the file is none, or cannot be read.
 
-    What should be there and cannot be drawn is warned of, by name.
+    A warning names a file that should be there and cannot be drawn.
     """
     if path.suffix.lower() not in _SUFFIXES:
         return None

@@ -68,24 +68,24 @@ class Layer(NamedTuple):
         return f"here {signed(self.values.min())} to {signed(self.values.max())}"
 
 
-def layers_of(found: Explanation) -> list[Layer]:
+def layers_of(explanation: Explanation) -> list[Layer]:
     """Values that are mapped: contributions of the instances, their weights where they differ, and their scores."""
-    added, relative = found.contribution.astype(np.float64), found.relative_weight.astype(np.float64)
+    added, relative = explanation.contribution.astype(np.float64), explanation.relative_weight.astype(np.float64)
     around = added_range(added)
     matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)
     layers = [Layer("added", ADDED, added, matters, around, DIVERGING, (LOWERS, RAISES))]
-    if found.weighted:
+    if explanation.weighted:
         scale = weight_range(relative)
         # Only what is preferred is seen: a slide that is weighed alike stays as it is.
         preferred = np.clip((relative - 1) / (float(scale.vmax or 0) - 1), 0, 1)
         layers.append(Layer("weight", WEIGHT, relative, preferred, scale, colormaps[COLORS]))
-    score = found.instances.score.astype(np.float64)
+    score = explanation.instances.score.astype(np.float64)
     return [*layers, Layer("score", SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
 
 
-def colors_of(found: Explanation) -> NDArray[np.float64]:
+def colors_of(explanation: Explanation) -> NDArray[np.float64]:
     """Color [n, 4] of what each instance adds to the score, as on the map."""
-    return np.asarray(DIVERGING(np.asarray(added_range(found.contribution)(found.contribution))))
+    return np.asarray(DIVERGING(np.asarray(added_range(explanation.contribution)(explanation.contribution))))
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
@@ -116,22 +116,22 @@ def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
     return Normalize(-high, high)
 
 
-def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
+def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
     """Draw what all instances add, by rank, and next to them the top ones with their weights and scores.
 
     The colors are those of the map of what instances add.
     """
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
-    added, count = found.contribution[found.order], min(top, _MOST, len(found))
-    ranks, colors = np.arange(1, len(found) + 1), colors_of(found)[found.order]
+    added, count = explanation.contribution[explanation.order], min(top, _MOST, len(explanation))
+    ranks, colors = np.arange(1, len(explanation) + 1), colors_of(explanation)[explanation.order]
     every.axvspan(0.5, count + 0.5, color=_PAPER, zorder=0, label=f"top {count}")
-    if len(found) <= _MANY:
+    if len(explanation) <= _MANY:
         every.bar(ranks, added, color=colors, **_EDGE)
-        every.set_xlim(0.3, len(found) + 0.7)
+        every.set_xlim(0.3, len(explanation) + 0.7)
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     else:
         # A curve needs no more points than the picture has pixels.
-        kept = np.unique(np.geomspace(1, len(found), _POINTS).astype(np.int64)) - 1
+        kept = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
         every.plot(ranks[kept], added[kept], color=GRAY, linewidth=1.4)
         for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
             every.fill_between(ranks[kept], side(added[kept], 0), color=color, alpha=0.75, linewidth=0)
@@ -143,18 +143,18 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     signs = [Patch(color=ORANGE), Patch(color=BLUE)]
     every.legend([*signs, *named], [RAISES, LOWERS, *names], fontsize=8, loc="upper right")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
-    every.set_xlabel(f"Rank (all {len(found)} instances)", fontsize=9)
+    every.set_xlabel(f"Rank (all {len(explanation)} instances)", fontsize=9)
     every.set_ylabel("Added to the score", fontsize=9)
-    chosen = found.order[:count]
+    chosen = explanation.order[:count]
     best.barh(np.arange(count), added[:count], color=colors[:count], height=0.72, **_EDGE)
-    best.set_yticks(np.arange(count), [shortened(found.name(int(i)), _NAME) for i in chosen])
+    best.set_yticks(np.arange(count), [shortened(explanation.name(int(i)), _NAME) for i in chosen])
     best.invert_yaxis()
     best.axvline(0, color=GRAY, linewidth=1)
     best.set_xlabel("Added to the score", fontsize=9)
     best.xaxis.set_major_locator(MaxNLocator(4))
-    columns = [(1.12, "score", [f"{found.instances.score[i]:.3f}" for i in chosen])]
-    if found.weighted:
-        columns = [(1.12, "weight", [multiple(found, int(i)) for i in chosen]), (1.31, *columns[0][1:])]
+    columns = [(1.12, "score", [f"{explanation.instances.score[i]:.3f}" for i in chosen])]
+    if explanation.weighted:
+        columns = [(1.12, "weight", [multiple(explanation, int(i)) for i in chosen]), (1.31, *columns[0][1:])]
     for x, name, texts in columns:
         for row, text in enumerate([name, *texts], start=-1):
             style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}
@@ -162,9 +162,9 @@ def draw_bars(part: SubFigure, found: Explanation, *, top: int) -> None:
     best.set_title(f"Top {count}", loc="left", fontsize=10)
 
 
-def multiple(found: Explanation, instance: int) -> str:
+def multiple(explanation: Explanation, instance: int) -> str:
     """Weight of an instance in multiples of the uniform one."""
-    return f"{found.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
+    return f"{explanation.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
 
 
 def mark_uniform(axes: Axes) -> None:
@@ -174,21 +174,22 @@ def mark_uniform(axes: Axes) -> None:
     name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
-def draw_curves(part: SubFigure, found: Faithfulness) -> None:
+def draw_curves(part: SubFigure, faithfulness: Faithfulness) -> None:
     """Draw both curves, with the mean and the range of the random orders, and the areas in the legends."""
     left, right = part.subplots(1, 2, sharey=True)
-    _panel(left, found.deletion, "Deletion: score as instances leave", "Share removed")
-    _panel(right, found.insertion, "Insertion: score as instances enter", "Share entered")
+    _panel(left, faithfulness.deletion, "Deletion: score as instances leave", "Share removed")
+    _panel(right, faithfulness.insertion, "Insertion: score as instances enter", "Share entered")
     left.set_ylabel("Score of the bag", fontsize=9)
-    low, high = _limits(found)
+    low, high = _limits(faithfulness)
     left.set_ylim(low, high)
-    # The room for the legend may reach beyond 1, where no score is.
+    # The space for the legend may reach beyond 1, where no score is.
     left.set_yticks([tick for tick in left.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 
 
-def _limits(found: Faithfulness) -> tuple[float, float]:
-    """Range of the scores, no narrower than 0.1, with room for the legend."""
-    curves = (found.deletion.score, found.insertion.score, found.deletion.random, found.insertion.random)
+def _limits(faithfulness: Faithfulness) -> tuple[float, float]:
+    """Range of the scores, no narrower than 0.1, with space for the legend."""
+    deletion, insertion = faithfulness.deletion, faithfulness.insertion
+    curves = (deletion.score, insertion.score, deletion.random, insertion.random)
     low, high = min(float(x.min()) for x in curves), max(float(x.max()) for x in curves)
     spare = max(0.0, _LEAST_SPAN - (high - low)) / 2
     low, high = max(0.0, low - spare), min(1.0, high + spare)

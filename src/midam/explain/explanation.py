@@ -44,7 +44,7 @@ class FeatureShare(NamedTuple):
     value, typical : float
         Its value, and its median over the training instances.
     adds : float
-        The score, less that of the bag in which the typical value stands in its place, in [-1, 1].
+        The score, less that of the bag with the typical value instead, in [-1, 1].
     """
 
     name: str
@@ -66,8 +66,8 @@ class Explanation(BriefRepr):
     instances : InstanceScores
         Score, attention logit and weight of each instance, the very ones that were pooled.
     contribution : float32 array [n]
-        What each instance adds to the score of the bag: the score, less that of the bag without it, in [-1, 1]. Of an
-        only instance the score.
+        What each instance adds to the score of the bag: the score, less that of the bag without it, in [-1, 1]. For a
+        single instance, the score.
     weighted : bool
         Whether every scorer weighs its instances: mean, noisy-or, noisy-and and summaries of a bag weigh all alike.
     coords : array [n, C] or None
@@ -77,10 +77,10 @@ class Explanation(BriefRepr):
     faithfulness : Faithfulness or None
         Test of the ranking; None where it was not asked for, or the bag holds one instance.
     columns : mapping
-        What the files say of each instance, see `midam.data.bag_files.instance_columns`: the file that it is from, and
-        of slices their number, UID and position.
+        Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
+        slices the number, UID and position.
     features : mapping
-        Of some of the top instances, by position: the features that add most to the score of the bag.
+        For some of the top instances, by position: the features that add most to the score of the bag.
 
     Examples
     --------
@@ -89,8 +89,8 @@ class Explanation(BriefRepr):
     >>> from midam.nn.pooling import MaxPooling
     >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
     >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
-    >>> found = explain_bag(model, Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32)]), 0)
-    >>> round(found.score, 2), int(found.order[0]), round(float(found.contribution[2]), 2)
+    >>> explanation = explain_bag(model, Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32)]), 0)
+    >>> round(explanation.score, 2), int(explanation.order[0]), round(float(explanation.contribution[2]), 2)
     (0.95, 2, 0.45)
     """
 
@@ -118,9 +118,9 @@ class Explanation(BriefRepr):
     @property
     def percentile(self) -> NDArray[np.float64]:
         """Share in percent of the instances that rank no higher, [n]: 100 for the top one."""
-        found = np.empty(len(self))
-        found[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
-        return found
+        percentiles = np.empty(len(self))
+        percentiles[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
+        return percentiles
 
     @property
     def several_files(self) -> bool:
@@ -170,7 +170,7 @@ def explain_bag(
     bags, index : Bags, int
         Bags, and the position of the one to explain.
     column : int, optional
-        Score column to explain, from 0, of a model of several, of which one must be said.
+        Score column to explain, from 0; required if the model has several.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     faithful : bool
@@ -178,7 +178,7 @@ def explain_bag(
     typical : sequence of float [D], optional
         Typical value of each feature: what each feature of the `top` instances adds is then measured.
     top : int
-        Instances whose features are looked at.
+        Number of top instances whose features are measured.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
     about : Mapping
@@ -193,8 +193,9 @@ def explain_bag(
     --------
     >>> from midam.nn.pooling import AttentionPooling
     >>> bags = Bags.from_list([np.eye(4, dtype=np.float32)])
-    >>> found = explain_bag(BagScorer(torch.nn.Identity(), AttentionPooling(4)), bags, 0)
-    >>> len(found), bool(found.contribution[found.order[0]] == found.contribution.max())
+    >>> explanation = explain_bag(BagScorer(torch.nn.Identity(), AttentionPooling(4)), bags, 0)
+    >>> contribution = explanation.contribution
+    >>> len(explanation), bool(contribution[explanation.order[0]] == contribution.max())
     (4, True)
     """
     if not 0 <= index < len(bags):
@@ -241,12 +242,12 @@ def explain_bag(
 def _shares(
     model: BagScorer | BagEnsemble, one: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
 ) -> dict[int, list[FeatureShare]]:
-    """Of some instances of a bag, the features that change its score most once their value is the typical one."""
+    """For some instances of a bag, the features that change its score most when set to their typical value."""
     rows, names = np.asarray(one[0][top]), one.feature_names
     at, feature = np.nonzero(rows != typical.astype(rows.dtype))
-    found: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
+    shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
-        return found
+        return shares
     changed = rows[at]
     changed[np.arange(len(at)), feature] = typical[feature]
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
@@ -254,20 +255,20 @@ def _shares(
     with InstanceSpool(model) as others:
         batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
         deque(_Recorded(model, batch, chunk_size=usual_chunk(bag.instance_shape), keep=others.keep).chunks(), maxlen=0)
-        for number, instance in enumerate(found):
-            own = np.flatnonzero(at == number)
-            if len(own):
-                adds = exchanged(spool, instance, others, slice(int(own[0]), int(own[-1]) + 1))
-                for place in own[np.argsort(-np.abs(adds), kind="stable")[:FEATURES_SHOWN]]:
-                    j = int(feature[place])
+        for number, instance in enumerate(shares):
+            places = np.flatnonzero(at == number)
+            if len(places):
+                adds = exchanged(spool, instance, others, slice(int(places[0]), int(places[-1]) + 1))
+                for i in places[np.argsort(-np.abs(adds), kind="stable")[:FEATURES_SHOWN]]:
+                    j = int(feature[i])
                     name = f"feature {j}" if names is None else names[j]
-                    share = FeatureShare(name, float(rows[number, j]), float(typical[j]), float(adds[place - own[0]]))
-                    found[instance].append(share)
-    return found
+                    share = FeatureShare(name, float(rows[number, j]), float(typical[j]), float(adds[i - places[0]]))
+                    shares[instance].append(share)
+    return shares
 
 
 class _Recorded(InstancePass):
-    """A pass that keeps the scores and logits it gives, whoever takes them."""
+    """A pass that keeps the scores and logits it yields."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -290,24 +291,24 @@ def leading_columns(run: LoadedRun, scores: NDArray[np.float64]) -> NDArray[np.i
     return run.target.main_column(scores, run.decision)
 
 
-def column_scores(run: LoadedRun, bags: Bags, index: int, of: str | None) -> tuple[NDArray[np.float64], int] | None:
-    """Scores [1, C] of a bag, and the column to explain: that of a class, else the leading one; None of one column."""
+def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:
+    """Scores [1, C] of a bag, and the column to explain: that of `label`, else the leading one; None if C is 1."""
     if run.target.count == 1:
         return None
     scores, _ = predict_run(run, bags.subset([index]))
-    return scores, int(leading_columns(run, scores)[0]) if of is None else run.target.column(of)
+    return scores, int(leading_columns(run, scores)[0]) if label is None else run.target.column(label)
 
 
 def bag_entry(
-    run: LoadedRun, bags: Bags, found: Explanation, several: tuple[NDArray[np.float64], int] | None
+    run: LoadedRun, bags: Bags, explanation: Explanation, several: tuple[NDArray[np.float64], int] | None
 ) -> dict[str, Any]:
-    """Entries of explain.json of a bag; `several` is what `column_scores` gave."""
-    scores, column = (np.array([found.score]), None) if several is None else several
+    """Entries of explain.json for a bag; `several` is the return value of `column_scores`."""
+    scores, column = (np.array([explanation.score]), None) if several is None else several
     predicted = {name: values[0] for name, values in run.target.predictions(scores, run.decision).items()}
     name = None if column is None else run.target.columns[column]
     return {
         "explained": name,
-        "label": None if bags.outcome is None else label_words(bags.outcome.subset([found.index])),
+        "label": None if bags.outcome is None else label_words(bags.outcome.subset([explanation.index])),
         "probability": predicted.get(f"probability_{name}"),
         "predicted": {key: value for key, value in predicted.items() if not key.startswith("probability_")},
     }

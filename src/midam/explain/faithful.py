@@ -92,8 +92,8 @@ class Faithfulness:
     >>> from midam import Bags, MaxPooling
     >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
     >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight)
-    >>> found = explain_bag(model, Bags.from_list([np.arange(8, dtype=np.float32)[:, None]]), 0)
-    >>> found.faithfulness.verdict, len(found.faithfulness.deletion.random)
+    >>> faithfulness = explain_bag(model, Bags.from_list([np.arange(8, dtype=np.float32)[:, None]]), 0).faithfulness
+    >>> faithfulness.verdict, len(faithfulness.deletion.random)
     ('lowers', 20)
     """
 
@@ -104,13 +104,13 @@ class Faithfulness:
     def verdict(self) -> str:
         """Effect of removing the top instances first: "lowers", "raises" or "neither".
 
-        It lowers the score where the area is smaller than that of every random order, as in 1 of 21 bags for a random
-        ranking, and raises it where the area is larger than every one; neither where that is by less than can be seen.
+        It lowers the score if the area is smaller than that of every random order, as in 1 of 21 bags for a random
+        ranking, and raises it if the area is larger than all of them; neither if the difference is below 0.0005.
         """
-        found, chance = self.deletion.area, self.deletion.random_areas
-        if found <= chance.min() - LEAST:
+        ranked, chance = self.deletion.area, self.deletion.random_areas
+        if ranked <= chance.min() - LEAST:
             return "lowers"
-        return "raises" if found >= chance.max() + LEAST else "neither"
+        return "raises" if ranked >= chance.max() + LEAST else "neither"
 
     def as_dict(self) -> dict[str, Any]:
         """Verdict and curves for JSON."""
@@ -153,13 +153,13 @@ class InstanceSpool:
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
         """Position of the first of some instances, and the pairs of `keep`, in float64."""
         self._file.seek(0)
-        ends = np.cumsum([1 + own for own in self._widths]).tolist()
+        ends = np.cumsum([1 + size for size in self._widths]).tolist()
         width, low = ends[-1], 0
         wide = self._dtype == np.float64
         count = max(1, min(_ROWS_AT_A_TIME, _NUMBERS_AT_A_TIME // width)) if wide else _ROWS_AT_A_TIME
         while data := self._file.read(self._dtype.itemsize * width * count):
             rows = torch.from_numpy(np.frombuffer(data, dtype=self._dtype).reshape(-1, width).astype(np.float64))
-            yield low, [(rows[:, end - own - 1], rows[:, end - own : end]) for end, own in zip(ends, self._widths)]
+            yield low, [(rows[:, end - size - 1], rows[:, end - size : end]) for end, size in zip(ends, self._widths)]
             low += len(rows)
 
 
@@ -175,7 +175,7 @@ def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) ->
         left, entered = _merged(pieces, scorer.pooling, orders=len(bins), steps=steps)
         deletions.append(_scores(left, scorer))
         insertions.append(_scores(entered, scorer))
-    deletion, insertion = (np.average(found, axis=0, weights=spool.weights) for found in (deletions, insertions))
+    deletion, insertion = (np.average(scores, axis=0, weights=spool.weights) for scores in (deletions, insertions))
     return Faithfulness(
         Curve(np.append(0, ends[:-1]) / n, deletion[0], deletion[1:]), Curve(ends / n, insertion[0], insertion[1:])
     )
@@ -192,15 +192,15 @@ def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
 def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
     """Statistic of each step of each order, [orders * steps], for each scorer."""
     like = torch.zeros((), dtype=torch.float64)
-    found = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
+    pieces = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
     for low, pairs in spool.read():
         segments = torch.from_numpy(bins[:, low : low + len(pairs[0][0])].astype(np.int64))
         for i, (z, v) in enumerate(pairs):
             statistic = spool.scorers[i].pooling.statistic
             # One order at a time: all at once would copy the values, which can be wide, for each.
             parts = [statistic.reduce_segments(z, v, segment, num_bags=steps) for segment in segments]
-            found[i] = statistic.merge(found[i], BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
-    return found
+            pieces[i] = statistic.merge(pieces[i], BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
+    return pieces
 
 
 def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) -> tuple[BagStatistic, BagStatistic]:
@@ -215,7 +215,7 @@ def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) 
 
 
 def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
-    """Scores [orders, steps] of a scorer, as its own pooling gives them."""
+    """Scores [orders, steps] of a scorer, by its pooling."""
     like = next(scorer.parameters())
     l, r, n = (x.to(device=like.device, dtype=like.dtype) for x in (stat.l, stat.r, stat.n))  # noqa: E741
     score: NDArray[np.float64] = scorer.pooling.score(l, r, n).double().cpu().numpy()
@@ -225,11 +225,11 @@ def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
     """Contribution of each of n instances to the score of the bag, [n], in units of the score, averaged over scorers.
 
-    The sum over a bag is not its score. An only instance adds all of the score.
+    The sum over a bag is not its score. A single instance adds all of the score.
     """
-    found = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
+    by_scorer = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
     # Rounded, so that instances that are alike rank in the order of the bag on every processor.
-    return np.asarray(np.average(found, axis=0, weights=spool.weights), dtype=np.float32)
+    return np.asarray(np.average(by_scorer, axis=0, weights=spool.weights), dtype=np.float32)
 
 
 @torch.no_grad()
@@ -253,31 +253,30 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
         else:
             weights.append((z == whole.l).double())
             parts.append(torch.zeros_like(z))
-    found, weight = torch.cat(parts), torch.cat(weights)
+    added, weight = torch.cat(parts), torch.cat(weights)
     heavy = int(weight.argmax())
     if weight[heavy] > _HEAVY:
-        found[heavy] = score - _score(exact, _statistic(spool, member, exact, without=heavy))
-    return found.numpy()
+        added[heavy] = score - _score(exact, _statistic(spool, member, exact, without=heavy))
+    return added.numpy()
 
 
 @torch.no_grad()
 def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
-    """What the score of a bag loses if an instance is exchanged for each of the instances `part` of another spool."""
-    found = []
+    """Loss of the bag score if an instance is replaced by each of the instances `part` of another spool."""
+    losses = []
     for member, scorer in enumerate(spool.scorers):
         exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
         z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
-        own = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
+        replacements = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
         rest = _statistic(spool, member, exact, without=instance)
         rest = BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in rest))
-        found.append(
-            (_score(exact, _statistic(spool, member, exact)) - _score(exact, exact.statistic.merge(rest, own))).numpy()
-        )
-    return np.average(found, axis=0, weights=spool.weights)
+        whole = _score(exact, _statistic(spool, member, exact))
+        losses.append((whole - _score(exact, exact.statistic.merge(rest, replacements))).numpy())
+    return np.average(losses, axis=0, weights=spool.weights)
 
 
 def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:
-    """Statistic of the bag, of one instance less where `without` names it."""
+    """Statistic of the bag; without one instance if `without` is its position."""
     merged = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
     for low, pairs in spool.read():
         z, v = pairs[member]
@@ -299,9 +298,9 @@ def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[B
     before = accumulate([none, *parts], merge)
     behind = [*accumulate([none, *parts[:0:-1]], merge)][::-1]
     for (z, v), first, last in zip(read(spool.read()), before, behind):
-        own = reduce(z, v, torch.arange(len(z)), num_bags=len(z))
-        ahead = BagStatistic(*(torch.cat([a, x[:-1]]) for a, x in zip(first, own)))
-        after = BagStatistic(*(torch.cat([x[1:], b]).flip(0) for x, b in zip(own, last)))
+        singles = reduce(z, v, torch.arange(len(z)), num_bags=len(z))
+        ahead = BagStatistic(*(torch.cat([a, x[:-1]]) for a, x in zip(first, singles)))
+        after = BagStatistic(*(torch.cat([x[1:], b]).flip(0) for x, b in zip(singles, last)))
         yield merge(_running(ahead, merge), BagStatistic(*(x.flip(0) for x in _running(after, merge))))
 
 

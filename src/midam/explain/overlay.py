@@ -122,8 +122,8 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False)
         # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
         ranks, places = drawn.patches.ranked(drawn.explanation.order, top=top)
         draw_numbers(axes, drawn.sides[places] - 0.5, ranks.tolist(), shape=drawn.shape, points=points)
-        of = f" of {min(top, len(drawn.explanation))}" if len(ranks) < min(top, len(drawn.explanation)) else ""
-        axes.set_title(f"Image; the {len(ranks)}{of} top patches, by rank", fontsize=10, loc="left")
+        total_text = f" of {min(top, len(drawn.explanation))}" if len(ranks) < min(top, len(drawn.explanation)) else ""
+        axes.set_title(f"Image; the {len(ranks)}{total_text} top patches, by rank", fontsize=10, loc="left")
         below.set_axis_off()
         axes.set_axis_off()
     for (axes, bar), layer in zip(pairs, drawn.layers, strict=True):
@@ -264,11 +264,11 @@ def bag_names(bags: Bags, index: Sequence[int]) -> list[BagNames]:
         twice = Counter(stem.lower() for stem in stems)
         slides = (with_digest(stem, str(at)) if twice[stem.lower()] > 1 else stem for at, stem in enumerate(stems))
         names.append(BagNames(every[i], tuple(slides)))
-    counts = Counter(name.lower() for own in names for name in own.every())
-    for at, (i, own) in enumerate(zip(index, names)):
-        if any(counts[name.lower()] > 1 for name in own.every()):
+    counts = Counter(name.lower() for entry in names for name in entry.every())
+    for at, (i, entry) in enumerate(zip(index, names)):
+        if any(counts[name.lower()] > 1 for name in entry.every()):
             bag = str(bags.ids[i])
-            names[at] = BagNames(with_digest(own.bag, bag), tuple(with_digest(one, bag) for one in own.slides))
+            names[at] = BagNames(with_digest(entry.bag, bag), tuple(with_digest(one, bag) for one in entry.slides))
     return names
 
 

@@ -35,7 +35,7 @@ _FILES = {
     "weight": "map of weights (PNG)",
     "score": "map of scores (PNG)",
 }
-# What files say of an instance: the head of its column, and the form of its cells.
+# Facts about an instance from its file: the head of its column, and the form of its cells.
 _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),
     "slice_index": ("Slice in the file", "{}".format),
@@ -59,8 +59,8 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
     area, mean, (low, high) = deletion["area"], deletion["random_area"], deletion["random_area_range"]
     mean_words = f"{abs(area - mean):.3f} {'below' if area < mean else 'above'} their mean"
     nearest = {"lowers": f"{low - area:.3f} below", "raises": f"{area - high:.3f} above"}.get(tested["verdict"])
-    what = _VERDICTS[tested["verdict"]]
-    return f"{what}: area {mean_words}" if nearest is None else f"{what}: area {nearest} the nearest one, {mean_words}"
+    distance = mean_words if nearest is None else f"{nearest} the nearest one, {mean_words}"
+    return f"{_VERDICTS[tested['verdict']]}: area {distance}"
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
-    """Rank, name and numbers of one of the top instances, with what its file says of it."""
+    """Rank, name and numbers of one of the top instances, with the facts from its file."""
     place = [value for key, value in one.items() if key.startswith("coord_")]
     return {
         "number": one["instance"],
@@ -137,15 +137,15 @@ def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[
 
 
 def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The maps of a slide; of one of several its name and its files."""
-    own, layers = slide["files"], slide.get("layers", ())
+    """Maps of a slide; its name and its files too if there are several slides."""
+    files, layers = slide["files"], slide.get("layers", ())
     several = slide is not entry
     return {
         "title": slide["file"] if several else None,
-        "files": _links(own) if several else [],
+        "files": _links(files) if several else [],
         "name": slide.get("file", entry["bag"]),
-        "image": _data(folder, own["image"]) if layers and "image" in own else None,
-        "layers": [{**layer, "picture": _data(folder, own[layer["key"]])} for layer in layers],
+        "image": _data(folder, files["image"]) if layers and "image" in files else None,
+        "layers": [{**layer, "picture": _data(folder, files[layer["key"]])} for layer in layers],
     }
 
 

@@ -64,8 +64,8 @@ def window_text(windows: Sequence[ScanWindow]) -> str:
         shown += [] if one.why != _PERCENTILES and one.shown in shown else [one.shown]
     parts = []
     for why, shown in kinds.items():
-        of = f"{why} of the intensities" + (" of each scan" if len(windows) > 1 else "")
-        parts.append(f"{of}, {'; '.join(shown)}" if why == _PERCENTILES else f"{' / '.join(shown)} ({why})")
+        text = f"{why} of the intensities" + (" of each scan" if len(windows) > 1 else "")
+        parts.append(f"{text}, {'; '.join(shown)}" if why == _PERCENTILES else f"{' / '.join(shown)} ({why})")
     return "; ".join(parts)
 
 
@@ -95,16 +95,16 @@ _MOST = 32
 _NAME = 22  # characters of the name of a file
 
 
-def sheet_height(found: Explanation, top: int) -> float:
+def sheet_height(explanation: Explanation, top: int) -> float:
     """Height of the sheet in inches."""
-    high, low = shown(found, top)
+    high, low = shown(explanation, top)
     return _ROW * (_rows(len(high)) + _rows(len(low)))
 
 
-def shown(found: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def shown(explanation: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Instances of the sheet: the top ones, and as many from the bottom, lowest last; none twice, at most 32 each."""
-    high = found.order[: min(top, _MOST)]
-    low = found.order[max(len(high), len(found) - min(top, _MOST)) :]
+    high = explanation.order[: min(top, _MOST)]
+    low = explanation.order[max(len(high), len(explanation) - min(top, _MOST)) :]
     return high, low
 
 
@@ -116,9 +116,9 @@ def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Wi
     return [as_rgb(one, low=window[0], high=window[1]) for one in pixels]
 
 
-def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:
+def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
     """Draw the top instances, below them the bottom ones; of scans, the middle slice with its sides."""
-    high, low = shown(found, top)
+    high, low = shown(explanation, top)
     rows = _rows(len(high)) + _rows(len(low))
     panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)
     for axes in panels.flat:
@@ -126,16 +126,16 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
     # Scans differ in the units of their intensities; other pictures are drawn alike.
     groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
-    shown_as = [scan_window(bags, found.index, group) for group in groups] if scan else []
-    windows = [one.ends for one in shown_as] or [window_of(bags, found.index, both, percentiles=False)]
-    drawn = [pictures_of(bags, found.index, group, window) for group, window in zip(groups, windows)]
+    shown_as = [scan_window(bags, explanation.index, group) for group in groups] if scan else []
+    windows = [one.ends for one in shown_as] or [window_of(bags, explanation.index, both, percentiles=False)]
+    drawn = [pictures_of(bags, explanation.index, group, window) for group, window in zip(groups, windows)]
     ranges = dict(zip(both.tolist(), (f"\n{one.shown}" for one in shown_as)))
     pictures = dict(zip(both.tolist(), chain.from_iterable(drawn)))
-    views = views_of(bags, found.index, len(found)) if scan else None
+    views = views_of(bags, explanation.index, len(explanation)) if scan else None
 
     def draw(axes: Axes, instance: int) -> None:
         axes.imshow(pictures[instance])
-        axes.set_title(caption(found, instance) + ranges.get(instance, ""), fontsize=8, color="#303030", pad=3)
+        axes.set_title(caption(explanation, instance) + ranges.get(instance, ""), fontsize=8, color="#303030", pad=3)
         if views is not None:
             draw_view(axes, views[instance])
 
@@ -143,12 +143,12 @@ def draw_sheet(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> 
     _fill(panels[_rows(len(high)) :], low, draw, name="Bottom", color=BLUE)
 
 
-def caption(found: Explanation, instance: int) -> str:
+def caption(explanation: Explanation, instance: int) -> str:
     """Number or file of an instance, weight (where weights differ), score, and what it adds to that of the bag."""
-    weight = f"weight {multiple(found, instance)}\n" if found.weighted else ""
-    added = f"adds {signed(found.contribution[instance], '+.2g')}"
-    name = shortened(found.columns["file"][instance], _NAME) if found.several_files else f"#{instance}"
-    return f"{name}\n{added}\n{weight}score {found.instances.score[instance]:.3f}"
+    weight = f"weight {multiple(explanation, instance)}\n" if explanation.weighted else ""
+    added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
+    name = shortened(explanation.columns["file"][instance], _NAME) if explanation.several_files else f"#{instance}"
+    return f"{name}\n{added}\n{weight}score {explanation.instances.score[instance]:.3f}"
 
 
 def _fill(
@@ -181,9 +181,9 @@ class View(NamedTuple):
 
 
 def views_of(bags: Bags, index: int, count: int) -> list[View]:
-    """View of each of `count` scans of a bag, in their order; unknown ones where the files do not say."""
-    attributes: list[dict[str, Any]] = [own.get("file", {}) for own in bags.described(index).values()]
-    views = [View(str(own.get("plane", "")), str(own.get("edges", ""))) for own in attributes]
+    """View of each of `count` scans of a bag, in their order; an unknown one if the files do not state it."""
+    attributes: list[dict[str, Any]] = [facts.get("file", {}) for facts in bags.described(index).values()]
+    views = [View(str(facts.get("plane", "")), str(facts.get("edges", ""))) for facts in attributes]
     if len(views) != count:  # files of one name in several folders
         views = [views[0] if len(set(views)) == 1 else View()] * count
     return views

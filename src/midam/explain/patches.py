@@ -62,8 +62,8 @@ class Patches(BriefRepr):
         """Ranks, from 1, and places among the patches of those at positions `order` of the bag; of its `top` ones."""
         place = np.full(len(order), -1)
         place[np.arange(len(order)) if self.instances is None else self.instances] = np.arange(len(self.corners))
-        found = place[order[:top]]
-        return np.flatnonzero(found >= 0) + 1, found[found >= 0]
+        places = place[order[:top]]
+        return np.flatnonzero(places >= 0) + 1, places[places >= 0]
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
@@ -85,9 +85,9 @@ def has_places(bags: Bags) -> bool:
 def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] | None = None) -> list[Patches]:
     """Patches of a bag, one entry for each of its slides; none for a bag without places.
 
-    The size is that which the file says of itself: `patch_size_level0`, else `patch_size` times `downsample`, or the
+    The size is the one that the file states: `patch_size_level0`, else `patch_size` times `downsample`, or the
     `tile_size_um` (STAMP) by the micrometers a pixel that `slide_of` knows; else that of the instances; else an
-    estimate. What has no place, and why, is warned of.
+    estimate. A warning names what has no place, and why.
     """
     files, places = files_of(bags, index), bags.places(index)
     reason = _no_places(bags, places)
@@ -105,7 +105,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         (file, file.rows, file.attributes) for file in files
     ]
     parts = parts or [(None, range(len(places)), bags.described(index))]
-    found, lost, lacking = list[Patches](), 0, list[str]()
+    patches, lost, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     for file, rows, meta in parts:
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
@@ -119,12 +119,12 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
                 _warn(f"no map and no GeoJSON: {made} ({'the bag' if file is None else file.name})")
             else:
                 instances = rows.start + np.flatnonzero(placed)
-                found.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(meta))))
+                patches.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(meta))))
     if lost:
         text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
         where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
         _warn(f"{text} ({lost} of {len(places)}{where})")
-    return found
+    return patches
 
 
 def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
@@ -144,15 +144,14 @@ def _patches(
     if micrometers is not None:
         xy, size = micrometers
         scale = slide.micrometers or 1.0
-        found = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
+        corners, known = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
     elif (size := _stated_size(meta)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
         return "places are no whole numbers, and nothing says their unit"
     else:
         size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
         if size is None and slide.micrometers is not None and (side := pair(meta.get("tile_um"))) is not None:
             size = side[0] / slide.micrometers, side[1] / slide.micrometers
-        found = xy, size
-    corners, known = found
+        corners, known = xy, size
     width, height = known or 2 * (_spacing(corners),)
     if meta.get("place") == "center":
         corners = corners - np.array([width, height]) / 2
@@ -161,7 +160,7 @@ def _patches(
 
 
 def _corner(slide: SlideFacts, meta: Mapping[str, Any]) -> tuple[int, int]:
-    """Corner of what was scanned, as the slide says, or as it was noted when the slide was read."""
+    """Corner of the scanned area, from the slide, or as recorded when the slide was read."""
     return slide.corner if any(slide.corner) else (int(meta.get("corner_x", 0)), int(meta.get("corner_y", 0)))
 
 
@@ -203,7 +202,7 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
 
 
 def warn_of_unknown(patches: Patches) -> None:
-    """Say that nothing states the size of the patches, or how many micrometers are a pixel."""
+    """Warn if nothing states the size of the patches, or how many micrometers are a pixel."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
         taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
@@ -222,28 +221,30 @@ def warn_of_unknown(patches: Patches) -> None:
 
 
 def stated(described: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the file of a bag says of itself, of its features and coordinates, in one dictionary."""
-    found: dict[str, Any] = {}
+    """Attributes of the file of a bag, of its features and coordinates, in one dictionary."""
+    attributes: dict[str, Any] = {}
     for values in _levels(described):
-        found = {**values, **found}
-    return found
+        attributes = {**values, **attributes}
+    return attributes
 
 
 def level0_width(described: Mapping[str, Any]) -> float | None:
     """Width of level 0 in pixels, as TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) state it."""
-    found = stated(described)
-    size = _at_level0(found, "level_dim") or pair(found.get("level0_width"))
+    attributes = stated(described)
+    size = _at_level0(attributes, "level_dim") or pair(attributes.get("level0_width"))
     return None if size is None else size[0]
 
 
 def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
-    found = stated(described)
-    return pair(found["patch_size_level0"]) if "patch_size_level0" in found else _at_level0(found, "patch_size")
+    attributes = stated(described)
+    if "patch_size_level0" in attributes:
+        return pair(attributes["patch_size_level0"])
+    return _at_level0(attributes, "patch_size")
 
 
-def _at_level0(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+def _at_level0(attributes: Mapping[str, Any], name: str) -> tuple[float, float] | None:
     """Width and height in pixels of level 0, from those of another level and its `downsample`."""
-    size, factor = pair(found.get(name)), pair(found.get("downsample"))
+    size, factor = pair(attributes.get(name)), pair(attributes.get("downsample"))
     return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
 
 
@@ -264,5 +265,5 @@ def pair(value: Any) -> tuple[float, float] | None:
 def _spacing(corners: NDArray[np.float64]) -> float:
     """Smallest distance of different x, or of different y; 1 for a single patch."""
     gaps = [np.diff(np.unique(corners[:_SPACING_SAMPLE, axis])) for axis in (0, 1)]
-    found = [gap.min() for gap in gaps if len(gap)]
-    return float(max(found)) if found else 1.0
+    smallest = [gap.min() for gap in gaps if len(gap)]
+    return float(max(smallest)) if smallest else 1.0

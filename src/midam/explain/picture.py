@@ -83,51 +83,53 @@ def draw_explanation(
     return kind
 
 
-def placed_patches(found: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[Patches]:
-    """Patches of each slide of a bag; its scale and bounds are those of the slide, where that is at hand."""
-    count = len(source_paths(bags, found.index))
+def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[Patches]:
+    """Patches of each slide of a bag, with the scale and bounds of the slide where its file is at hand."""
+    count = len(source_paths(bags, explanation.index))
 
     def slide_of(file: BagFile | None) -> SlideFacts:
-        own = SlideFacts() if file is None else slide_facts(file.path)
-        return own if images is None or own != SlideFacts() else images.slide(found.bag, file, several=count > 1)
+        facts = SlideFacts() if file is None else slide_facts(file.path)
+        if images is None or facts != SlideFacts():
+            return facts
+        return images.slide(explanation.bag, file, several=count > 1)
 
-    return patches_of(bags, found.index, slide_of)
+    return patches_of(bags, explanation.index, slide_of)
 
 
 def maps_of(
-    found: Explanation, bags: Bags, images: ImageFolder | None = None, *, patches: Sequence[Patches] | None = None
+    explanation: Explanation, bags: Bags, images: ImageFolder | None = None, *, patches: Sequence[Patches] | None = None
 ) -> list[PatchMap]:
     """Maps of the patches of a bag, one for each slide, on its image where that is at hand.
 
-    What cannot be drawn is warned of, with the reason. `patches` are those of `placed_patches`.
+    A warning names what cannot be drawn, with the reason. `patches` are those of `placed_patches`.
     """
-    several, maps = len(source_paths(bags, found.index)) > 1, list[PatchMap]()
-    for own in placed_patches(found, bags, images) if patches is None else patches:
-        attributes = bags.described(found.index) if own.file is None else own.file.attributes
-        backdrop = None if images is None else images.read(found.bag, own, attributes, several=several)
-        if backdrop is None and own.file is not None:
-            backdrop = read_backdrop(own.file.path)
+    several, maps = len(source_paths(bags, explanation.index)) > 1, list[PatchMap]()
+    for slide in placed_patches(explanation, bags, images) if patches is None else patches:
+        attributes = bags.described(explanation.index) if slide.file is None else slide.file.attributes
+        backdrop = None if images is None else images.read(explanation.bag, slide, attributes, several=several)
+        if backdrop is None and slide.file is not None:
+            backdrop = read_backdrop(slide.file.path)
         if backdrop is not None or not is_picture(bags.instance_shape):
-            maps.append(PatchMap(found, own, backdrop))
+            maps.append(PatchMap(explanation, slide, backdrop))
     return maps
 
 
-def _blocks(found: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
+def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
     """Kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
-    bars: Block = (_BARS, lambda part: draw_bars(part, found, top=top))
-    sheet: Block = (sheet_height(found, top), lambda part: draw_sheet(part, found, bags, top=top))
+    bars: Block = (_BARS, lambda part: draw_bars(part, explanation, top=top))
+    sheet: Block = (sheet_height(explanation, top), lambda part: draw_sheet(part, explanation, bags, top=top))
     if drawn:
-        several = len(source_paths(bags, found.index)) > 1
+        several = len(source_paths(bags, explanation.index)) > 1
         shown: dict[str, Any] = {"top": top, "named": several}
-        own = [(one.height(WIDTH), partial(draw_map, drawn=one, **shown)) for one in _foremost(drawn)]
+        maps = [(one.height(WIDTH), partial(draw_map, drawn=one, **shown)) for one in _foremost(drawn)]
         kind = "map" if all(one.backdrop is None for one in drawn) else "overlay"
-        return kind, [*own, sheet if pictures else bars]
+        return kind, [*maps, sheet if pictures else bars]
     if not pictures:
         return "bars", [bars]
-    if found.coords is not None and found.coords.shape[1] == 1 and len(found) > 1:
-        height = _NOTE + _slices_height(found, bags.instance_shape) + _CHART * _charts(found)
-        return "strip", [(height, lambda part: draw_strip(part, found, bags, top=top))]
+    if explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1:
+        height = _NOTE + _slices_height(explanation, bags.instance_shape) + _CHART * _charts(explanation)
+        return "strip", [(height, lambda part: draw_strip(part, explanation, bags, top=top))]
     return "sheet", [sheet]
 
 
@@ -162,71 +164,71 @@ class Scans:
         return self.names[self.number(instance)] if self.names else ""
 
 
-def scans_of(found: Explanation, bags: Bags) -> Scans:
+def scans_of(explanation: Explanation, bags: Bags) -> Scans:
     """Where the scans of a bag begin: at its files."""
-    files = files_of(bags, found.index)
+    files = files_of(bags, explanation.index)
     return Scans([one.rows.start for one in files], [one.stem for one in files]) if len(files) > 1 else Scans([0], [])
 
 
-def strip_instances(found: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
+def strip_instances(explanation: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
     """Slices that are shown, in order: up to half of the 12 the top ones, the rest spread over the bag.
 
     The order is that of their numbers, or that of the bag where there are several scans.
     """
-    ordered = np.arange(len(found)) if several else np.argsort(_places(found), kind="stable")
-    chosen = {int(i) for i in found.order[: min(top, SLICES // 2)]}
-    for position in np.linspace(0, len(found) - 1, min(len(found), SLICES)).round().astype(int):
+    ordered = np.arange(len(explanation)) if several else np.argsort(_places(explanation), kind="stable")
+    chosen = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
+    for position in np.linspace(0, len(explanation) - 1, min(len(explanation), SLICES)).round().astype(int):
         if len(chosen) < SLICES:
             chosen.add(int(ordered[position]))
     return ordered[np.isin(ordered, list(chosen))]
 
 
-def _slices_height(found: Explanation, shape: tuple[int, ...]) -> float:
+def _slices_height(explanation: Explanation, shape: tuple[int, ...]) -> float:
     """Height of the strip in inches, of slices of a shape [..., H, W]."""
-    rows, lines = math.ceil(min(len(found), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(found, 0))
+    rows, lines = math.ceil(min(len(explanation), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(explanation, 0))
     return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
 
 
-def _charts(found: Explanation) -> int:
-    return 1 + found.weighted
+def _charts(explanation: Explanation) -> int:
+    return 1 + explanation.weighted
 
 
-def draw_strip(part: SubFigure, found: Explanation, bags: Bags, *, top: int) -> None:
-    """Draw the strip, and below it what each slice adds and its weight; the top ones are marked in all."""
-    scans, ranks = scans_of(found, bags), {int(i): r for r, i in enumerate(found.order[:top], start=1)}
-    instances, places = strip_instances(found, top, several=scans.several), _places(found)
-    sides = np.where(found.contribution < 0, BLUE, ORANGE)
-    views = views_of(bags, found.index, len(scans.begins))
-    ends = [*scans.begins[1:], len(found)]
+def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
+    """Draw the strip, and below it what each slice adds and its weight; the top ones are marked everywhere."""
+    scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
+    instances, places = strip_instances(explanation, top, several=scans.several), _places(explanation)
+    sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
+    views = views_of(bags, explanation.index, len(scans.begins))
+    ends = [*scans.begins[1:], len(explanation)]
     groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
-    windows = [scan_window(bags, found.index, group) for group in groups]
-    heights = [_NOTE, _slices_height(found, bags.instance_shape), _CHART * _charts(found)]
+    windows = [scan_window(bags, explanation.index, group) for group in groups]
+    heights = [_NOTE, _slices_height(explanation, bags.instance_shape), _CHART * _charts(explanation)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
     seen = " / ".join(dict.fromkeys(map(view_text, views)))
-    text = f"Slices: {seen}{_numbers_text(found)}.\nBlack to white: {window_text(windows)}."
+    text = f"Slices: {seen}{_numbers_text(explanation)}.\nBlack to white: {window_text(windows)}."
     note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
     panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
     for axes, i in zip(panels.flat, instances):
-        axes.imshow(pictures_of(bags, found.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
+        axes.imshow(pictures_of(bags, explanation.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
         name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
-        name += f"\n{in_file}" if (in_file := slice_text(found, int(i))) else ""
-        name += f"\n{multiple(found, int(i))}, " if found.weighted else "\n"
-        name += f"score {found.instances.score[i]:.3f}"
+        name += f"\n{in_file}" if (in_file := slice_text(explanation, int(i))) else ""
+        name += f"\n{multiple(explanation, int(i))}, " if explanation.weighted else "\n"
+        name += f"score {explanation.instances.score[i]:.3f}"
         axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
         draw_view(axes, views[scans.number(int(i))])
         if marked:
             frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
             axes.add_patch(frame)
-    _draw_values(below, found, scans, list(ranks))
+    _draw_values(below, explanation, scans, list(ranks))
 
 
-def slice_text(found: Explanation, instance: int) -> str:
-    """Which slice of its file an instance is, and where it lies; nothing where the file does not say."""
-    known = {name: column[instance] for name, column in found.columns.items() if column[instance] is not None}
+def slice_text(explanation: Explanation, instance: int) -> str:
+    """Number and position of a slice in its file; empty if the file does not state them."""
+    known = {name: column[instance] for name, column in explanation.columns.items() if column[instance] is not None}
     parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
     parts += [f"frame {known['frame_number']}"] if "frame_number" in known else []
     parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
@@ -234,30 +236,30 @@ def slice_text(found: Explanation, instance: int) -> str:
     return " ".join(parts)
 
 
-def _numbers_text(found: Explanation) -> str:
+def _numbers_text(explanation: Explanation) -> str:
     """Numbers of the slices in their files."""
     names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
-    words = [text for name, text in names.items() if name in found.columns]
+    words = [text for name, text in names.items() if name in explanation.columns]
     return f"; {', '.join(words)}" if words else ""
 
 
 def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Slices of a scan whose intensities say what is black and white: those that are shown, and 32 over it."""
+    """Slices of a scan whose intensities set black and white: those that are shown, and 32 spread over it."""
     spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
     return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
 
 
-def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[int]) -> None:
+def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: list[int]) -> None:
     """Draw what each slice adds, in the colors of the map, and its weight where weights differ."""
-    charts: list[Axes] = list(part.subplots(_charts(found), 1, squeeze=False, sharex=True).flat)
-    places = _places(found)
-    across = np.arange(len(found)) if scans.several else places
+    charts: list[Axes] = list(part.subplots(_charts(explanation), 1, squeeze=False, sharex=True).flat)
+    places = _places(explanation)
+    across = np.arange(len(explanation)) if scans.several else places
     gaps = np.diff(np.unique(across))
     width = 0.85 * (gaps.min() if len(gaps) else 1)
     names = ("Adds to the score", "Weight, multiples of 1/n")
-    kinds = zip((found.contribution, found.relative_weight), (colors_of(found), _PALE), names)
+    kinds = zip((explanation.contribution, explanation.relative_weight), (colors_of(explanation), _PALE), names)
     for axes, (values, colors, name) in zip(charts, kinds):
-        axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(found)))
+        axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(explanation)))
         axes.margins(x=0.01)
         axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover the name of a scan
         axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
@@ -265,16 +267,16 @@ def _draw_values(part: SubFigure, found: Explanation, scans: Scans, top: list[in
         for begin in scans.begins[1:]:
             axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
     charts[0].axhline(0, color=GRAY, linewidth=1)
-    high = np.maximum(found.contribution[top], 0)
+    high = np.maximum(explanation.contribution[top], 0)
     charts[0].plot(across[top], high, "v", color="black", markersize=4)
     charts[0].margins(y=0.12)
-    if found.weighted:
+    if explanation.weighted:
         mark_uniform(charts[1])
     if scans.several:
         _name_scans(charts, places, scans)
-    of = f" of {len(scans.begins)} scans" if scans.several else ""
+    scans_text = f" of {len(scans.begins)} scans" if scans.several else ""
     legend = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
-    charts[-1].set_xlabel(f"Slice (all {len(found)}{of}; {legend})", fontsize=9)
+    charts[-1].set_xlabel(f"Slice (all {len(explanation)}{scans_text}; {legend})", fontsize=9)
 
 
 def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
@@ -288,6 +290,6 @@ def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -
     )
 
 
-def _places(found: Explanation) -> NDArray[np.float64]:
-    coords = np.arange(len(found))[:, None] if found.coords is None else found.coords
+def _places(explanation: Explanation) -> NDArray[np.float64]:
+    coords = np.arange(len(explanation))[:, None] if explanation.coords is None else explanation.coords
     return np.asarray(coords[:, 0], dtype=np.float64)

@@ -72,7 +72,7 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Positions of bags by id, each once; a `BagDataError` for an id that is none, with the nearest ones."""
+    """Positions of bags by id, each once; a `BagDataError` with the nearest ids for an unknown one."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
@@ -101,10 +101,10 @@ def extreme_bags(
     of: str | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> list[int]:
-    """Positions of the highest and the lowest scored bag among those at some positions; one where they are the same.
+    """Positions of the bags with the highest and the lowest score, of those at `among`; one if they are the same.
 
-    Of several classes or labels the score is that of the one named by `of`, else of the most probable one of each bag.
-    `on_bags` is called with places in `among` of the bags that are scored.
+    With several classes or labels, the score is that of `of`, else that of the most probable one of each bag.
+    `on_bags` is called with the places in `among` of the bags that are scored.
     """
     column = None if of is None else run.target.column(of)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
@@ -114,7 +114,7 @@ def extreme_bags(
 
 
 def images_of(options: ExplainOptions, bags: Bags, index: Sequence[int]) -> ImageFolder | None:
-    """The folder of images that is asked for; one without an image of any of these bags is refused."""
+    """The folder of images from the options; one without an image of any of these bags is refused."""
     if options.images is None:
         return None
     images = ImageFolder(Path(options.images), options.image_downsample)
@@ -140,21 +140,21 @@ def explain_bags(
     options: ExplainOptions,
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Explain bags, and write of each a picture, HDF5, CSV and, where there are pixels, GeoJSON; and pages of all.
+    """Explain bags: write a picture, HDF5, CSV and, where there are pixels, GeoJSON for each; and a page of all.
 
-    A map of patches comes with its parts: the image, and the maps that lie on it. Of a bag of several slides each has
-    its map and its GeoJSON. What could not be drawn is warned of at the end, a line for each reason.
+    A map of patches comes with its parts: the image, and the maps that lie on it. Each slide of a bag of several has
+    its map and its GeoJSON. Warnings at the end say what could not be drawn, one for each reason.
 
-    Where the same call was stopped before, it goes on: bags that are done are left alone, the others are written again.
+    If the same call was stopped before, it goes on: bags that are done are kept, the others are written again.
 
     Parameters
     ----------
     run, bags : LoadedRun, Bags
-        The model and what belongs to it; bags of which some are explained.
+        The run with its model, and the bags of which some are explained.
     index, folder : sequence of int, Path
         Positions of these, and where their files go; made if missing.
     options : ExplainOptions
-        What is written.
+        Files to write.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -166,7 +166,7 @@ def explain_bags(
     Raises
     ------
     ConfigError
-        If a class is to be explained that the run has not.
+        If `options.of` is no class of the run.
     RunExistsError
         If one of the files is there already, unless the same call was stopped; nothing has then been written.
     RunStoppedError
@@ -177,7 +177,6 @@ def explain_bags(
         run.target.column(options.of)
     names = bag_names(bags, index)
     wanted = [folder / file for name in names for file in name.every()]
-    how: dict[str, Any] = {"options": options, "images": images}
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
@@ -186,7 +185,7 @@ def explain_bags(
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(done):
-                    done.append(_explain(run, bags, i, folder, names=name, **how))
+                    done.append(_explain(run, bags, i, folder, names=name, options=options, images=images))
                     journal.add_rows(done[-1:])
                 if on_bag is not None:
                     on_bag(i)
@@ -195,7 +194,7 @@ def explain_bags(
             message = f"Expected to explain all bags, got a signal: {came}; the same command goes on."
             raise RunStoppedError(message) from None
         finally:
-            # Whatever stopped it: what is done can be looked at.
+            # Whatever stopped it: the finished bags can be looked at.
             write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
@@ -212,12 +211,12 @@ def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     >>> note_lines([{"bag": "a", "notes": ["no map (1 file)"]}, {"bag": "b", "notes": ["no map (2 files)"]}])
     ['no map (1 file); 2 of 2 bags, the first a']
     """
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_reason: dict[str, list[tuple[str, str]]] = {}
     for entry in entries:
         for note in entry["notes"]:
-            found.setdefault(note.partition(" (")[0], []).append((note, entry["bag"]))
+            by_reason.setdefault(note.partition(" (")[0], []).append((note, entry["bag"]))
     lines = []
-    for notes in found.values():
+    for notes in by_reason.values():
         count, (note, bag) = len({bag for _, bag in notes}), notes[0]
         lines.append(f"{note}; bag {bag}" if count == 1 else f"{note}; {count} of {len(entries)} bags, the first {bag}")
     return lines
@@ -234,26 +233,26 @@ def _explain(
     images: ImageFolder | None,
 ) -> dict[str, Any]:
     files, several = names.of_bag(), column_scores(run, bags, index, options.of)
-    how: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
-    how |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
-    how |= {"typical": run.data.get("typical"), "top": options.top}
-    found = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **how)
-    entry = _entry(run, bags, found, options.top)
-    entry |= {} if run.target.name == "binary" else bag_entry(run, bags, found, several)
+    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
+    arguments |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
+    arguments |= {"typical": run.data.get("typical"), "top": options.top}
+    explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
+    entry = _entry(run, bags, explanation, options.top)
+    entry |= {} if run.target.name == "binary" else bag_entry(run, bags, explanation, several)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        patches = placed_patches(found, bags, images)
-        drawn = maps_of(found, bags, images, patches=patches)
-        for own in patches:
-            warn_of_unknown(own)
+        patches = placed_patches(explanation, bags, images)
+        drawn = maps_of(explanation, bags, images, patches=patches)
+        for slide in patches:
+            warn_of_unknown(slide)
         shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
-        shown["form"] = form_apart(found.score, entry["threshold"], least=3)
-        entry["picture"] = draw_explanation(folder / files["picture"], found, bags, **shown)
+        shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
+        entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
     entry["notes"] = list(dict.fromkeys(str(one.message) for one in seen))
     limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in drawn}
     slides = [
-        write_slide(folder, slide_stem(names, bags, own, index), found, own, maps.get(id(own)), limit=limit)
-        for own in patches
+        write_slide(folder, slide_stem(names, bags, slide, index), explanation, slide, maps.get(id(slide)), limit=limit)
+        for slide in patches
     ]
     if len(names.slides) > 1:
         entry["slides"] = slides
@@ -261,46 +260,47 @@ def _explain(
         files |= slides[0].pop("files")
         entry |= {key: value for key, value in slides[0].items() if key != "file"}
     columns = [name for name in entry["top"][0] if name != "features"]
-    told = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
-    write_text(folder / files["table"], csv_text([*columns, *(["features"] if told != entry["top"] else [])], told))
+    rows = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
+    write_text(folder / files["table"], csv_text([*columns, *(["features"] if rows != entry["top"] else [])], rows))
     return entry | {"files": files}
 
 
-def _entry(run: LoadedRun, bags: Bags, found: Explanation, top: int) -> dict[str, Any]:
-    threshold, content = run.threshold, _content(bags, found.index)
-    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([found.score]))[0])
+def _entry(run: LoadedRun, bags: Bags, explanation: Explanation, top: int) -> dict[str, Any]:
+    threshold, content = run.threshold, _content(bags, explanation.index)
+    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([explanation.score]))[0])
     return {
-        "bag": found.bag,
+        "bag": explanation.bag,
         "content": content,
-        "label": None if bags.labels is None else int(bags.labels[found.index]),
+        "label": None if bags.labels is None else int(bags.labels[explanation.index]),
         "split": run.contents.get(content),
-        "score": found.score,
+        "score": explanation.score,
         "probability": probability,
         "threshold": threshold,
-        "called": None if threshold is None else "positive" if found.score >= threshold else "negative",
-        "instances": len(found),
-        "pooling": found.pooling,
+        "called": None if threshold is None else "positive" if explanation.score >= threshold else "negative",
+        "instances": len(explanation),
+        "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
-        "faithfulness": None if found.faithfulness is None else found.faithfulness.as_dict(),
-        "top": [_row(found, rank, int(i)) for rank, i in enumerate(found.order[:top], start=1)],
+        "faithfulness": None if explanation.faithfulness is None else explanation.faithfulness.as_dict(),
+        "top": [_row(explanation, rank, int(i)) for rank, i in enumerate(explanation.order[:top], start=1)],
     }
 
 
-def _row(found: Explanation, rank: int, instance: int) -> dict[str, Any]:
-    places = [] if found.coords is None else found.coords[instance].tolist()
+def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
+    places = [] if explanation.coords is None else explanation.coords[instance].tolist()
+    features = explanation.features.get(instance)
     places = [value if math.isfinite(value) else None for value in places]
     return {
         "rank": rank,
         "instance": instance,
-        **{name: column[instance] for name, column in found.columns.items()},
+        **{name: column[instance] for name, column in explanation.columns.items()},
         **{f"coord_{axis}": value for axis, value in enumerate(places)},
-        "contribution": float(found.contribution[instance]),
-        "score": float(found.instances.score[instance]),
-        "weight": float(found.instances.weight[instance]),
-        "relative_weight": float(found.relative_weight[instance]),
-        "percentile": float(found.percentile[instance]),
-        **({"features": [one._asdict() for one in found.features[instance]]} if instance in found.features else {}),
+        "contribution": float(explanation.contribution[instance]),
+        "score": float(explanation.instances.score[instance]),
+        "weight": float(explanation.instances.weight[instance]),
+        "relative_weight": float(explanation.relative_weight[instance]),
+        "percentile": float(explanation.percentile[instance]),
+        **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
 
 
@@ -316,7 +316,7 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """Digest of a call: model, calibration, options, ids and covariates, but for the content of each bag."""
+    """Digest of a call: model, calibration, options, ids and covariates, without the content of each bag."""
     settings = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
     call = {"run": run.digest(), "options": settings, "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:
