@@ -194,7 +194,7 @@ def _weighted_benefit(
     order = np.argsort(-probabilities, kind="stable")
     w, positive = weights[:, order], labels[order] == 1
     acted = probabilities.size - np.searchsorted(np.sort(probabilities), thresholds, side="left")
-    sums = (np.pad((w * own).cumsum(axis=1), ((0, 0), (1, 0))) for own in (positive, ~positive))
+    sums = (np.pad((w * selected).cumsum(axis=1), ((0, 0), (1, 0))) for selected in (positive, ~positive))
     hits, alarms = (total[:, acted] for total in sums)
     return np.asarray((hits - alarms * thresholds / (1 - thresholds)) / w.sum(axis=1, keepdims=True))
 

@@ -64,12 +64,12 @@ class Fitted:
 def _finite(value: Any, *, dimensions: int) -> Any:
     """A finite number, or a list of them."""
     try:
-        found = np.asarray(value, dtype=np.float64)
+        numbers = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        found = np.empty((0, 0))
-    if found.ndim != dimensions or not np.isfinite(found).all():
+        numbers = np.empty((0, 0))
+    if numbers.ndim != dimensions or not np.isfinite(numbers).all():
         raise ConfigError(f"Expected finite numbers, got {value!r}; fit again.")
-    return found if dimensions else float(found)
+    return numbers if dimensions else float(numbers)
 
 
 class OnLogit(Fitted):
@@ -88,7 +88,7 @@ class OnLogit(Fitted):
     version_: int
 
     def _choose_scale(self, scores: Scores, *, raw: bool = False) -> Scores:
-        """Choose logit or score by the scores that are fitted on; returns what the line takes of them."""
+        """Choose logit or score by the scores that are fitted on; returns them on that scale."""
         self.version_ = _ON_LOGIT if not raw and scores.min() >= 0 and scores.max() <= 1 else _ON_SCORE
         return self._on_scale(scores)
 
@@ -98,9 +98,9 @@ class OnLogit(Fitted):
         return s if self.version_ == _ON_SCORE else score_logits(s)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers, and the version; none for the score itself, as in files of earlier versions."""
-        found = super().to_dict()
-        return found if self.version_ == _ON_SCORE else {**found, "version": float(self.version_)}
+        """The fitted numbers, and the version; no version for the score itself, as in files of earlier versions."""
+        numbers = super().to_dict()
+        return numbers if self.version_ == _ON_SCORE else {**numbers, "version": float(self.version_)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -134,7 +134,7 @@ class PlattCalibrator(OnLogit):
 
     x is the logit of a score in [0, 1], and the score itself where a fitted one lies outside, see `OnLogit`.
 
-    The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` in place of 1 and 0, so that separable validation
+    The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` instead of 1 and 0, so that separable validation
     bags keep a finite slope. Scores that rank validation bags the wrong way, or not at all, carry no usable
     probability: the calibrator then returns the share of positive validation bags, and warns.
 
@@ -170,8 +170,8 @@ class PlattCalibrator(OnLogit):
         self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # Exact zero slopes come out as rounding.
         if self.slope_ <= 1e-8:
-            what = "every probability is the share of positive validation bags."
-            message = f"Expected scores that rank validation bags, got none better than chance; {what}"
+            consequence = "every probability is the share of positive validation bags."
+            message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
             warnings.warn(message, UserWarning, stacklevel=2)
             self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return self
@@ -181,7 +181,7 @@ class PlattCalibrator(OnLogit):
         return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Logits [N] of these probabilities, which tell those apart that round to 1."""
+        """Logits [N] of these probabilities, which differ even where probabilities round to 1."""
         self._check_fitted()
         return self.slope_ * (self._on_scale(scores) - self.center_) / self.scale_ + self.intercept_
 
@@ -224,15 +224,15 @@ class Thresholds(Form):
 
     @property
     def kind(self) -> str:
-        """What the bags are, in a word."""
+        """Kind of the bags, in a word."""
         return "held-out" if self.out_of_fold else "validation"
 
     @property
     def words(self) -> str:
         """The threshold, its rule, and the bags, in words."""
         pooled = f"; {self.out_of_fold} of them by inner folds" if self.out_of_fold else ""
-        point, of = self.points[0], f"({self.positives} positive{pooled})"
-        return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {of}"
+        point, counts = self.points[0], f"({self.positives} positive{pooled})"
+        return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {counts}"
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class BinaryDecision:
     threshold : float
         The score from which on a bag is called positive.
     thresholds : Thresholds, optional
-        How it was chosen, and what other rules choose; None where that is not known.
+        How it was chosen, and the thresholds of other rules; None if that is not known.
     """
 
     calibrator: PlattCalibrator
@@ -257,7 +257,7 @@ class BinaryDecision:
     def fit(cls, scores: ArrayLike, labels: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
         """Fit both on the scores [N] and labels [N] of bags of both classes that the models did not train on.
 
-        A warning tells of a `rule` that cannot be met; `out_of_fold` is as of `Thresholds.choose`.
+        A `rule` that cannot be met causes a warning; `out_of_fold` is as of `Thresholds.choose`.
         """
         known = Thresholds.choose(labels, scores, rule=rule, out_of_fold=out_of_fold)
         point = known.points[0]
@@ -363,12 +363,12 @@ def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: Arr
     count = int(np.clip(y.size // _BAGS_A_BIN, 1, _MOST_BINS))
     edges = np.unique(np.quantile(p, np.linspace(0, 1, count + 1)[1:-1]))
     place = np.searchsorted(edges, p, side="left")
-    found = []
-    for own in (place == number for number in np.unique(place)):
-        observed = proportion(y[own] == 1, groups=None if units is None else units[own])
+    bins = []
+    for inside in (place == number for number in np.unique(place)):
+        observed = proportion(y[inside] == 1, groups=None if units is None else units[inside])
         if observed is not None:
-            found.append(Bin(float(p[own].mean()), observed))
-    return found
+            bins.append(Bin(float(p[inside].mean()), observed))
+    return bins
 
 
 def calibration_interval(
@@ -384,11 +384,11 @@ def calibration_interval(
     >>> round(line.slope.value, 2), bool(line.slope.low < 1 < line.slope.high)
     (0.62, True)
     """
-    found = calibration_line(labels, probabilities)
-    if found is None:
+    line = calibration_line(labels, probabilities)
+    if line is None:
         return None
     y, p = check_bags(labels, probabilities)
-    slope, intercept = found
+    slope, intercept = line
     x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
     fitted = scipy.special.expit(x @ [slope, intercept])
     covariance = np.linalg.inv((x * (fitted * (1 - fitted))[:, None]).T @ x)
@@ -428,12 +428,12 @@ class ConformalSets:
         check_two_classes(y)
         units = group_numbers(groups, y.size)
         units = np.arange(y.size) if units is None else units
-        # Of a class: its scores in ascending order, towards what is typical of it, and the weight of each.
+        # For each class: its scores in ascending order, the most typical last, and their cumulated weights.
         self._classes = []
         for label, sign in ((0, -1.0), (1, 1.0)):
-            typical, of = sign * s[y == label], units[y == label]
+            typical, class_units = sign * s[y == label], units[y == label]
             order = np.argsort(typical, kind="stable")
-            weights = 1.0 / np.bincount(of)[of]
+            weights = 1.0 / np.bincount(class_units)[class_units]
             self._classes.append((sign, typical[order], np.append(0.0, np.cumsum(weights[order]))))
         return self
 

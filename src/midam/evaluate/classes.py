@@ -1,7 +1,7 @@
 """Bags of several classes or with several labels: AUROC of each class against the rest, their mean, decisions.
 
-Labels are a table [N, C] of 0 and 1: of classes, 1 in the column of the bag's own (`one_against_rest`); of several
-labels, NaN where one is not known. A bag takes part in nothing of a column whose entry is missing.
+Labels are a table [N, C] of 0 and 1: of classes, 1 in the column of the bag's class (`one_against_rest`); of several
+labels, NaN where one is not known. A bag with a missing entry is left out of that column.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def one_against_rest(codes: ArrayLike, count: int) -> Scores:
 
 
 def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
-    """AUROC of each column [C], by midranks; NaN of a column without bags of both kinds.
+    """AUROC of each column [C], by midranks; NaN for a column without bags of both kinds.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
         ranks = scipy.stats.rankdata(s, axis=0)
     else:
         ranks = np.zeros_like(s)
-        for column, own in enumerate(known.T):
-            ranks[own, column] = scipy.stats.rankdata(s[own, column])
+        for column, rows in enumerate(known.T):
+            ranks[rows, column] = scipy.stats.rankdata(s[rows, column])
     positives, negatives = (y == 1).sum(axis=0), (y == 0).sum(axis=0)
     wins = np.where(y == 1, ranks, 0.0).sum(axis=0) - positives * (positives + 1) / 2
     pairs = positives * negatives
@@ -79,7 +79,7 @@ def macro_auroc_interval(
     level: float = 0.95,
     columns: Sequence[Interval | None] | None = None,
 ) -> Interval | None:
-    """Confidence interval of `macro_auroc`, from what each bag, or group of bags, moves it by.
+    """Confidence interval of `macro_auroc`, from the influence of each bag, or group of bags, on it.
 
     The variance adds up the placements of a bag in all columns, since columns share bags ("logit-delong"; over groups
     "cluster-delong"); the interval is made on the logit scale. Where a column has fewer than 200 bags (groups) of a
@@ -100,8 +100,8 @@ def macro_auroc_interval(
     used = np.flatnonzero(np.isfinite(areas))
     if not used.size:
         return None
-    found = class_intervals(y, s, groups=groups, level=level) if columns is None else columns
-    bounds = np.array([of[:2] for of in found if of is not None])
+    intervals = class_intervals(y, s, groups=groups, level=level) if columns is None else columns
+    bounds = np.array([interval[:2] for interval in intervals if interval is not None])
     units, grouped = units_of(groups, len(y))
     moves, fewest = zip(*(class_moves(y[:, column], s[:, column], units) for column in used))
     gaps = areas[used] - bounds[:, 0], bounds[:, 1] - areas[used]
@@ -126,24 +126,24 @@ def macro_auroc_interval(
 def class_intervals(
     labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95, seed: int = 0
 ) -> list[Interval | None]:
-    """`midam.evaluate.intervals.auroc_interval` of each column [C]; None of a column without bags of both kinds."""
+    """`midam.evaluate.intervals.auroc_interval` of each column [C]; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores)
     names = None if groups is None else np.asarray(groups, dtype=object)
     resamples = int(np.clip(_MOST_ENTRIES // len(y), 200, 2000))
-    found: list[Interval | None] = []
-    for column, of in enumerate(y.T):
-        own = np.isfinite(of)
-        if not (of == 1).any() or not (of == 0).any():
-            found.append(None)
+    intervals: list[Interval | None] = []
+    for column, column_labels in enumerate(y.T):
+        known = np.isfinite(column_labels)
+        if not (column_labels == 1).any() or not (column_labels == 0).any():
+            intervals.append(None)
             continue
-        units = None if names is None else names[own]
+        units = None if names is None else names[known]
         options: dict[str, Any] = {"groups": units, "level": level, "seed": seed, "resamples": resamples}
-        found.append(auroc_interval(of[own], s[own, column], **options))
-    return found
+        intervals.append(auroc_interval(column_labels[known], s[known, column], **options))
+    return intervals
 
 
 def confusion_matrix(codes: ArrayLike, predicted: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Bags of each class (row) that are called each class (column): int64 [C, C].
+    """Number of bags of each class (row) that are called each class (column): int64 [C, C].
 
     Examples
     --------
@@ -164,7 +164,7 @@ def accuracy(confusion: NDArray[np.int64]) -> float:
 
 
 def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
-    """Mean over the classes that have bags of the share of them that are called right."""
+    """Mean share of bags that are called right, over the classes that have bags."""
     sizes = confusion.sum(axis=1)
     return float((np.diag(confusion)[sizes > 0] / sizes[sizes > 0]).mean())
 
@@ -204,12 +204,12 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
 def class_moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
     """Influence of each unit on the AUROC of a column, [U], and the units of the rarer kind."""
     known = np.flatnonzero(np.isfinite(labels))
-    kinds, own = labels[known].astype(np.int64), units[known]
+    kinds, known_units = labels[known].astype(np.int64), units[known]
     moves, fewest = np.zeros(int(units.max()) + 1), len(units)
     for kind, placed in zip((1, 0), placements(kinds, scores[known])):
-        of = own[kinds == kind]
-        count = np.unique(of).size
+        kind_units = known_units[kinds == kind]
+        count = np.unique(kind_units).size
         centered = (placed - placed.mean()) / placed.size * np.sqrt(count / max(count - 1, 1))
-        moves += np.bincount(of, weights=centered, minlength=moves.size)
+        moves += np.bincount(kind_units, weights=centered, minlength=moves.size)
         fewest = min(fewest, count)
     return moves, fewest

@@ -20,7 +20,7 @@ from midam.evaluate.survival import uncensored_shares
 
 # Above it a few bags that are ranked far off decide, and many bags may hold none of them.
 _NEAR_ONE = 0.95
-# Rounding leaves this in place of no variance.
+# Rounding leaves this instead of no variance.
 _NOTHING = 1e-24
 _ALIKE = 1e-12
 
@@ -168,8 +168,8 @@ def concordance_interval(
 
     Examples
     --------
-    >>> found = concordance_interval(Pairs.of_numbers(range(20)), range(20))
-    >>> round(found.low, 2), found.high, found.method
+    >>> interval = concordance_interval(Pairs.of_numbers(range(20)), range(20))
+    >>> round(interval.low, 2), interval.high, interval.method
     (0.86, 1.0, 'score')
     """
     if not 0 < level < 1:
@@ -198,8 +198,8 @@ def concordance_interval(
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
     """Derivative of the C-index, which is `center`, by the weight of each bag [N]."""
     wins = pairs.wins(scores)
-    won, of = wins.upper + wins.lower, wins.upper_pairs + wins.lower_pairs
-    return (won - center * of) / pairs.total
+    won, compared = wins.upper + wins.lower, wins.upper_pairs + wins.lower_pairs
+    return (won - center * compared) / pairs.total
 
 
 def units_of_sides(pairs: Pairs, units: Positions) -> tuple[int, float]:
@@ -268,12 +268,12 @@ def paired_concordance(
     """
     values = pairs.concordance(scores_a), pairs.concordance(scores_b)
     units, grouped = units_of(groups, pairs.sides[0].size)
-    first, second = (concordance_moves(pairs, own, of) for own, of in zip((scores_a, scores_b), values))
+    first, second = (concordance_moves(pairs, scores, value) for scores, value in zip((scores_a, scores_b), values))
     moves, fewest = np.bincount(units, weights=first - second), units_of_sides(pairs, units)[0]
     factor = np.sqrt(fewest / (fewest - 1)) if fewest > 1 else np.nan
 
     def intervals() -> list[Interval]:
-        return [concordance_interval(pairs, own, groups=groups, level=level) for own in (scores_a, scores_b)]
+        return [concordance_interval(pairs, scores, groups=groups, level=level) for scores in (scores_a, scores_b)]
 
     law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
     return _difference(values, moves, factor, intervals, law=law, level=level)
@@ -294,12 +294,12 @@ def paired_macro_auroc(
     if not used:
         raise OneClassError("Expected bags of both kinds of some class, got none; evaluate on bags of several classes.")
     units, grouped = units_of(groups, len(y))
-    first, second = (np.mean([class_moves(y[:, c], own[:, c], units)[0] for c in used], axis=0) for own in (a, b))
+    first, second = (np.mean([class_moves(y[:, c], scores[:, c], units)[0] for c in used], axis=0) for scores in (a, b))
     values = float(areas[0][used].mean()), float(areas[1][used].mean())
 
     def intervals() -> list[Interval]:
-        found = (macro_auroc_interval(y, own, groups=groups, level=level) for own in (a, b))
-        return [own for own in found if own is not None]
+        both = (macro_auroc_interval(y, scores, groups=groups, level=level) for scores in (a, b))
+        return [interval for interval in both if interval is not None]
 
     law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
     return _difference(values, first - second, 1.0, intervals, law=law, level=level)
@@ -314,7 +314,7 @@ def _difference(
     law: Any,
     level: float,
 ) -> tuple[float, float, float, float]:
-    """Difference, bounds and p-value from the moves of units; `intervals` are asked for where these tell nothing."""
+    """Difference, bounds and p-value from the moves of units; `intervals` is called if these have no variance."""
     difference = values[0] - values[1]
     if np.abs(moves).max() < _ALIKE and abs(difference) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0

@@ -40,7 +40,7 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
 
 
 class Cuts(Fitted):
-    """Cuts of the score, ascending: what is decided by the place of a score among them."""
+    """Cuts of the score, ascending; the decision is the place of a score among them."""
 
     cuts_: Sequence[float]
     _lists = ("cuts",)
@@ -60,8 +60,8 @@ class GradeCuts(Cuts):
 
     They are found exactly: with the costs of all grades at each score, the kappa is one minus a ratio of two sums over
     bags, which Dinkelbach's iteration maximizes; each of its rounds finds the best cuts by dynamic programming. A cut
-    lies halfway between two scores; of equal cuts no bag gets the grade between them. Where no cuts beat chance, every
-    bag is called the median grade, and a warning says so.
+    lies halfway between two scores; no bag gets a grade between two equal cuts. If no cuts beat chance, every bag is
+    called the median grade, with a warning.
 
     Attributes
     ----------
@@ -90,23 +90,23 @@ class GradeCuts(Cuts):
             raise OneClassError(f"Expected bags of two grades or more, got grade {y[0]} alone; choose on other bags.")
         values, place = np.unique(s, return_inverse=True)
         weights = _weights(count)
-        # Cost of each grade at each score: what it differs from the bags there, and by chance.
+        # Cost of each grade at each score: by its distance from the grades of the bags there, and by chance.
         cost, chance = np.zeros((2, values.size, count))
         np.add.at(cost, place.reshape(-1), weights[y])
         np.add.at(chance, place.reshape(-1), weights[y].mean(axis=0))
         median = np.quantile(y, 0.5, method="lower")
         ratio, starts = 1.0, np.where(np.arange(1, count) <= median, 0, values.size)
         for _ in range(_MOST_ROUNDS):
-            found = _best_starts(cost - ratio * chance)
-            called = np.searchsorted(found, np.arange(values.size), side="right")
+            best = _best_starts(cost - ratio * chance)
+            called = np.searchsorted(best, np.arange(values.size), side="right")
             rows = np.arange(values.size)
             lower = float(cost[rows, called].sum() / chance[rows, called].sum())
             if lower >= ratio - 1e-12:
                 break
-            ratio, starts = lower, found
+            ratio, starts = lower, best
         if ratio == 1.0:
-            what = f"every bag is called grade {median}, the median of the validation bags."
-            message = f"Expected scores that rank validation bags, got none better than chance; {what}"
+            consequence = f"every bag is called grade {median}, the median of the validation bags."
+            message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
             warnings.warn(message, UserWarning, stacklevel=2)
         self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
@@ -157,9 +157,9 @@ class TemperatureCalibrator(OnLogit):
     x are the logits of scores in [0, 1], and the scores themselves where one lies outside, see `OnLogit`.
 
     Temperature scaling (Guo et al. 2017) with an offset of each class (bias-corrected, Alexandari et al. 2020), since
-    columns that are trained to rank say nothing of how they compare. The targets are smoothed as Platt's: for a bag of
-    a class of n bags ``(n + 1) / (n + C)`` in its own column and ``1 / (n + C)`` in the others, so that separable
-    validation bags keep a finite slope. Scores that tell nothing get the slope 0, and a warning.
+    the scales of columns that are trained to rank are not comparable. The targets are smoothed as Platt's: for a bag of
+    a class of n bags ``(n + 1) / (n + C)`` in its column and ``1 / (n + C)`` in the others, so that separable
+    validation bags keep a finite slope. Scores no better than chance get the slope 0, and a warning.
 
     Attributes
     ----------
@@ -198,8 +198,8 @@ class TemperatureCalibrator(OnLogit):
         x, count = self._choose_scale(s), s.shape[1]
         self.center_, self.scale_ = float(x.mean()), float(x.std()) or 1.0
         x = (x - self.center_) / self.scale_
-        of = np.bincount(y, minlength=count)[y][:, None]
-        targets = (1 + of * np.eye(count)[y]) / (of + count)
+        sizes = np.bincount(y, minlength=count)[y][:, None]
+        targets = (1 + sizes * np.eye(count)[y]) / (sizes + count)
 
         def loss(theta: Scores) -> tuple[float, Scores]:
             logits = theta[0] * x + theta[1:]
@@ -208,13 +208,13 @@ class TemperatureCalibrator(OnLogit):
             return float(value), np.append((error * x).sum(), error.sum(axis=0)) / len(y)
 
         bounds = [(0.0, None), *[(None, None)] * count]
-        how: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}}
-        found = scipy.optimize.minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **how)
-        self.slope_, self.offsets_ = float(found.x[0]), found.x[1:] - found.x[1:].mean()
+        solver: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}}
+        solution = scipy.optimize.minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **solver)
+        self.slope_, self.offsets_ = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
         if self.slope_ <= 1e-6:
             self.slope_ = 0.0
-            what = "every probability is a share of the validation bags."
-            message = f"Expected scores that tell classes apart, got none better than chance; {what}"
+            consequence = "every probability is a share of the validation bags."
+            message = f"Expected scores that tell classes apart, got none better than chance; {consequence}"
             warnings.warn(message, UserWarning, stacklevel=2)
         return self
 
@@ -238,7 +238,7 @@ class LabelCalibrator(Fitted):
     Attributes
     ----------
     columns_ : list of PlattCalibrator or None
-        None of a label without validation bags of both kinds, which has no probability: NaN.
+        None for a label without validation bags of both kinds, whose probability is NaN.
 
     Examples
     --------
@@ -253,28 +253,29 @@ class LabelCalibrator(Fitted):
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
         """Fit on the scores [N, L] and labels [N, L], 1, 0 or NaN; an `OneClassError` where no label has both kinds.
 
-        A warning tells for which labels, called by their `names` or numbers, the scores say nothing.
+        A warning lists the labels, by their `names` or numbers, whose scores are no better than chance.
         """
         y, s = check_table(labels, scores)
         self.columns_: list[PlattCalibrator | None] = []
-        for of, own in zip(y.T, s.T):
-            known = np.isfinite(of)
-            both = (of == 1).any() and (of == 0).any()
+        for column_labels, column_scores in zip(y.T, s.T):
+            known = np.isfinite(column_labels)
+            both = (column_labels == 1).any() and (column_labels == 0).any()
             with warnings.catch_warnings(action="ignore", category=UserWarning):
-                self.columns_.append(PlattCalibrator().fit(own[known], of[known]) if both else None)
+                fitted = PlattCalibrator().fit(column_scores[known], column_labels[known]) if both else None
+            self.columns_.append(fitted)
         called = names or tuple(map(str, range(len(self.columns_))))
-        flat = [name for name, of in zip(called, self.columns_, strict=True) if of is not None and of.slope_ == 0]
+        flat = [name for name, fitted in zip(called, self.columns_, strict=True) if fitted and fitted.slope_ == 0]
         if flat:
-            what = "every probability of it is the share of its positive validation bags."
+            consequence = "every probability of it is the share of its positive validation bags."
             named = f"got none better than chance for {', '.join(flat)}"
-            message = f"Expected scores that rank validation bags by each label, {named}; {what}"
+            message = f"Expected scores that rank validation bags by each label, {named}; {consequence}"
             warnings.warn(message, UserWarning, stacklevel=2)
         if not any(self.columns_):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
-        """Probabilities [N, L] of scores [N, L]; NaN of a label that has none."""
+        """Probabilities [N, L] of scores [N, L]; NaN for a label that has none."""
         return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> Scores:
@@ -283,22 +284,22 @@ class LabelCalibrator(Fitted):
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != len(self.columns_):
             raise BagDataError(f"Expected scores of {len(self.columns_)} labels, got shape {s.shape}; pass [N, L].")
-        none = np.full(len(s), np.nan)
-        return np.stack([none if of is None else of.logits(own) for of, own in zip(self.columns_, s.T)], axis=1)
+        none, columns = np.full(len(s), np.nan), zip(self.columns_, s.T)
+        return np.stack([none if calibrator is None else calibrator.logits(x) for calibrator, x in columns], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted numbers of each label."""
         self._check_fitted()
-        return {"columns": [None if of is None else of.to_dict() for of in self.columns_]}
+        return {"columns": [None if calibrator is None else calibrator.to_dict() for calibrator in self.columns_]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
         columns = values.get("columns")
-        if not isinstance(columns, Sequence) or not all(of is None or isinstance(of, Mapping) for of in columns):
+        if not isinstance(columns, Sequence) or not all(part is None or isinstance(part, Mapping) for part in columns):
             raise ConfigError(f"Expected the numbers of each label, got {columns!r}; pass to_dict's result.")
         made = cls()
-        made.columns_ = [None if of is None else PlattCalibrator.from_dict(of) for of in columns]
+        made.columns_ = [None if part is None else PlattCalibrator.from_dict(part) for part in columns]
         return made
 
 
@@ -361,6 +362,6 @@ class RiskGroups(Cuts):
     """
 
     def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002
-        """Cut the scores [N] of validation bags; the labels are not used, and stand here as in the others."""
+        """Cut the scores [N] of validation bags; the labels are unused, a parameter for the common signature."""
         self.cuts_ = risk_cuts(scores)
         return self

@@ -47,13 +47,13 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Share of the positive bags with a score of at least the threshold; None where there are none."""
-    hits, count = _right(labels, scores, threshold, of=1)
+    hits, count = _right(labels, scores, threshold, label=1)
     return hits / count if count else None
 
 
 def specificity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Share of the negative bags with a score below the threshold; None where there are none."""
-    hits, count = _right(labels, scores, threshold, of=0)
+    hits, count = _right(labels, scores, threshold, label=0)
     return hits / count if count else None
 
 
@@ -67,7 +67,7 @@ def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Harmonic mean of precision and sensitivity; None where no bag is positive and none is called so."""
     y, s = check_bags(labels, scores)
     either = int(y.sum()) + int((s >= threshold).sum())
-    return 2 * _right(y, s, threshold, of=1)[0] / either if either else None
+    return 2 * _right(y, s, threshold, label=1)[0] / either if either else None
 
 
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
@@ -94,9 +94,9 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     return {
         "threshold": float(threshold),
         "sensitivity": sensitivity(y, s, threshold),
-        "sensitivity_ci95": _wilson(*_right(y, s, threshold, of=1)),
+        "sensitivity_ci95": _wilson(*_right(y, s, threshold, label=1)),
         "specificity": specificity(y, s, threshold),
-        "specificity_ci95": _wilson(*_right(y, s, threshold, of=0)),
+        "specificity_ci95": _wilson(*_right(y, s, threshold, label=0)),
         "balanced_accuracy": balanced_accuracy(y, s, threshold),
         "f1": f1(y, s, threshold),
     }
@@ -158,8 +158,8 @@ def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
     """Parameters without a default that a metric has besides labels and scores; a `ConfigError` if one is not given."""
     metric = METRICS.find(typed(name))
     keywords = list(inspect.signature(metric).parameters.items())[2:]
-    named = [(key, of) for key, of in keywords if of.kind in (of.POSITIONAL_OR_KEYWORD, of.KEYWORD_ONLY)]
-    required = {key for key, of in named if of.default is of.empty}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = {key for key, parameter in keywords if parameter.kind in kinds and parameter.default is parameter.empty}
     for key in sorted(required - set(given)):
         raise ConfigError(
             f"Expected metrics for the target {target!r}, got {name!r}, which needs {key!r}; name another one, with "
@@ -241,11 +241,11 @@ def summarize(
     return result | {"warnings": warnings}
 
 
-def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, of: int) -> tuple[int, int]:
+def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, label: int) -> tuple[int, int]:
     """Bags of one class that are called right, and all of them."""
     y, s = check_bags(labels, scores)
-    called = s[y == of] >= threshold
-    return int((called == bool(of)).sum()), called.size
+    called = s[y == label] >= threshold
+    return int((called == bool(label)).sum()), called.size
 
 
 def _wilson(hits: int, trials: int) -> list[float] | None:

@@ -51,8 +51,8 @@ class InstanceScores(BriefRepr):
     >>> from midam.nn import MLP, AttentionPooling
     >>> model = BagScorer(MLP(4), AttentionPooling(4))
     >>> bags = Bags.from_list([np.ones((3, 4), np.float32)])
-    >>> found = instance_scores(model, bags, 0)
-    >>> found.score.shape, [round(float(weight), 2) for weight in found.weight]
+    >>> instances = instance_scores(model, bags, 0)
+    >>> instances.score.shape, [round(float(weight), 2) for weight in instances.weight]
     ((3,), [0.33, 0.33, 0.33])
     """
 
@@ -87,7 +87,7 @@ def predict(
     reader : InstanceReader, optional
         An open reader of `bags`.
     covariates : Tensor [N, P], optional
-        What `midam.evaluate.predict.covariates_of` gives of `bags`; by default it is asked.
+        The result of `midam.evaluate.predict.covariates_of` for `bags`; computed by default.
     on_bags : callable, optional
         Called with the positions of the bags that are done, group after group: `bag_groups`.
     ranks : Ranks, optional
@@ -97,8 +97,8 @@ def predict(
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
-    how: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
-    return predict_each([model], bags, **how, covariates=[known])[0]
+    options: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
+    return predict_each([model], bags, **options, covariates=[known])[0]
 
 
 def predict_each(
@@ -111,7 +111,7 @@ def predict_each(
     on_bags: Callable[[Sequence[int]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> list[NDArray[np.float64]]:
-    """Scores of whole bags with several models on one device, each chunk read once: of each what `predict` gives.
+    """Scores of whole bags with several models on one device, each chunk read once: for each the result of `predict`.
 
     `covariates` are those of each model, [N, P] or None; `ranks` need one model; the other parameters are as in
     `predict`.
@@ -119,19 +119,19 @@ def predict_each(
     reader = reader or reader_of(models[0], bags)
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     scorers = [scorers_of(model) for model in models]
-    every = [scorer for own in scorers for scorer in own]
+    every = [scorer for members in scorers for scorer in members]
 
     def score(group: range) -> list[Tensor]:
         index, scores = torch.tensor(group), []
         outputs = iter(stream_outputs(every, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size))
-        for model, own, known in zip(models, scorers, covariates):
+        for model, members, known in zip(models, scorers, covariates):
             of_bags = None if known is None else known[index.to(known.device)]
-            of_members = [scorer.with_covariates(next(outputs), of_bags) for scorer in own]
+            of_members = [scorer.with_covariates(next(outputs), of_bags) for scorer in members]
             stacked = torch.stack([output.tied_score.double() for output in of_members])
             scores.append(member_mean(model, stacked, dim=0))
         return scores
 
-    found: list[list[Tensor]] = [[] for _ in models]
+    by_model: list[list[Tensor]] = [[] for _ in models]
     groups = bag_groups(bags.sizes, chunk_size=chunk_size)
     with ExitStack() as stack:
         for model in models:
@@ -141,11 +141,11 @@ def predict_each(
             shared = ranks.spread(list(groups), lambda group: torch.stack(score(group), dim=1), rows=len)
             done = ((group, list(joined.unbind(dim=1))) for group, joined in shared)
         for group, parts in done:
-            for own, part in zip(found, parts):
-                own.append(part.cpu())
+            for scores, part in zip(by_model, parts):
+                scores.append(part.cpu())
             if on_bags is not None:
                 on_bags(group)
-    return [torch.cat(scores).numpy() for scores in found]
+    return [torch.cat(scores).numpy() for scores in by_model]
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
@@ -165,8 +165,8 @@ def instance_scores(
 ) -> InstanceScores:
     """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there.
 
-    Of several score columns, those of `column`, from 0, which must then be said (`ConfigError`). With covariates, those
-    of this bag are those of a bag that held one instance alone.
+    With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, scores of instances are
+    those of a bag with these covariates that held one instance alone.
     """
     require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
@@ -183,15 +183,15 @@ def instance_scores(
 def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
     """Contributions of the instances of a bag, from the scores and logits [m, M] of its whole first pass."""
     score, z = (torch.cat(column) for column in zip(*chunks))
-    found = passed.average(score, z, first=0)
-    members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, found.weights.T))
+    averages = passed.average(score, z, first=0)
+    members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, averages.weights.T))
     if len(members) == 1:
         return members[0]
-    return _rounded(found.score, found.attention, found.weight, members)
+    return _rounded(averages.score, averages.attention, averages.weight, members)
 
 
 def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
-    """Reader for one pass on the model's device: what is on disk stays there."""
+    """Reader for one pass on the model's device; instances on disk stay there."""
     device = next(model.parameters()).device
     return InstanceReader(bags, device=device, resident=False if on_disk(bags.instances) else None)
 
@@ -217,10 +217,10 @@ def evaluation(model: torch.nn.Module) -> Iterator[None]:
 
 
 def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
-    """Bags with the features that a model was trained on, as `midam.nn.ensemble.Inputs` says.
+    """Bags with the features that a model was trained on, as recorded in `midam.nn.ensemble.Inputs`.
 
-    Features are found by name where both have names, columns are encoded and missing values filled as in training. What
-    is ready is returned as it is.
+    Features are found by name where both have names, columns are encoded and missing values filled as in training. Bags
+    that need none of this are returned as they are.
 
     Raises
     ------
@@ -231,10 +231,10 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     bags = encoded(model, bags)
     if known is None:
         return bags
-    bags, (width, own) = align_features(bags, known.names, of=known.source), (known.shape, bags.instance_shape)
+    bags, (width, shape) = align_features(bags, known.names, of=known.source), (known.shape, bags.instance_shape)
     if len(width) == 1 and bags.instance_shape != width:
         raise BagDataError(
-            f"Expected instances of shape {list(width)}, on which {known.source} was trained, got {list(own)} (in "
+            f"Expected instances of shape {list(width)}, on which {known.source} was trained, got {list(shape)} (in "
             f"{bags.source}); use the same features, or another model."
         )
     if on_disk(bags.instances) or bags.instances.dtype.kind != "f":
@@ -250,7 +250,7 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
 
 
 def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
-    """Bags with features in place of the raw columns that a model was trained on; others as they are."""
+    """Bags with features instead of the raw columns that a model was trained on; others as they are."""
     known = model.inputs if isinstance(model, BagEnsemble) else None
     if known is None or known.columns is None:
         refuse_columns(bags, "the model")
@@ -263,7 +263,7 @@ def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
 def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
     """Covariates of bags as the model encodes them, float32 [N, P] on its device; None where it takes none.
 
-    A `BagDataError` names what the bags lack. A category that is not known from training is warned of.
+    A `BagDataError` names what the bags lack. A category that is not known from training causes a warning.
     """
     term = scorers_of(model)[0].covariates
     if term is None:
@@ -273,14 +273,14 @@ def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
 
 def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer | BagEnsemble:
     """The model for bags with the covariates of bag `index`, see `midam.nn.ensemble.of_covariates`."""
-    found = covariates_of(model, bags.subset([index]))
-    return model if found is None else of_covariates(model, found[0])
+    covariates = covariates_of(model, bags.subset([index]))
+    return model if covariates is None else of_covariates(model, covariates[0])
 
 
 def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
     """The coder among the weights of a saved ensemble, its state dictionary; None where it takes no covariates.
 
-    A `ValueError` where it is none.
+    A `ValueError` if it is not a coder.
     """
     state = weights.get("members.0.covariates._extra_state")
     return None if state is None else coder_of(state, CovariateCoder)

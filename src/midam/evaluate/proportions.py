@@ -151,14 +151,14 @@ def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") 
     >>> [operating_point(labels, scores, rule) for rule in ("sensitivity=0.6", "specificity=0.6", "cost=10:1")]
     [4.5, 1.5, 1.5]
     """
-    (found,) = operating_points(labels, scores, [rule])
-    if found.note is not None:
-        warnings.warn(found.note, UserWarning, stacklevel=2)
-    return found.threshold
+    (point,) = operating_points(labels, scores, [rule])
+    if point.note is not None:
+        warnings.warn(point.note, UserWarning, stacklevel=2)
+    return point.threshold
 
 
 def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
-    """As `operating_point`, by each of several rules; notes take the place of warnings."""
+    """As `operating_point`, by each of several rules; with notes instead of warnings."""
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     values, place = np.unique(s, return_inverse=True)
@@ -166,17 +166,17 @@ def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] 
     # Bags at or above each distinct score, and above all. Integers keep equal figures equal.
     hits = np.append(positives - np.cumsum(of_pos) + of_pos, 0)
     alarms = np.append(negatives - np.cumsum(of_neg) + of_neg, 0)
-    found = []
+    points = []
     for rule in rules:
         at, note = _best_place(rule, hits, alarms)
         if note is None and rule != "youden" and at in (0, values.size):
             note = f"The threshold for {rule} calls {'every bag' if at == 0 else 'no bag'} positive."
-        found.append(OperatingPoint(rule, cut_below(values, at), note))
-    return found
+        points.append(OperatingPoint(rule, cut_below(values, at), note))
+    return points
 
 
 def cut_below(values: Scores, start: int) -> float:
-    """Number that exactly the ascending `values` from `start` on have reached."""
+    """Number that exactly the ascending `values` from `start` on reach."""
     if start == 0:
         return float(values[0])
     if start == values.size:

@@ -55,8 +55,8 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
     """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     if positives == 0 or negatives == 0:
-        found = f"{positives} positive and {negatives} negative"
-        raise OneClassError(f"Expected bags of both classes, got {found}; evaluate on bags of both classes.")
+        counts = f"{positives} positive and {negatives} negative"
+        raise OneClassError(f"Expected bags of both classes, got {counts}; evaluate on bags of both classes.")
     return positives, negatives
 
 
@@ -247,9 +247,9 @@ class Pairs:
         return s
 
     def _unsorted(self, values: NDArray[Any]) -> NDArray[Any]:
-        found = np.empty_like(values)
-        found[self._order] = values
-        return found
+        unsorted = np.empty_like(values)
+        unsorted[self._order] = values
+        return unsorted
 
 
 def check_numbers(values: ArrayLike) -> Scores:
@@ -303,16 +303,16 @@ def _sums(values: NDArray[Any]) -> Scores:
 
 
 def _weight_below(ranks: Positions, weights: Scores, start: Positions, stop: Positions) -> tuple[Scores, Scores]:
-    """For each entry, the weight of those in ``[start, stop)`` whose rank is below its own, and that of equal ones.
+    """For each entry, the weight of those in ``[start, stop)`` with a lower rank, and that of those with an equal rank.
 
     A wavelet matrix: bit by bit, from the highest, entries are parted stably by the bit of their rank, and each range
-    follows those that agree with its own entry so far. Claude, Navarro and Ordonez (2015), Information Systems 47:15.
+    follows those that agree with its entry so far. Claude, Navarro and Ordonez (2015), Information Systems 47:15.
     """
-    own, below = ranks, np.zeros(ranks.size)
+    entry_ranks, below = ranks, np.zeros(ranks.size)
     for bit in reversed(range(int(ranks.max()).bit_length())):
         one = (ranks >> bit & 1).astype(bool)
         zeros, weight = _sums(~one).astype(np.intp), _sums(np.where(one, 0.0, weights))
-        large = (own >> bit & 1).astype(bool)
+        large = (entry_ranks >> bit & 1).astype(bool)
         below += np.where(large, weight[stop] - weight[start], 0.0)
         start, stop = (np.where(large, zeros[-1] + at - zeros[at], zeros[at]) for at in (start, stop))
         order = np.argsort(one, kind="stable")

@@ -26,9 +26,9 @@ from midam.nn.standardizer import standardized_alike
 def stream_instances(
     model: BagScorer, batch: WholeBatch, *, chunk_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Of a batch, chunk by chunk: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V].
+    """Yield by chunk of a batch: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V].
 
-    Of several branches z [m, G] and v [m, G, V].
+    With several branches z [m, G] and v [m, G, V].
     """
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
@@ -51,9 +51,9 @@ def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
     totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
-            of = segment.to(x.device)
+            bag_index = segment.to(x.device)
             for total, pair in zip(totals, instances_of_each(models, x)):
-                total.add(*fold_chunk(positions, of, *pair))
+                total.add(*fold_chunk(positions, bag_index, *pair))
     return [output_of(model, total) for model, total in zip(models, totals)]
 
 
@@ -87,7 +87,7 @@ def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Tot
 
 
 def total_of(model: BagScorer, num_bags: int) -> Total:
-    """Make the total of so many bags: of several branches, of all their rows, which `fold_chunk` gives."""
+    """Total of `num_bags` bags: with several branches, a row for each, as `fold_chunk` numbers them."""
     return model.pooling.statistic.total(num_bags * model.pooling.branches)
 
 
@@ -107,11 +107,11 @@ class Averages(NamedTuple):
 
 
 class InstancePass:
-    """The instances of one bag, streamed once through a model's M scorers in evaluation mode, and how they weigh there.
+    """The instances of one bag, streamed once through a model's M scorers in evaluation mode; scores and weights.
 
     `batch` holds the bag, of which `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first
-    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. Of a model of several
-    score columns, `column` names the one, as `midam.nn.ensemble.column_of` does; `scorers` are those of it alone.
+    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. For a model with
+    several score columns, `column` selects one, as in `midam.nn.ensemble.column_of`; `scorers` are those of it alone.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class InstancePass:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what is known of one instance: (M,)."""
+        """Shape of the scores of one instance: (M,)."""
         return (len(self.scorers),)
 
     @torch.no_grad()
@@ -145,11 +145,11 @@ class InstancePass:
             for positions, segment, x in chunks:
                 yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
 
-    def take(self, positions: Tensor, of: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Contributions of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
         scores = []
         for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
-            total.add(positions, of, z, v)
+            total.add(positions, segment, z, v)
             scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
         if self._keep is not None:
             self._keep(pairs)
@@ -165,13 +165,13 @@ class InstancePass:
         return float(np.average(self.bag_scores(), weights=self.weights))
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
-        """Second pass: what the instances `first`, `first` + 1, ... of the bag contribute, in float64.
+        """Second pass: contributions of the instances `first`, `first` + 1, ... of the bag, in float64.
 
-        `score` and `z` [m, M] are the scores and logits that the first pass gave of them.
+        `score` and `z` [m, M] are their scores and logits from the first pass.
         """
         z = z.double()
         positions = torch.arange(first, first + len(z)) + self._batch.starts
-        weights = torch.stack([total.weights(own, positions) for total, own in zip(self._totals, z.unbind(1))], dim=1)
+        weights = torch.stack([total.weights(z_m, positions) for total, z_m in zip(self._totals, z.unbind(1))], dim=1)
         mean = partial(member_mean, self._model, dim=1)
         return Averages(mean(score.double()), self._attention(z), mean(weights), weights)
 
@@ -191,7 +191,7 @@ class InstancePass:
 class ColumnsPass:
     """As `InstancePass` for a model of C > 1 score columns, all of which come from one pass of the encoder.
 
-    What it gives has the columns as a last axis: [m, M, C] and [m, C], and [C] of the bag.
+    The columns are the last axis of the results: [m, M, C] and [m, C], and [C] for the bag.
     """
 
     def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
@@ -207,7 +207,7 @@ class ColumnsPass:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of what is known of one instance: (M, C)."""
+        """Shape of the scores of one instance: (M, C)."""
         return len(self.scorers), len(self._each)
 
     @torch.no_grad()
@@ -215,12 +215,13 @@ class ColumnsPass:
         """First pass, to be taken to its end: scores and logits [m, M, C] of the instances in order, on the CPU."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
-                of, pairs = segment.to(x.device), list(instances_of_each(self.scorers, x))
-                found = []
+                bag_index, pairs = segment.to(x.device), list(instances_of_each(self.scorers, x))
+                parts = []
                 for one in self._each:
                     poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]
-                    found.append(one.take(positions, of, [own.own(*pair) for own, pair in zip(poolings, pairs)]))
-                score, z = (torch.stack(part, dim=2) for part in zip(*found))
+                    columns = [pooling.own(*pair) for pooling, pair in zip(poolings, pairs)]
+                    parts.append(one.take(positions, bag_index, columns))
+                score, z = (torch.stack(part, dim=2) for part in zip(*parts))
                 yield score, z
 
     def bag_scores(self) -> NDArray[np.float64]:

@@ -135,8 +135,8 @@ def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     """Levels [N] of a column: texts as they are, many different numbers in four parts of equal size.
 
-    Of more than 12 texts, the rarest together are one level, which says how many and how rare they are; what is missing
-    is one too.
+    With more than 12 texts, the rarest together are one level, which states how many and how rare they are; missing
+    values are a level too.
 
     Examples
     --------
@@ -150,20 +150,20 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     column = pd.Series(list(values), dtype=object).map(lambda value: None if str(value).strip() == "" else value)
     known = column.notna().to_numpy()
     numbers = pd.to_numeric(column[known].astype(str), errors="coerce").to_numpy(dtype=np.float64)
-    found = np.full(len(column), MISSING, dtype=object)
+    levels = np.full(len(column), MISSING, dtype=object)
     if known.any() and np.isfinite(numbers).all() and len(np.unique(numbers)) > _MOST_NUMBERS:
         edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _PARTS + 1)[1:-1]))
         part = np.searchsorted(edges, numbers, side="left")
-        names = {own: _range(numbers[part == own]) for own in np.unique(part).tolist()}
-        found[known] = [names[own] for own in part.tolist()]
+        names = {number: _range(numbers[part == number]) for number in np.unique(part).tolist()}
+        levels[known] = [names[number] for number in part.tolist()]
     else:
         texts = column[known].map(lambda x: f"{x:g}" if isinstance(x, float) else str(x)).to_numpy()
         counts = pd.Series(texts).value_counts()
         rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
         low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
         sizes = f"{low} to {high} bags" if low < high else f"{low} {'bag' if low == 1 else 'bags'} each"
-        found[known] = [f"{_OTHER}{len(rare)} levels of {sizes})" if text in rare else text for text in texts]
-    return found.astype(np.str_)
+        levels[known] = [f"{_OTHER}{len(rare)} levels of {sizes})" if text in rare else text for text in texts]
+    return levels.astype(np.str_)
 
 
 def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:

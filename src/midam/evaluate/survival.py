@@ -107,7 +107,7 @@ def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
 
 
 def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | None:
-    """P-value of the log-rank test that all groups have one survival curve; None where it cannot be told.
+    """P-value of the log-rank test that all groups have one survival curve; None where it is undefined.
 
     Parameters
     ----------
@@ -131,11 +131,11 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
         raise BagDataError(f"Expected one group a bag, got {group.shape} for {t.size} bags; pass an array of length N.")
     times, at_risk, events = _table(t, e)
     inside = [group == k for k in range(len(names))]
-    risk = np.array([_at_risk(t[own], times) for own in inside])
-    seen = np.array([_events(t[own], e[own], times) for own in inside])
+    risk = np.array([_at_risk(t[mask], times) for mask in inside])
+    seen = np.array([_events(t[mask], e[mask], times) for mask in inside])
     share = risk / at_risk
     excess = (seen - share * events).sum(axis=1)
-    # Of one bag at risk nothing varies.
+    # With one bag at risk there is no variance.
     spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
     covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
     rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
