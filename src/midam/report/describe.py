@@ -18,17 +18,7 @@ from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError
 from midam.evaluate.metrics import FEW_BAGS
-from midam.report.label_facts import (
-    MANY_BAGS,
-    feature_warnings,
-    label_codes,
-    label_counts,
-    label_facts,
-    label_warnings,
-    label_words,
-    size_warnings,
-    split_words,
-)
+from midam.report import label_facts
 from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
@@ -85,7 +75,8 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
     """
     notes, traps = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
-    traps += feature_warnings(bags.subset(train), None if gaps is None else gaps[train]) if train.any() else ()
+    if train.any():
+        traps += label_facts.feature_warnings(bags.subset(train), None if gaps is None else gaps[train])
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         traps += _duplicate_warnings(bags)
@@ -150,9 +141,9 @@ def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | N
     the same content in all; those whose content is not known are not read for it. `gaps` as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
-    sizes = size_warnings(train) if len(train) <= MANY_BAGS else ()
+    sizes = label_facts.size_warnings(train) if len(train) <= label_facts.MANY_BAGS else ()
     copies = _duplicate_warnings(bags) if bags.digests is not None else ()
-    single = feature_warnings(train, None if gaps is None else gaps[training])
+    single = label_facts.feature_warnings(train, None if gaps is None else gaps[training])
     return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
 
 
@@ -176,7 +167,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if labels is not None and 0 < labels.sum() < len(labels):
         facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
     if bags.outcome is not None:
-        facts |= label_facts(bags.outcome, sizes)
+        facts |= label_facts.label_facts(bags.outcome, sizes)
     if bags.splits is not None:
         facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
@@ -239,20 +230,21 @@ def _labeled(bags: Bags) -> str:
     """The kind of labels, and how many bags are positive or have the event."""
     if bags.outcome is None:
         return _positives(bags.labels)
-    return label_words(bags.outcome.target, bags.outcome.names, label_counts(bags.outcome).tolist())
+    counts = label_facts.label_counts(bags.outcome).tolist()
+    return label_facts.label_words(bags.outcome.target, bags.outcome.names, counts)
 
 
 def _split(bags: Bags, part: str) -> str:
     inside = bags.splits == part
     counts = _positives(None if bags.labels is None else bags.labels[inside])
     if bags.outcome is not None:
-        counts = split_words(bags.outcome.subset(inside))
+        counts = label_facts.split_words(bags.outcome.subset(inside))
     return f"{part} {np.count_nonzero(inside)} ({counts})"
 
 
 def _class_warnings(bags: Bags) -> Iterator[str]:
     if bags.outcome is not None:
-        yield from label_warnings(bags.outcome)
+        yield from label_facts.label_warnings(bags.outcome)
     if bags.labels is None:
         return
     for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
@@ -269,7 +261,7 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
         most = int(bags.sizes[small].max())
         where = f"where the median is {median:g} ({_names(bags.ids[small])})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
-    yield from size_warnings(bags)
+    yield from label_facts.size_warnings(bags)
 
 
 def _group_warnings(bags: Bags) -> Iterator[str]:
@@ -288,7 +280,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
         return
     first = bags.ids[kinds == repeated[0]]
     yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {_names(first)}"
-    for name, column in (("differ in label", label_codes(bags)), ("stand in several splits", bags.splits)):
+    for name, column in (("differ in label", label_facts.label_codes(bags)), ("stand in several splits", bags.splits)):
         if column is None:
             continue
         _, codes = np.unique(column, return_inverse=True)

@@ -8,35 +8,18 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import progress
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Column, Table
 
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
+from midam.report import words
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
 from midam.report.label_facts import label_words
 from midam.report.program import remark
-from midam.report.words import (
-    METRIC_NAMES,
-    advice,
-    caution,
-    covariate_words,
-    mean_words,
-    metric_of_history,
-    metric_of_part,
-    result_words,
-)
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
@@ -69,11 +52,11 @@ class LiveProgress:
     Elsewhere, plain lines are due after each tenth of the work, and after each minute. An error removes the bar.
     """
 
-    def __init__(self, title: str, *columns: ProgressColumn, total: float | None = None, console: Console) -> None:
+    def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
         self._console = console
-        shown = (TextColumn("{task.description}"), BarColumn(), *columns, TextColumn("{task.fields[state]}"))
+        shown = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
         # On a narrow terminal the bar gives way.
-        times = (TimeElapsedColumn(table_column=_whole()), TimeRemainingColumn(table_column=_whole()))
+        times = (progress.TimeElapsedColumn(table_column=_whole()), progress.TimeRemainingColumn(table_column=_whole()))
         self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
@@ -103,7 +86,7 @@ def _whole() -> Column:
     return Column(no_wrap=True)
 
 
-class _Bar(Progress):
+class _Bar(progress.Progress):
     def get_renderable(self) -> RenderableType:
         return _Narrowed(super().get_renderable())
 
@@ -118,9 +101,9 @@ class _Narrowed:
 
 def epoch_words(row: Mapping[str, Any]) -> str:
     """Loss of a finished epoch, and what the validation bags say of it."""
-    metric = metric_of_history([row])
+    metric = words.metric_of_history([row])
     val = row[f"val_{metric}"]
-    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {METRIC_NAMES[metric]} {val:.3f}")
+    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {words.METRIC_NAMES[metric]} {val:.3f}")
 
 
 class FitProgress(LiveProgress):
@@ -129,7 +112,7 @@ class FitProgress(LiveProgress):
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs, self._title = epochs, ""
         self._bags = self._scored = 0
-        super().__init__("training", MofNCompleteColumn(table_column=_whole()), total=epochs, console=console)
+        super().__init__("training", progress.MofNCompleteColumn(table_column=_whole()), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
@@ -218,14 +201,14 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
             after, way_out = "", "take another --method"
         text = f"even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has not learned yet"
         remark(console, f"{text}, and its other figures mean little; {way_out}", "warning")
-    several = mean_words(summary)
+    several = words.mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
     console.print(f"{headline} {format_metric(summary[headline])}")
     _print_threshold(console, summary)
     _print_tried(console, summary)
     _print_baseline(console, summary)
-    for line in covariate_words(summary["covariates"]) if "covariates" in summary else ():
+    for line in words.covariate_words(summary["covariates"]) if "covariates" in summary else ():
         console.print(escape(line), soft_wrap=True)
     console.print(f"run folder: {escape(run)}")
 
@@ -245,14 +228,14 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
 
 def format_metric(part: Mapping[str, Any]) -> str:
     """Main metric with its interval, for people."""
-    metric = metric_of_part(part)
+    metric = words.metric_of_part(part)
     if part[metric] is None:
         why = "one class only" if metric == "auroc" else "no two bags that the labels order"
-        return f"{METRIC_NAMES[metric]} not defined ({why})"
+        return f"{words.METRIC_NAMES[metric]} not defined ({why})"
     interval, method = part.get(f"{metric}_ci95"), part.get(f"{metric}_method")
     shown = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
     shown = f" ({', '.join(filter(None, (shown, method)))})" if shown else ""
-    return f"{METRIC_NAMES[metric]} {part[metric]:.3f}{shown}"
+    return f"{words.METRIC_NAMES[metric]} {part[metric]:.3f}{shown}"
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -353,10 +336,10 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
         remark(console, f"no baseline to compare the model with: {note}", "warning")
     if found is None:
         return
-    console.print(escape(result_words(found)))
-    hidden = caution(found, summary.get("selected", {}))
+    console.print(escape(words.result_words(found)))
+    hidden = words.caution(found, summary.get("selected", {}))
     how = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    better = advice(found, summary["data"]["name"], **how)
+    better = words.advice(found, summary["data"]["name"], **how)
     if hidden is not None:
         remark(console, hidden)
     if better is not None:
@@ -365,10 +348,10 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
     """A row a part; of the headline's part a row a class or label, its risk groups, and notes."""
-    metric = metric_of_part(next(iter(parts.values())))
+    metric = words.metric_of_part(next(iter(parts.values())))
     known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
-    table = Table("bags", counted, METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in known), box=None)
+    table = Table("bags", counted, words.METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in known), box=None)
     for name, part in parts.items():
         positives = f" ({part['positives']})" if "positives" in part else ""
         figures = (_cell(_figure(part, key)) for key in known)

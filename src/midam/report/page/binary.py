@@ -8,28 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.calibrate import (
-    ConformalSets,
-    Thresholds,
-    calibration_interval,
-    coverage_range,
-    reliability_bins,
-)
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
+from midam.report import plot_scores
 from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
 from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, Study, TargetPage
-from midam.report.plot_scores import (
-    plot_decision_curve,
-    plot_histogram,
-    plot_precision,
-    plot_reliability,
-    plot_roc,
-    plot_thresholds,
-)
 from midam.report.words import form_apart
 from midam.targets import Target
 
@@ -58,7 +45,7 @@ class BinaryPage(TargetPage):
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
         """Draw the ROC curve, next to that of the baseline."""
         marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
-        plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
+        plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     def __init__(self, study: Study) -> None:
         super().__init__(study)
@@ -153,26 +140,26 @@ class BinaryPage(TargetPage):
         says = f"ROC curve: sensitivity against 1 minus specificity. {of_roc}."
         says += "" if baseline is None else f" Baseline: AUROC {auroc(tested.values, baseline):.3f}."
         held: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
-        roc = plot_roc(**held, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
+        roc = plot_scores.plot_roc(**held, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
         ap, share = bands.auprc, tested.positives / len(tested)
         bounds = f"95% interval {ap.low:.3f} to {ap.high:.3f}" if np.isfinite(ap.low) else _NO_INTERVAL
         of_ap = f"Average precision {ap.value:.3f}, {bounds}"
         figures = [
             drawing(roc, says, "ROC.", f"{of_roc}; n = {tested.counts()}."),
             drawing(
-                plot_precision(bands, share=share),
+                plot_scores.plot_precision(bands, share=share),
                 f"Precision-recall curve. {of_ap}.",
                 "Precision and recall.",
                 f"{of_ap}; no skill: {share:.3f}.",
             ),
             drawing(
-                plot_histogram(**held, threshold=threshold),
+                plot_scores.plot_histogram(**held, threshold=threshold),
                 "Histogram of scores: positive bags upward, negative bags downward.",
                 "Scores.",
                 "Positive bags upward, negative ones downward. Where they overlap, bags are confused.",
             ),
             drawing(
-                plot_thresholds(**held, threshold=threshold),
+                plot_scores.plot_thresholds(**held, threshold=threshold),
                 "Sensitivity and specificity along the threshold on the score.",
                 "Trade.",
                 "What another threshold would have given here; do not choose one by it.",
@@ -185,7 +172,7 @@ class BinaryPage(TargetPage):
         tested, summary, p = self.tested, self.summary, self.tested.predicted
         if p is None:
             return {}
-        line = calibration_interval(tested.values, p, groups=tested.groups)
+        line = calibrate.calibration_interval(tested.values, p, groups=tested.groups)
         observed = proportion(tested.values == 1, groups=tested.groups)
         share, mean = tested.positives / len(tested), float(p.mean())
         naive = share * (1 - share)
@@ -203,11 +190,11 @@ class BinaryPage(TargetPage):
                 Number(Estimate(value, low, high, len(tested)), ".2f"),
             ),
         ]
-        bins = reliability_bins(tested.values, p, groups=tested.groups)
+        bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
         sizes = sorted({part.observed.bags for part in bins})
         each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         reliability = drawing(
-            plot_reliability(
+            plot_scores.plot_reliability(
                 bins, up="Observed share of positive bags", line=line, labels=tested.values, probabilities=p
             ),
             "Reliability curve: share of positive bags against their mean probability, in bins of equal size.",
@@ -226,7 +213,7 @@ class BinaryPage(TargetPage):
         benefit = None if self._bands is None else self._bands.benefit
         if benefit is None or p is None:
             return {}
-        curve = plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
+        curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
         says = "Decision curve: net benefit against the threshold probability, also of acting on all bags and on none."
         model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
         everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
@@ -239,12 +226,12 @@ class BinaryPage(TargetPage):
         return {"curve": shown, "table": Table("Net benefit", heads, rows)}
 
     @cached_property
-    def _thresholds(self) -> Thresholds | None:
+    def _thresholds(self) -> calibrate.Thresholds | None:
         """How the run's threshold was chosen; of a run of an earlier version, by the validation bags in its files."""
         known, held, threshold = self.study.thresholds, self._validation, self.study.threshold
         if known is not None or threshold is None or held is None:
             return known
-        return Thresholds.choose(held.values, held.scores)
+        return calibrate.Thresholds.choose(held.values, held.scores)
 
     def _operating(self) -> dict[str, Any]:
         tested, known = self.tested, self._thresholds
@@ -273,7 +260,7 @@ class BinaryPage(TargetPage):
         tested, held = self.tested, self._validation
         if held is None:
             return {}
-        sets = ConformalSets().fit(held.scores, held.values, groups=held.groups)
+        sets = calibrate.ConformalSets().fit(held.scores, held.values, groups=held.groups)
         units = dict(zip((0, 1), sets.counts))
         everyone, rows, off = np.ones(len(tested), bool), [], False
         for error in _ERRORS:
@@ -286,7 +273,7 @@ class BinaryPage(TargetPage):
                 share = _share(tested, of_class, kept)
                 cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
                 if share is not None and not tested.grouped and not held.grouped:
-                    low, high = coverage_range(units[label], int(of_class.sum()), error=error)
+                    low, high = calibrate.coverage_range(units[label], int(of_class.sum()), error=error)
                     inside = low - 1e-9 <= share.value <= high + 1e-9
                     off = off or not inside
                     cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")

@@ -10,16 +10,11 @@ from numpy.typing import NDArray
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs, auroc
+from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
 from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
-from midam.report.plot_order import (
-    plot_grade_scores,
-    plot_number_reliability,
-    plot_number_scores,
-    plot_predicted_numbers,
-)
 from midam.report.words import signed
 from midam.targets import Target
 
@@ -45,7 +40,7 @@ class GradesPage(TargetPage):
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the scores of each grade, with the cuts between grades."""
         how: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0], "cuts": part.fitted.get("cuts", ())}
-        plot_grade_scores(folder / "scores.png", **how, **part.shown)
+        plot_order.plot_grade_scores(folder / "scores.png", **how, **part.shown)
 
     @property
     def codes(self) -> NDArray[np.int64]:
@@ -92,7 +87,7 @@ class GradesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Ranking, and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
-        figure = plot_grade_scores(
+        figure = plot_order.plot_grade_scores(
             names=names, grades=self.codes, scores=tested.scores, summary=self.summary, ids=tested.ids.tolist()
         )
         shown = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
@@ -161,7 +156,7 @@ class NumbersPage(TargetPage):
         """Draw the scores against the numbers, with the number that each score stands for."""
         knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
         how: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
-        plot_number_scores(folder / "scores.png", **how, **part.shown)
+        plot_order.plot_number_scores(folder / "scores.png", **how, **part.shown)
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -202,7 +197,7 @@ class NumbersPage(TargetPage):
     def sections(self) -> list[Section]:
         """Ranking, predicted numbers, and whether they are right on average."""
         tested, summary, name = self.tested, self.summary, self.target.names[0]
-        figure = plot_number_scores(
+        figure = plot_order.plot_number_scores(
             name=name, values=self.numbers, scores=tested.scores, summary=summary, ids=tested.ids.tolist()
         )
         numbers = [
@@ -226,7 +221,7 @@ class NumbersPage(TargetPage):
 
     def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         name = self.target.names[0]
-        figure = plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
+        figure = plot_order.plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
         shown = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
         error, off = float(self.summary["mae"]), np.abs(predicted - self.numbers)
         constant = float(self.summary["mae_constant"])
@@ -254,7 +249,7 @@ class NumbersPage(TargetPage):
         says = "Mean of the true numbers against the mean of those that are predicted."
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
         table = Table("Bags by the predicted number", heads, rows)
-        return {"figure": drawing(plot_number_reliability(dots), says, "Reliability."), "table": table}
+        return {"figure": drawing(plot_order.plot_number_reliability(dots), says, "Reliability."), "table": table}
 
     def errors(self) -> Section | None:
         """The bags that are the furthest off."""

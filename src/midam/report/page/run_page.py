@@ -10,6 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from midam.evaluate.proportions import Estimate
+from midam.report import words
 from midam.report.figures import BLUE, ORANGE
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
@@ -19,14 +20,6 @@ from midam.report.page.survival import SurvivalPage
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
-from midam.report.words import (
-    METRIC_NAMES,
-    PART_NAMES,
-    covariate_verdict,
-    metric_of_history,
-    metric_of_part,
-    verdict_words,
-)
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
@@ -78,14 +71,14 @@ def report_page(study: Study) -> str:
         "sections": sections,
     }
     html = render("page.html", **context, naming="")
-    words = _naming(study, html)
-    return render("page.html", **context, naming=words) if words else html
+    caution = _naming(study, html)
+    return render("page.html", **context, naming=caution) if caution else html
 
 
 def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
     counted = page.counted()
     if not page.ranked:
-        which = f"The {PART_NAMES[study.part]} bags ({counted})"
+        which = f"The {words.PART_NAMES[study.part]} bags ({counted})"
         return [f"{which} hold no two that the labels order: ranking cannot be measured."]
     estimate = study.figure(study.metric)
     if estimate is None:
@@ -126,7 +119,9 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     """List what the numbers of the page cannot show."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
-        points.append(f"These are {PART_NAMES[study.part]} bags: the figures are too good, and no test of anything.")
+        points.append(
+            f"These are {words.PART_NAMES[study.part]} bags: the figures are too good, and no test of anything."
+        )
     points += page.few()
     if study.external:
         points.append("Other data, one site or several: it says nothing about a third place.")
@@ -139,7 +134,7 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points += page.shift
     if study.selected.get("weights") == "best":
-        metric = METRIC_NAMES[metric_of_history(study.history)]
+        metric = words.METRIC_NAMES[words.metric_of_history(study.history)]
         points.append(
             f"The epoch was chosen by its {metric} on the validation bags, whose figures are therefore too good."
         )
@@ -172,7 +167,7 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     entry = baseline.found
     if entry is None:
         return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
-    part, name, metric = PART_NAMES[entry["part"]], entry["method"], metric_of_part(entry)
+    part, name, metric = words.PART_NAMES[entry["part"]], entry["method"], words.metric_of_part(entry)
     bags = len(study.parts[entry["part"]])
     rows: list[list[Any]] = [
         ["this model", _estimate(baseline.model, metric, bags), None],
@@ -182,11 +177,11 @@ def _baseline(study: Study) -> dict[str, Any] | None:
             Number(_estimate(entry, "difference", bags), "+.3f", "baseline.difference"),
         ],
     ]
-    heads = ["method", METRIC_NAMES[metric], "model minus baseline"]
+    heads = ["method", words.METRIC_NAMES[metric], "model minus baseline"]
     return {
         "missing": None,
         "table": Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows),
-        "verdict": _sentence(verdict_words(entry)),
+        "verdict": _sentence(words.verdict_words(entry)),
         "cox": name.endswith("-cox"),
         "units": "groups" if "groups" in entry["difference_method"] else "bags",
         "caution": baseline.caution and _sentence(baseline.caution),
@@ -202,16 +197,16 @@ def _covariates(study: Study) -> dict[str, Any] | None:
     names, alone = ", ".join(entry["names"]), entry["alone"]
     if alone is None:
         return {"names": names, "table": None}
-    part, bags, metric = PART_NAMES[alone["part"]], alone["bags"], metric_of_part(alone)
+    part, bags, metric = words.PART_NAMES[alone["part"]], alone["bags"], words.metric_of_part(alone)
     figure = Number(_estimate(alone, metric, bags), key=f"covariates.alone.{metric}")
     gap = Number(_estimate(alone, "difference", bags), "+.3f", "covariates.alone.difference")
     title = f"What the instances add to the covariates, on the same {bags} {part} bags"
     heads, rows = (
-        ["method", METRIC_NAMES[metric], "this model minus it"],
+        ["method", words.METRIC_NAMES[metric], "this model minus it"],
         [[f"{names} alone: {alone['method']}", figure, gap]],
     )
     table = Table(title, heads, rows)
-    return {"names": names, "table": table, "verdict": covariate_verdict(alone)}
+    return {"names": names, "table": table, "verdict": words.covariate_verdict(alone)}
 
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
@@ -233,11 +228,11 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
     for name, bags in study.parts.items():
         groups = None if bags.groups is None else len(np.unique(bags.groups))
         instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
-        rows.append([PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
+        rows.append([words.PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
     by_name, new = page.flow_by_name(), study.parts.get("new")
     return {
         "whole": _card("all bags of the run", list(parts.values()), page) if parts else None,
-        "cards": [_card(PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()],
+        "cards": [_card(words.PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()],
         "new": new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])},
         "left_out": study.left_out,
         "table": Table("Bags of each part", heads, rows),
@@ -267,17 +262,15 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
-    says, words = (
-        f"{metric} of each level of {name}, with 95% intervals.",
-        "Lines are 95% intervals; the dashed line is ",
-    )
+    says = f"{metric} of each level of {name}, with 95% intervals."
+    text = "Lines are 95% intervals; the dashed line is that of all bags."
     shared = False
     if tested.groups is not None:
         pairs = np.unique(np.stack([tested.groups, levels]), axis=1)
         shared = len(np.unique(pairs[0])) < int(pairs.shape[1])
     return {
         "title": f"Site by site: {name}" if names_sites(name) else f"By {name}",
-        "forest": drawing(forest, says, f"{metric} by {name}.", f"{words}that of all bags.", wide=True),
+        "forest": drawing(forest, says, f"{metric} by {name}.", text, wide=True),
         "table": table,
         "shared": shared,
     }
@@ -291,7 +284,7 @@ def _training(study: Study) -> Section:
             if any(row.get(key) is not None for key in lines for row in history):
                 figure = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
                 curves.append(drawing(figure, f"{title} along the epochs.", f"{title} along the epochs."))
-        metric = METRIC_NAMES[metric_of_history(history)]
+        metric = words.METRIC_NAMES[words.metric_of_history(history)]
         content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
         content["selected"] = {"epoch": None, "weights": None, **study.selected}
     return Section("training", "Training", "common.html", content)
@@ -301,11 +294,11 @@ def _features(study: Study) -> Section:
     """What the features are worth, as a chart and a table; of the run's own bags."""
     found: Mapping[str, Any] = study.importance or {}
     rows = found["features"]
-    metric = METRIC_NAMES[study.metric]
+    metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
     says = f"Drop of the {metric} as the values of each feature are shuffled."
-    words = "Values move between the instances of all bags. Features that say the same cover for each other."
-    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, words)
+    text = "Values move between the instances of all bags. Features that say the same cover for each other."
+    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, text)
     cells = [
         [
             row["feature"],
@@ -314,7 +307,7 @@ def _features(study: Study) -> Section:
         for at, row in enumerate(rows)
     ]
     heads = ["feature", f"drop of the {metric}", "95% from", "to"]
-    note = f"On the {PART_NAMES[found['part']]} bags of the run: the {metric}, less that with a feature shuffled."
+    note = f"On the {words.PART_NAMES[found['part']]} bags of the run: the {metric}, less that with a feature shuffled."
     content = {"note": note, "chart": chart, "table": Table("Features", heads, cells)}
     return Section("features", "Features: what the ranking rests on", "common.html", content)
 
@@ -343,9 +336,9 @@ def _tried(auto: Mapping[str, Any]) -> Section:
     chart = None
     if any(line.marker == "o" for line in lines):
         says = "AUROC of what was tried, on the inner folds."
-        words = "The more surely a method is behind the best, the smaller its weight."
+        text = "The more surely a method is behind the best, the smaller its weight."
         figure = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
-        chart = drawing(figure, says, "AUROC on the inner folds.", words)
+        chart = drawing(figure, says, "AUROC on the inner folds.", text)
     content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
     return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
 
