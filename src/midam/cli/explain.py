@@ -11,10 +11,11 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Parser
-from midam.cli.predict import add_inputs, read_inputs
+from midam.cli.predict import TABLES, add_inputs, read_inputs
 from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
+from midam.data.sources.table_readers import rows_of
 from midam.errors import ConfigError
 from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
@@ -54,6 +55,7 @@ def run(options: Namespace, console: Console) -> int:
         own_test_bags,
     )
     from midam.report.terminal import BagProgress
+    from midam.runs.apply import settings_for
 
     if options.top < 1:
         raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
@@ -67,6 +69,7 @@ def run(options: Namespace, console: Console) -> int:
     named, out = options["class"], stdout_console()
     if named is not None:
         trained.target.column(named)
+    reading = {name: options[name] for name in TABLES}
     images = {"images": options.images, "image_downsample": options.image_downsample}
     what = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
     images_of(what, bags, range(len(bags)))
@@ -84,7 +87,12 @@ def run(options: Namespace, console: Console) -> int:
     folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
-            trained, bags, index, folder, options=what, on_bag=lambda bag: progress.update(index.index(bag))
+            *(trained, bags, index, folder),
+            options=what,
+            origins=rows_of(
+                options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **reading).data
+            ),
+            on_bag=lambda bag: progress.update(index.index(bag)),
         )
     for entry in entries:
         _print_bag(out, entry)
@@ -95,6 +103,7 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
+    from midam.explain.explanation import row_text
     from midam.explain.page import verdict_text
     from midam.report.words import form_apart
 
@@ -105,7 +114,10 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     shown = f"score{of} {entry['score']:{form}}, {entry['instances']} instances"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
-    console.print(f"  top instance #{best['instance']}: adds {best['contribution']:+.3g} to the score; {weight}")
+    row = f" ({row_text(best)})" if row_text(best) else ""
+    console.print(
+        f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
+    )
     for share in best.get("features", ())[:3]:
         value = f"{share['value']:.4g} (typical {share['typical']:.4g})"
         console.print(f"    its {escape(share['name'])}, {value}, adds {share['adds']:+.3g}")

@@ -32,6 +32,7 @@ from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # of an instance
+ROWS, ORDERED = ("line", "row"), "order_"  # columns of instances of a table
 
 
 class FeatureShare(NamedTuple):
@@ -78,7 +79,7 @@ class Explanation(BriefRepr):
         Test of the ranking; None where it was not asked for, or the bag holds one instance.
     columns : mapping
         Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
-        slices the number, UID and position.
+        slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`.
     features : mapping
         For some of the top instances, by position: the features that add most to the score of the bag.
 
@@ -128,8 +129,9 @@ class Explanation(BriefRepr):
         return len(set(self.columns.get("file", ()))) > 1
 
     def name(self, instance: int) -> str:
-        """Number of an instance, its place, and of several files the one that it is from."""
-        file = self.columns["file"][instance] if self.several_files else ""
+        """Number of an instance, its place, of several files the one that it is from, and of a table its row."""
+        row = row_text({name: column[instance] for name, column in self.columns.items()})
+        file = self.columns["file"][instance] if self.several_files else row
         return instance_name(instance, () if self.coords is None else self.coords[instance], file)
 
 
@@ -146,6 +148,18 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
     place_text = "no place" if lost else ", ".join(f"{x:.10g}" for x in known)
     name = f"#{instance} ({place_text})" if place_text not in ("", str(instance)) else f"#{instance}"
     return f"{name}, {file}" if file else name
+
+
+def row_text(columns: Mapping[str, Any]) -> str:
+    """Row of a table that an instance stands in, and its value of the order; nothing of other data.
+
+    Examples
+    --------
+    >>> row_text({"line": 17, "order_day": "2024-01-03", "score": 0.5})
+    'line 17, day 2024-01-03'
+    """
+    parts = [(name, value) for name, value in columns.items() if name in ROWS or name.startswith(ORDERED)]
+    return ", ".join(f"{name.removeprefix(ORDERED)} {value}" for name, value in parts)
 
 
 def explain_bag(

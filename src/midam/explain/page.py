@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from midam.errors import MidamError
-from midam.explain.explanation import instance_name, predicted_words
+from midam.explain.explanation import ORDERED, instance_name, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Number, render
 from midam.report.pseudonyms import naming
@@ -38,6 +38,8 @@ _FILES = {
 # Facts about an instance from its file: the head of its column, and the form of its cells.
 _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),
+    "line": ("Line", str),
+    "row": ("Row", str),
     "slice_index": ("Slice in the file", "{}".format),
     "instance_number": ("InstanceNumber", lambda value: "" if value is None else str(value)),
     "frame_number": ("Frame", lambda value: "" if value is None else str(value)),
@@ -99,7 +101,8 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     form, tested = _form(entry), entry["faithfulness"]
     alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     alt += "" if tested is None else "; the score as the top instances leave and enter"
-    columns = {name: column for name, column in _OF_FILES.items() if any(name in one for one in entry["top"])}
+    made = {name: (name.removeprefix(ORDERED), str) for name in entry["top"][0] if name.startswith(ORDERED)}
+    columns = {name: column for name, column in (_OF_FILES | made).items() if any(name in one for one in entry["top"])}
     shown = ("bag", "label", "split", "explained", "instances", "notes")
     return {
         **{name: entry.get(name) for name in shown},

@@ -5,8 +5,9 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,7 @@ def explain_bags(
     folder: Path,
     *,
     options: ExplainOptions,
+    origins: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType({}),
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags: write a picture, HDF5, CSV and, where there are pixels, GeoJSON for each; and a page of all.
@@ -155,6 +157,8 @@ def explain_bags(
         Positions of these, and where their files go; made if missing.
     options : ExplainOptions
         Files to write.
+    origins : mapping
+        Columns of the instances by bag, see `midam.data.sources.table_readers.rows_of`.
     on_bag : callable, optional
         Called with the position of each bag that is done.
 
@@ -177,6 +181,7 @@ def explain_bags(
         run.target.column(options.of)
     names = bag_names(bags, index)
     wanted = [folder / file for name in names for file in name.every()]
+    parts: dict[str, Any] = {"options": options, "images": images, "origins": origins}
     call, done = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
@@ -185,7 +190,7 @@ def explain_bags(
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(done):
-                    done.append(_explain(run, bags, i, folder, names=name, options=options, images=images))
+                    done.append(_explain(run, bags, i, folder, names=name, **parts))
                     journal.add_rows(done[-1:])
                 if on_bag is not None:
                     on_bag(i)
@@ -231,12 +236,17 @@ def _explain(
     names: BagNames,
     options: ExplainOptions,
     images: ImageFolder | None,
+    origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
     files, several = names.of_bag(), column_scores(run, bags, index, options.of)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
     arguments |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
     explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
+    known = {
+        name: column for name, column in origins.get(explanation.bag, {}).items() if len(column) == len(explanation)
+    }
+    explanation = replace(explanation, columns={**explanation.columns, **known})
     entry = _entry(run, bags, explanation, options.top)
     entry |= {} if run.target.name == "binary" else bag_entry(run, bags, explanation, several)
     with warnings.catch_warnings(record=True) as seen:

@@ -68,19 +68,8 @@ def read_for(
     BagDataError
         If the instances have another shape, or lack features of the run.
     """
-    # Called from another folder, the run may find its data and not its tables, which predictions can do without.
-    tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
-    own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     cut: dict[str, Any] | None = run.data.get("cut")
-    changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
-    changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
-    taken = covariate_names(run.model)
-    # Those that were constant in training say nothing, nor does the site; of a table they are no features either.
-    known = (*run.settings.data.covariates, run.settings.training.balance)
-    unused = (name for name in known if name is not None and name not in taken)
-    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
-    changes |= {name: value for name, value in (cut or {}).items() if name not in RECIPE}
-    changes |= {name: value for name, value in reading.items() if value is not None}
+    settings = settings_for(run, data, **reading)
     classes, names = run.data.get("classes"), run.data.get("feature_names")
     how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
@@ -88,11 +77,7 @@ def read_for(
     how |= {"features": list(kinds) or names, "kinds": kinds}
     outcome = run.data.get("outcome")
     if outcome is not None:
-        changes["target"] = outcome["target"]
-        if outcome["target"] == "survival" and reading.get("positive") is None:
-            changes["positive"] = run.settings.data.positive  # which value is the event
         how["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
-    settings = run.settings.replace(**changes)
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Slices, or volumes, of which no size was asked for have that of the run.
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
@@ -114,6 +99,27 @@ def read_for(
             f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
     return prepared(run.model, bags)
+
+
+def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
+    """Settings by which a run reads data, see `read_for`."""
+    # Called from another folder, the run may find its data and not its tables, which predictions can do without.
+    tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
+    own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
+    changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
+    changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
+    taken, outcome = covariate_names(run.model), run.data.get("outcome")
+    # Those that were constant in training say nothing, nor does the site; of a table they are no features either.
+    known = (*run.settings.data.covariates, run.settings.training.balance)
+    unused = (name for name in known if name is not None and name not in taken)
+    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
+    changes |= {name: value for name, value in (run.data.get("cut") or {}).items() if name not in RECIPE}
+    changes |= {name: value for name, value in reading.items() if value is not None}
+    if outcome is not None:
+        changes["target"] = outcome["target"]
+        if outcome["target"] == "survival" and reading.get("positive") is None:
+            changes["positive"] = run.settings.data.positive  # which value is the event
+    return run.settings.replace(**changes)
 
 
 def _as_embedded(

@@ -275,7 +275,7 @@ class Table:
     def __init__(
         self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str = "drop or impute it"
     ) -> None:
-        self.where, self.frame, self._unit, self._first, self._gaps = where, frame, unit, first, gaps
+        self.where, self.frame, self.unit, self._first, self._gaps = where, frame, unit, first, gaps
         self.faults = Faults(where, unit)
         if len(frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
@@ -302,7 +302,7 @@ class Table:
         """Result of `read`, its faults among those of the table; or ignored with a note, where the request says so."""
         if request.bad_labels == "error":
             return read(self.faults)
-        faults = Faults(self.where, self._unit)
+        faults = Faults(self.where, self.unit)
 
         def whole() -> T:
             found = read(faults)
@@ -451,9 +451,10 @@ class Table:
     def _place(self, row: int, column: str) -> str:
         """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
         bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
-        return f"in {self.where}, {self._unit} {self._number(row)}, column {column}{bag}"
+        return f"in {self.where}, {self.unit} {self.number(row)}, column {column}{bag}"
 
-    def _number(self, row: int) -> int:
+    def number(self, row: int) -> int:
+        """Number of a row, as the file counts them."""
         return int(self.frame.index[row]) + self._first
 
     def _add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
@@ -461,5 +462,5 @@ class Table:
         rows = np.flatnonzero(wrong).tolist()
         if rows:
             value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
-            numbers = [self._number(row) for row in rows]
+            numbers = [self.number(row) for row in rows]
             faults.add(expected, value, self._place(rows[0], column), numbers, advice=advice)

@@ -5,8 +5,8 @@ column of the bag, one of the label, and the rest are features.
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import columns_of
 from midam.data.sources.label_values import Coded, labels_or_none
-from midam.data.sources.reader import BagReader
+from midam.data.sources.reader import BagReader, bag_reader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
 from midam.files import missing
 from midam.names import on_disk
+from midam.settings.data import DataSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,11 +124,37 @@ class TableReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the table; without `require_labels` every column but the bag's may be absent."""
-        path = request.path
-        if not path.is_file():
-            raise DataNotFoundError(missing(path, "a file"))
-        frame = read_instances(path, request)
-        suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
-        unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
-        table = Table(str(path), frame, unit=unit, first=first, gaps=gaps)
-        return Bags.from_arrays(**table_arrays(table, request))
+        return Bags.from_arrays(**table_arrays(_open(request), request))
+
+
+def _open(request: Request) -> Table:
+    path = request.path
+    if not path.is_file():
+        raise DataNotFoundError(missing(path, "a file"))
+    frame = read_instances(path, request)
+    suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
+    unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
+    return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
+
+
+def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
+    """Where in a table of instances those of some bags stand, by bag: the "line" (or "row") of each, and its order.
+
+    "order_COLUMN" is what the column of the order holds. Of other data there is nothing.
+    """
+    bag, order = settings.bag_column, settings.order
+    request = Request(source, bag_column=bag, order=order, sheet=settings.sheet, reader=settings.reader)
+    if not isinstance(bag_reader(request), TableReader):
+        return {}
+    table = _open(request)
+    table.name_values([bag], [])
+    table.find_bags(bag)
+    sort = np.lexsort((np.zeros(len(table.codes)) if order is None else table.times(order, owners=()), table.codes))
+    found = {}
+    for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
+        rows = sort[table.codes[sort] == code]
+        known: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows.tolist()]}
+        if order is not None:
+            known[f"order_{order}"] = table.frame[order].iloc[rows].astype(str).tolist()
+        found[str(table.ids[code])] = known
+    return found
