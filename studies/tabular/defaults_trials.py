@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from midam.compare.auto.candidates import Candidate, HeldOut, limited, make_candidate
-from midam.compare.auto.search import Found, mix
+from midam.compare.auto.search import SearchResult, mix
 from midam.compare.baselines import MOST_BAGS, Baseline
 from midam.compare.engine import Group, Row
 from midam.compare.folds import inner_trials
@@ -300,7 +300,7 @@ def _parts(bags: Bags, fold: Trial, rows: Mapping[str, Any], number: int) -> dic
 
 def search_of(
     bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.float64]]], prior: Mapping[str, float]
-) -> Found:
+) -> SearchResult:
     """What `auto` finds in a fold, where each method gave these scores [M, n] of the inner folds, then of the test."""
     rows = [
         {"method": method, "scores": [own.tolist() for own in parts[:-1]], "seconds": 0.0, "note": None}

@@ -342,7 +342,7 @@ def test_each_fold_learns_of_its_training_bags():
     made = prepare(bags, data, train=fold.train)
     assert not any("late" in name for name in made.bags.feature_names)
     parts = [(fold.train, np.array([], dtype=np.int64))]
-    [own], _ = run_task(bags, Task(method, None, [fold], parts), how=data)
+    [own], _ = run_task(bags, Task(method, None, [fold], parts), data_settings=data)
     [by_hand], _ = run_task(made.bags, Task(method, None, [fold], parts))
     assert own.columns["scores"] == by_hand.columns["scores"]
 

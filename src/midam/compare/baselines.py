@@ -1,6 +1,6 @@
-"""Baselines: methods that are no settings of this library, and those of feature vectors, from scikit-learn.
+"""Baselines: methods that are not settings of this library. Those of feature vectors come from scikit-learn.
 
-What these choose, they choose by the mean AUROC of an inner cross-validation of five folds (fewer where a class is
+They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer where a class is
 rare), stratified and disjoint by group; the first of equals is taken.
 """
 
@@ -67,7 +67,7 @@ _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
-MOST_BAGS = 2000  # of a machine that compares each with each
+MOST_BAGS = 2000  # of a kernel machine, which compares all pairs
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 Rows = NDArray[np.float64]
@@ -78,7 +78,7 @@ _MEDIAN_ROWS = 500
 class Baseline(ABC):
     """A method of a comparison that trains and scores by itself.
 
-    It is made before anything runs: its constructor raises a `ConfigError` where a package that it needs is missing.
+    It is made before anything runs: its constructor raises a `ConfigError` if a package that it needs is missing.
 
     Examples
     --------
@@ -93,16 +93,15 @@ class Baseline(ABC):
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({"binary"})
-    """The kinds of pairs that it ranks by, `pairs` of a `midam.targets.Target`: those of two classes, unless it says
-    more."""
+    """The kinds of pairs that it can rank by, `pairs` of a `midam.targets.Target`. Default: pairs of two classes."""
     pixels: ClassVar[bool] = False
-    """Whether it looks at the pixels of images, so that vectors are nothing to it."""
+    """Whether it needs the pixels of images and cannot use vectors."""
     uses_torch = False
-    """Whether it draws from torch's global random state: in threads of one process such methods take turns."""
+    """Whether it uses torch's global random state: in threads of one process such methods take turns."""
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
-    """Why it can be no model that is kept and scores new bags; None where it can."""
+    """Why it cannot be kept as a model that scores new bags; None if it can."""
     chooses: ClassVar[bool] = False
-    """Whether it is `auto`, which is asked by `choose` for a model of several parts."""
+    """Whether it is `auto`, whose `choose` returns a model of several parts."""
 
     @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
@@ -130,7 +129,7 @@ class ModelBaseline(Baseline):
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
         """Train on all these bags as `score` does, and return a model that scores others in [0, 1], ranked alike.
 
-        All that it learned stands in its state dictionary, as tensors of finite numbers.
+        Its state dictionary holds all that it learned, as tensors of finite numbers.
         """
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
@@ -150,7 +149,7 @@ class ModelBaseline(Baseline):
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Make a model as `fit` returns it for instances of this shape, to be filled with its weights.
 
-        A `ValueError` or `KeyError` where the `weights`, a state dictionary from a file, are none of such a model.
+        A `ValueError` or `KeyError` if the `weights`, a state dictionary from a file, do not fit such a model.
         """
 
 
@@ -166,7 +165,7 @@ def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scor
 
 
 def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardScaler]:
-    """Bags as standardized rows, and what standardizes others alike."""
+    """Bags as standardized rows, and the scaler that standardizes other bags in the same way."""
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
@@ -190,15 +189,15 @@ class _OfStatistics(ModelBaseline):
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
         """Scores of the bags that each trial holds out, by a model of its training bags."""
-        rows, found = self.statistics(bags, np.arange(len(bags))), []
+        rows, scores = self.statistics(bags, np.arange(len(bags))), []
         for trial in trials:
             model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
-            found.append(predict(model, bags.subset(trial.score)))
-        return found
+            scores.append(predict(model, bags.subset(trial.score)))
+        return scores
 
     @abstractmethod
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        """Model of these bags, of whose statistics [n, D] are the rows."""
+        """Model of these bags; `rows` [n, D] are their statistics."""
 
 
 class BagStatisticsTrees(_OfStatistics):
@@ -218,7 +217,7 @@ class BagStatisticsTrees(_OfStatistics):
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """A model to be filled, with as many trees and nodes as the weights have."""
+        """A model to be filled, with the number of trees and nodes of the weights."""
         return empty_forest_scorer(self.summary, instance_shape, weights)
 
 
@@ -313,9 +312,9 @@ class SetKernelSVM(Baseline):
         kernels = set_kernels([*train, *score], train, gammas=gammas)
         folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
         if folds:
-            found = [_search(SVC(kernel="precomputed"), {"C": _KERNEL_C}, folds, k[:rows], y) for k in kernels]
-            best = int(np.argmax([search.best_score_ for search in found]))
-            return np.asarray(found[best].decision_function(kernels[best, rows:]))
+            searches = [_search(SVC(kernel="precomputed"), {"C": _KERNEL_C}, folds, k[:rows], y) for k in kernels]
+            best = int(np.argmax([search.best_score_ for search in searches]))
+            return np.asarray(searches[best].decision_function(kernels[best, rows:]))
         middle = kernels[len(_GAMMAS) // 2]
         return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
 
@@ -358,12 +357,12 @@ class MeanMapSVM(ModelBaseline):
             if best is None or area > best[0]:
                 best = area, machine, rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
-        filled, own = _mean_map(bags.instance_shape, Linear)
+        filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict(
             {name: x for name, x in model.state_dict().items() if "scales" not in name}, strict=False
         )
-        fill(own.scales, np.array([scale]))
-        fill_linear(own.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
+        fill(filled_pooling.scales, np.array([scale]))
+        fill_linear(filled_pooling.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
         return filled
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
@@ -439,12 +438,12 @@ def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLik
         for distances in _distances(bag, columns):
             for g, gamma in enumerate(widths):
                 kernel[g, i] += np.add.reduceat(np.exp(-gamma * distances).sum(axis=0), starts)
-    own = [np.zeros((len(widths), len(bags))) for bags in (left, right)]
-    for sums, bags in zip(own, (left, right)):
+    self_kernels = [np.zeros((len(widths), len(bags))) for bags in (left, right)]
+    for sums, bags in zip(self_kernels, (left, right)):
         for i, bag in enumerate(bags):
             for distances in _distances(bag, bag):
                 sums[:, i] += [float(np.exp(-gamma * distances).sum()) for gamma in widths]
-    return np.asarray(kernel / np.sqrt(own[0][:, :, None] * own[1][:, None, :]))
+    return np.asarray(kernel / np.sqrt(self_kernels[0][:, :, None] * self_kernels[1][:, None, :]))
 
 
 def _distances(bag: Rows, columns: Rows) -> Iterator[Rows]:

@@ -84,19 +84,19 @@ class DaskFarm(Cluster):
     def __init__(self, workers: Workers) -> None:
         super().__init__(workers)
         distributed, address = self._package, address_of(workers)
-        self._own: Any = None
+        self._local_cluster: Any = None
         try:
             if address is None:
-                self._own = distributed.LocalCluster(
+                self._local_cluster = distributed.LocalCluster(
                     n_workers=workers.here(),
                     threads_per_worker=1,
                     dashboard_address="127.0.0.1:0",
                     resources={"GPU": 1} if workers.gpu else None,
                 )
-                how = {"address": self._own}
+                connection = {"address": self._local_cluster}
             else:
-                how = {"scheduler_file" if address.endswith(".json") else "address": address}
-            self._client = distributed.Client(**how, set_as_default=False, timeout=2 * _ANSWER_SECONDS)
+                connection = {"scheduler_file" if address.endswith(".json") else "address": address}
+            self._client = distributed.Client(**connection, set_as_default=False, timeout=2 * _ANSWER_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise ConfigError(
                 f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check its address."
@@ -118,13 +118,13 @@ class DaskFarm(Cluster):
                 self._held[address] = (function, self._client.scatter(function, workers=[address], hash=False))
             device = self._device(address) if self._workers.gpu else None
         except (OSError, TimeoutError, KeyError, ValueError):
-            # The worker has died meanwhile. Of one that is there, something else is wrong.
+            # The worker has died meanwhile. If it is still there, something else is wrong.
             if address in self._addresses():
                 raise
             return False
-        how: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False, "retries": 0}
-        how |= {"resources": {"GPU": 1}} if self._workers.gpu else {}
-        future = self._client.submit(call, self._held[address][1], task, device, **how)
+        options: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False, "retries": 0}
+        options |= {"resources": {"GPU": 1}} if self._workers.gpu else {}
+        future = self._client.submit(call, self._held[address][1], task, device, **options)
         self._running[future] = (number, address)
         future.add_done_callback(lambda _: self._news.set())
         return True
@@ -137,7 +137,7 @@ class DaskFarm(Cluster):
             self._news.clear()
             done = [future for future in self._running if future.done()]
         alive = set(self._addresses())
-        found = []
+        results = []
         for future, (number, address) in list(self._running.items()):
             if future in done or address not in alive:
                 del self._running[future]
@@ -146,16 +146,16 @@ class DaskFarm(Cluster):
                     self._held.pop(address, None)
                     self._devices.pop(address, None)
                     future.cancel()
-                found.append((number, result))
-        return found
+                results.append((number, result))
+        return results
 
     def stop(self) -> None:
         """Cancel what has not begun; a task that runs on a worker of others ends there."""
         self._client.cancel(list(self._running))
         self._running.clear()
         self._client.close()
-        if self._own is not None:
-            self._own.close()
+        if self._local_cluster is not None:
+            self._local_cluster.close()
 
     def _result(self, future: Any, address: str) -> Any:
         gone = Lost(f"the Dask worker {address} is gone")
@@ -174,9 +174,9 @@ class DaskFarm(Cluster):
         return gone
 
     def _addresses(self) -> list[str]:
-        found = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
         wants = self._workers.gpu
-        return [address for address, worker in found.items() if not wants or worker["resources"].get("GPU", 0) >= 1]
+        return [address for address, worker in workers.items() if not wants or worker["resources"].get("GPU", 0) >= 1]
 
     def _free(self) -> int:
         taken = {address for _, address in self._running.values()}
@@ -190,8 +190,9 @@ class DaskFarm(Cluster):
         if address not in self._devices:
             seen = self._client.run(visible_devices, workers=[address])[address]
             host, alive = urlsplit(address).hostname, self._addresses()
-            taken = [own for there, own in self._devices.items() if there in alive and urlsplit(there).hostname == host]
-            self._devices[address] = deal_device(seen, [own for own in taken if own is not None])
+            others = [other for other in self._devices if other in alive and urlsplit(other).hostname == host]
+            taken = [device for device in map(self._devices.get, others) if device is not None]
+            self._devices[address] = deal_device(seen, taken)
         return self._devices[address]
 
 
@@ -203,13 +204,13 @@ class RayFarm(Cluster):
         ray, address = self._package, address_of(workers)
         self._opened = not ray.is_initialized()
         if self._opened:
-            how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
             if address is None:
-                how |= {"address": "local", "num_cpus": workers.here(), "include_dashboard": False}
+                options |= {"address": "local", "num_cpus": workers.here(), "include_dashboard": False}
             else:
-                how |= {"address": address}
+                options |= {"address": address}
             try:
-                ray.init(**how)
+                ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(
                     f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check its "
@@ -229,17 +230,17 @@ class RayFarm(Cluster):
 
     def ended(self) -> list[tuple[int, Any]]:
         """Results of the tasks that are done, and of those whose worker has died."""
-        ray, found = self._package, []
+        ray, results = self._package, []
         for reference in ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)[0]:
             number = self._running.pop(reference)
             died = ray.exceptions
             try:
-                found.append((number, ray.get(reference)))
+                results.append((number, ray.get(reference)))
             except died.RayTaskError as error:
                 raise error.cause from None
             except (died.WorkerCrashedError, died.NodeDiedError, died.OutOfMemoryError, died.ObjectLostError) as error:
-                found.append((number, Lost(first_line(error))))
-        return found
+                results.append((number, Lost(first_line(error))))
+        return results
 
     def stop(self) -> None:
         """Kill the workers of what still runs."""

@@ -48,41 +48,41 @@ def deploy_method(
     """Train a method of a comparison on all bags, and write it as a run; returns its summary.
 
     The method is the one with the highest mean AUROC over the folds, the first of equals. That figure is the largest of
-    several on the same folds, and so optimistic; the summary says it, and how many there were. Of a method that chose
-    learning rate and margin, those are taken that most folds chose, and the median epoch of these folds. No bag is held
-    out. Of `auto`, and of a method that is fitted in one step, inner folds give calibration and threshold; scores of
-    trainings have no common scale, and a run of one has neither.
+    several on the same folds, and so optimistic; the summary notes this and the number of methods. If the method chose
+    learning rate and margin, the values that most folds chose are taken, and the median epoch of these folds. No bag is
+    held out. For `auto`, and for a method that is fitted in one step, inner folds give calibration and threshold. The
+    scores of separate trainings have no common scale, so a run of a trained method has neither.
 
     Parameters
     ----------
     bags, comparison : Bags, Comparison
-        Labeled, and what `run_comparison` found on them.
+        Labeled bags, and the result of `run_comparison` on them.
     out : str or Path
         Run folder; new or empty.
     settings : Settings, optional
-        Those that the comparison was given.
+        The settings of the comparison.
     method : str, optional
         Another method of the comparison.
     data : str, optional
-        What the run calls its data; default: the source of the bags.
+        Name of the data in the run; default: the source of the bags.
     notes : sequence of str
-        What reading the bags warned of.
+        Warnings from reading the bags.
     on_epoch, on_stage, on_bags : callable, optional
         As of `midam.runs.fit_run`.
 
     Raises
     ------
     ConfigError
-        If there is no such method, or it can be no model; for bags that are ranked by more than 0 and 1.
+        If there is no such method, or it cannot be kept as a model; for bags with other labels than 0 and 1.
     RunExistsError
         If the folder holds something.
     """
     check_target(bags)
     name = typed(best_method(comparison, method))
-    found, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
+    compared, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
     trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
-    config, epochs = _config(base, found, trials, bags.instance_shape)
+    config, epochs = _config(base, compared, trials, bags.instance_shape)
     # No bag is left to compare on; the comparison has its baselines.
     config = config.replace(baseline=False)
     folder.require_free()
@@ -92,7 +92,7 @@ def deploy_method(
             filled = made.bags
             parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), made.imputed, None, made.columns)
             origin = describe_origin(parts)
-            trained = _train(found, config, filled, epochs=epochs, on_epoch=on_epoch)
+            trained = _train(compared, config, filled, epochs=epochs, on_epoch=on_epoch)
             ready = time.monotonic()
             if on_stage is not None:
                 on_stage("scoring", len(filled))
@@ -103,19 +103,19 @@ def deploy_method(
                 took = {"training": ready - started, "evaluation": time.monotonic() - ready}
                 return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
 
-            what: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
+            options: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
             fitted = isinstance(trained, Fitted) and trained.out_of_fold is not None
-            what["about"] = {"deployed": _about(comparison, name, chosen=method is not None, decided=fitted)}
+            options["about"] = {"deployed": _about(comparison, name, chosen=method is not None, decided=fitted)}
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
             else:
                 write_metrics(folder, trained.history)
-                what["choice"] = trained.chosen
+                options["choice"] = trained.chosen
             write_text(folder.config, yaml_text({"data": data, **kept, **values}))
             remember({**values, **kept})
             calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
-            summary = write_results(folder, trained, parts, scores, calls, selected="last", **what)
+            summary = write_results(folder, trained, parts, scores, calls, selected="last", **options)
             write_run_report(folder.root)
         except BaseException:
             folder.clear()
@@ -124,7 +124,7 @@ def deploy_method(
 
 
 def check_target(bags: Bags) -> None:
-    """Refuse to deploy for bags that are ranked by more than 0 and 1, with a `ConfigError`."""
+    """Refuse to deploy for bags with other labels than 0 and 1, with a `ConfigError`."""
     if bags.outcome is not None:
         raise ConfigError(
             f"Expected bags of two classes to deploy a method, got the target {bags.outcome.target!r} (in "
@@ -133,9 +133,9 @@ def check_target(bags: Bags) -> None:
 
 
 def best_method(comparison: Comparison, method: str | None = None) -> str:
-    """The method with the highest mean AUROC over the folds, or the one that is named; a `ConfigError` if it is none.
+    """The method with the highest mean AUROC over the folds, or the one that is named.
 
-    It must be one that can be a model.
+    A `ConfigError` if it is not in the comparison, or cannot be kept as a model.
     """
     table = comparison.summary.dropna(subset=["auroc"])
     ranked = table.sort_values("auroc", ascending=False, kind="stable")["method"].tolist()
@@ -153,14 +153,14 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
 
 
 def why_no_model(method: ComparedMethod) -> str | None:
-    """Why a method can be no model that is kept; None where it can."""
+    """Why a method cannot be kept as a model; None if it can."""
     return None if method.baseline is None else method.baseline.lacks
 
 
 def _config(
     base: Settings, method: ComparedMethod, trials: pd.DataFrame, instance_shape: tuple[int, ...]
 ) -> tuple[ResolvedSettings, int]:
-    """Settings to train on all bags with, and the number of epochs: what most folds have chosen."""
+    """Settings and number of epochs to train on all bags: those that most folds have chosen."""
     if method.baseline is not None:
         return base.resolve(instance_shape), 0
     values = settings_of(base, method)
@@ -196,13 +196,13 @@ def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) ->
     """Entries of the summary about the comparison, and a sentence on it."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)
-    how = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
-    what = "Without held-out bags there are no probabilities, no threshold and no classes."
+    choice = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
+    calibration = "Without held-out bags there are no probabilities, no threshold and no classes."
     if decided:
-        what = "Probabilities and threshold come from inner folds of all bags."
+        calibration = "Probabilities and threshold come from inner folds of all bags."
     note = (
         f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
-        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {how}. {what}"
+        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {choice}. {calibration}"
     )
     interval = [row["auroc_low"], row["auroc_high"]]
     return {

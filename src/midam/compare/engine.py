@@ -1,7 +1,7 @@
-"""The engine of trials: which are done, and the missing ones computed side by side.
+"""The engine of trials: finds those that are missing, and computes them side by side.
 
-A trial is a row, a dictionary of what JSON takes, known by the fields that name it. A `Group` of trials is computed
-whole even if only some are missing.
+A trial is a row, a dictionary that JSON can hold, identified by the fields that name it. A `Group` of trials is
+computed as a whole even if only some are missing.
 """
 
 import json
@@ -85,7 +85,7 @@ class TrialStore:
         self.add({**n, **r} for n, r, row in zip(names, results, held, strict=True) if row is None)
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Release the journal."""
         if self._journal is not None:
             self._journal.close() if self.rows or self._journal.damaged else self._journal.remove()
             self._journal = None
@@ -115,7 +115,7 @@ def compute(
     if not groups:
         return
     places = [(g, t) for g, group in enumerate(groups) for t in range(len(group.tasks))]
-    found: list[dict[int, Any]] = [{} for _ in groups]
+    group_results: list[dict[int, Any]] = [{} for _ in groups]
     lost: dict[int, Lost] = {}
     done = 0.0
     tasks = [groups[g].tasks[t] for g, t in places]
@@ -125,9 +125,9 @@ def compute(
             if isinstance(result, Lost):
                 lost[g] = result
                 continue
-            found[g][t] = result
-            if len(found[g]) == len(groups[g].tasks):
-                keep(groups[g], [found[g].pop(i) for i in range(len(groups[g].tasks))])
+            group_results[g][t] = result
+            if len(group_results[g]) == len(groups[g].tasks):
+                keep(groups[g], [group_results[g].pop(i) for i in range(len(groups[g].tasks))])
             done += len(groups[g].names) / len(groups[g].tasks)
             if on_progress is not None:
                 on_progress(done)

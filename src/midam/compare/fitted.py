@@ -1,7 +1,7 @@
 """Baselines of scikit-learn on statistics of bags, for any target, as scorers of this library: without a pickle.
 
-What they choose, they choose by the mean metric of the target over inner folds of the training bags, which are disjoint
-by group; the first of equals is taken.
+They choose hyperparameters by the mean metric of the target over inner folds of the training bags, disjoint by group;
+the first of equals is taken.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,9 +49,9 @@ def summary_scorer(
 
 def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Numbers:
     """Rows [n, W] that a head on a summary reads, of the bags at the positions `index`; streamed as a model is."""
-    model, own = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
+    model, subset = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
     # The head changes nothing, so that the score of a bag is its row.
-    return predict(model, own, reader=InstanceReader(own, workers=0))
+    return predict(model, subset, reader=InstanceReader(subset, workers=0))
 
 
 def forest_scorer(
@@ -62,7 +62,7 @@ def forest_scorer(
 ) -> BagScorer:
     """A scorer of bags by a fitted forest of the classes 0 and 1, whose probability of class 1 is the score.
 
-    The rows that it was fitted to were less by the `offset` [W], if any.
+    The forest was fitted to rows minus the `offset` [W], if there is one.
     """
     trees = [estimator.tree_ for estimator in forest.estimators_]
     counts = [tree.node_count for tree in trees]
@@ -83,7 +83,7 @@ def empty_forest_scorer(
 ) -> BagScorer:
     """A scorer as `forest_scorer` makes it, to be filled with these weights, which are checked.
 
-    A `ValueError` or `KeyError` where these are no forest.
+    A `ValueError` or `KeyError` if they are not those of a forest.
     """
     parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
     trees, nodes = parts["roots"].numel(), parts["feature"].numel()
@@ -127,8 +127,8 @@ def _head(model: BagScorer) -> Any:
 def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
     """Children, feature, threshold and value of the nodes of a tree, of which the first gets the number `first`."""
     children = np.stack([tree.children_left, tree.children_right], axis=1).astype(np.int64)
-    leaf, own = tree.children_left < 0, np.arange(tree.node_count)
-    children[leaf] = own[leaf, None]
+    leaf, numbers = tree.children_left < 0, np.arange(tree.node_count)
+    children[leaf] = numbers[leaf, None]
     counts = tree.value[:, 0, :]
     return children + first, np.where(leaf, 0, tree.feature), tree.threshold, counts[:, 1] / counts.sum(axis=1)
 
@@ -136,16 +136,16 @@ def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
 def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores, *, seed: int) -> Scores:
     """Scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006), fitted to statistics of bags.
 
-    Of classes and labels they are probabilities, of labels by a forest each, of the bags whose entry is known; a class
-    without training bags scores 0, a label of one kind its share. Of grades and numbers they are what the trees
-    predict. Of survival the trees predict the martingale residuals of the training bags: events less the cumulative
-    hazard at a bag's time, so that who has the event early is above 0 (Therneau, Grambsch and Fleming 1990, Biometrika
-    77:147).
+    For classes and labels the scores are probabilities. Each label has a forest, fitted to the bags whose entry is
+    known. A class without training bags scores 0; a label with one value in training scores that value. For grades and
+    numbers the scores are the predictions of the trees. For survival the trees predict the martingale residuals of the
+    training bags: the event minus the cumulative hazard at the bag's time, which is above 0 for early events (Therneau,
+    Grambsch and Fleming 1990, Biometrika 77:147).
 
     Parameters
     ----------
     target : Target
-        What the bags are ranked by.
+        Target of the bags.
     x, values : array, shape [N, D] and [N] or [N, L]
         Statistics of the training bags, and their labels as `Target.values` has them.
     scored : array, shape [n, D]
@@ -188,22 +188,22 @@ def _of_label(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
 def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
     """Scores [n, C] of logistic regression, of several classes at once, or of each label; C of `strengths` is chosen.
 
-    A class without training bags scores 0, and so does a label of one kind.
+    A class without training bags scores 0, as does a label with one value in training.
     """
     target = target_of(bags)
 
     def of_classes(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-        fitted, found = _logistic(strength).fit(x, y[:, 0].astype(np.int64)), np.zeros((len(test), target.count))
-        found[:, fitted.classes_] = fitted.predict_proba(test)
-        return found
+        fitted, scores = _logistic(strength).fit(x, y[:, 0].astype(np.int64)), np.zeros((len(test), target.count))
+        scores[:, fitted.classes_] = fitted.predict_proba(test)
+        return scores
 
     def of_labels(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-        found = np.zeros((len(test), target.count))
+        scores = np.zeros((len(test), target.count))
         for column, label in enumerate(y.T):
             known = np.isfinite(label)
             if len(np.unique(label[known])) > 1:
-                found[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
-        return found
+                scores[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
+        return scores
 
     return _chosen(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
 
@@ -231,7 +231,7 @@ def _logistic(strength: float) -> Any:
 
 
 def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Scores with the strength of the best mean metric over inner folds; without folds, that in the middle."""
+    """Scores with the strength that has the best mean metric over inner folds; without folds, the middle strength."""
     target = target_of(bags)
     x, y = statistics(bags, trial.train), target.values(bags)[trial.train]
     metrics: list[list[float | None]] = []

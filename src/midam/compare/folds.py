@@ -41,14 +41,14 @@ class Fold(NamedTuple):
 
 
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
-    """Repeated k-fold splits, stratified by label and disjoint by group; without groups, each bag is its own.
+    """Repeated k-fold splits, stratified by label and disjoint by group; without groups, each bag is a group.
 
-    Repeat r is shuffled with seed r. The folds are reduced, with one warning, until each test part holds both classes
-    and two positive groups (with one, an AUROC ranks a single patient), but to no less than two. Fewer than two groups
-    of a class are a `BagDataError`.
+    Repeat r is shuffled with seed r. The number of folds is reduced, with one warning, until each test part holds both
+    classes and two positive groups (with one, an AUROC ranks a single patient), but to no less than two. Fewer than two
+    groups of a class are a `BagDataError`.
 
-    Bags that are ranked by more than 0 and 1 are stratified by `midam.targets.Target.strata`, and the folds reduced
-    until the labels of each test part rank two groups above others.
+    Bags with other labels than 0 and 1 are stratified by `midam.targets.Target.strata`, and the number of folds is
+    reduced until the labels of each test part rank two groups above others.
 
     Examples
     --------
@@ -78,16 +78,16 @@ def table_folds(
 ) -> list[Fold]:
     """The folds of a split table, CLAM's or Patho-Bench's; or the one split of another, see `read_splits`.
 
-    Training and validation bags of the table are the training part, in which methods choose on validation bags of
-    their own. Bags that a fold does not name have no part in it. A fold without test bags is a `BagDataError`.
+    Training and validation bags of the table are the training part; methods take new validation bags from it. Bags that
+    a fold does not name are left out of it. A fold without test bags is a `BagDataError`.
     """
     groups = None if bags.groups is None else bags.groups.tolist()
     made = []
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:
-        how: dict[str, Any] = {"groups": groups, "fold": number, "skip_missing": skip_missing, "source": bags.source}
-        how |= {"group_column": group_column, "left_out": lost_bags(bags.left_out)}
-        splits = read_splits(path, bags.ids.tolist(), **how)
+        options: dict[str, Any] = {"groups": groups, "fold": number, "group_column": group_column}
+        options |= {"skip_missing": skip_missing, "source": bags.source, "left_out": lost_bags(bags.left_out)}
+        splits = read_splits(path, bags.ids.tolist(), **options)
         test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
         if not len(test) or not len(train):
             where = "" if number is None else f", fold {number}"
@@ -103,7 +103,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     """Sentences on folds whose test part ranks a single group, and on classes that some of them cannot rank."""
     single = sum(_ranked_units(bags, fold) == 1 for fold in folds)
     unit, target = "bag" if bags.groups is None else "group", target_of(bags)
-    found = [f"{single} of {len(folds)} folds rank a single {unit} above others"] if single else []
+    remarks = [f"{single} of {len(folds)} folds rank a single {unit} above others"] if single else []
     lacking = dict.fromkeys(target.columns, 0)
     for fold in folds if target.count > 1 else []:
         for name, (above, below) in zip(target.columns, target.sides(target.values(bags)[fold.test]), strict=True):
@@ -111,18 +111,18 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     few = [f"{name} ({count})" for name, count in lacking.items() if count]
     if few:
         kind = "a class" if target.pairs == "classes" else "a label"
-        found.append(f"{kind} without an AUROC in some folds has no part in their macro AUROC: {', '.join(few)}")
-    return found
+        remarks.append(f"{kind} without an AUROC in some folds has no part in their macro AUROC: {', '.join(few)}")
+    return remarks
 
 
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
-    """Folds with int64 positions; refuses none, equal names, foreign positions, and bags or groups on both sides."""
-    found = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
-    if not found:
+    """Folds with int64 positions; refuses none, equal names, unknown positions, and bags or groups on both sides."""
+    checked = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
+    if not checked:
         raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
-    if len({(f.repeat, f.fold) for f in found}) < len(found):
+    if len({(f.repeat, f.fold) for f in checked}) < len(checked):
         raise ConfigError("Expected folds of different (repeat, fold), got one twice; number them.")
-    for fold in found:
+    for fold in checked:
         used = np.concatenate([fold.train, fold.test])
         if not len(fold.train) or not len(fold.test) or used.min() < 0 or used.max() >= len(bags):
             raise ConfigError(
@@ -137,7 +137,7 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
         if bags.groups is not None:
             sides = np.repeat(["train", "test"], [len(fold.train), len(fold.test)])
             check_disjoint(sides, bags.groups[used])
-    return found
+    return checked
 
 
 def folds_digest(folds: Sequence[Fold]) -> str:
@@ -167,7 +167,8 @@ def trainable(bags: Bags, positions: Positions) -> bool:
 def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> Parts | None:
     """Split training bags into parts to train and, a `fraction`, to validate on: stratified, disjoint by group.
 
-    None where the parts cannot both hold both classes; of other targets, where one teaches and the other ranks nothing.
+    None if the parts cannot both hold both classes; for other targets, if one cannot be trained on or the other cannot
+    be ranked.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
     values = target.values(bags)[train]
@@ -180,23 +181,23 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
 
 
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Test positions among the training bags of up to five folds; only those that can be ranked, by what others teach.
+    """Test positions among the training bags of up to five folds; empty where two folds cannot be made.
 
-    None where two such folds cannot be made.
+    Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
     values, units = target.values(bags)[train], _units(bags)[train]
     if (count := min(5, target.most_folds(values, units))) < 2:
         return []
     numbers = target.folds(values, groups=groups, folds=count, seed=seed)
-    found, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
-    return [fold for fold in found if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
+    tests, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
+    return [fold for fold in tests if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
 
 
 def inner_trials(bags: Bags, train: Positions, *, seed: int) -> list[Trial]:
-    """Inner folds of the training bags at the positions `train`: of more than 500 of them three of five."""
+    """Inner folds of the training bags at the positions `train`: five, or three of them for more than 500 bags."""
     folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
-    return [Trial(np.setdiff1d(train, train[own]), train[own], seed) for own in folds]
+    return [Trial(np.setdiff1d(train, train[test]), train[test], seed) for test in folds]
 
 
 def _most_folds(bags: Bags, unit: str) -> int:
@@ -228,7 +229,7 @@ def _units(bags: Bags) -> NDArray[np.str_]:
 
 
 def _ranked_units(bags: Bags, fold: Fold) -> int:
-    """Groups that the labels of the test bags rank above others; of several columns, of the one with most."""
+    """Number of groups that the labels of the test bags rank above others: the largest of the label columns."""
     target, units = target_of(bags), _units(bags)[fold.test]
     sides = target.sides(target.values(bags)[fold.test])
     return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)

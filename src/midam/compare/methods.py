@@ -83,8 +83,8 @@ def has_margin(objective: str) -> bool:
 
 def _serving(target: Target) -> list[str]:
     """Names of the baselines that serve a target."""
-    found = []
+    names = []
     for name in BASELINES.names():
         with suppress(ConfigError):  # a package of somebody's that cannot be imported
-            found += [name] if target.pairs in BASELINES.find(name).serves else []
-    return found
+            names += [name] if target.pairs in BASELINES.find(name).serves else []
+    return names

@@ -1,7 +1,7 @@
 """The fitted models of a comparison, kept as run folders that `midam.load_run` and `midam predict` take.
 
-A trial keeps numbers alone. Its model is trained again by itself, with the candidate and to the epoch that the trial
-has tested; the scores of the two agree to rounding.
+A trial keeps only numbers. Its model is trained again, with the candidate and to the epoch that the trial has tested;
+the scores of the two agree to rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,13 +55,13 @@ def keep_models(
     groups: Sequence[Group[Task]],
     store: TrialStore,
     *,
-    how: DataSettings | None,
+    data_settings: DataSettings | None,
     workers: Workers,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> None:
     """Train and write the models of all trials that have tested one, unless they are there.
 
-    Columns are encoded and missing values filled as `how` says, by the training bags of each fold.
+    Columns are encoded and missing values filled by `data_settings`, from the training bags of each fold.
     """
     tasks = [task for task in _tasks(root, groups, store) if not RunFolder(task.folder).model.exists()]
 
@@ -74,13 +74,14 @@ def keep_models(
 
     report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
     made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
-    compute(made, partial(fit_model, bags, how=how), keep=write, workers=workers, on_progress=report)
+    fit = partial(fit_model, bags, data_settings=data_settings)
+    compute(made, fit, keep=write, workers=workers, on_progress=report)
 
 
-def fit_model(bags: Bags, task: ModelTask, *, how: DataSettings | None = None) -> dict[str, Any] | None:
+def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None = None) -> dict[str, Any] | None:
     """Content of the model file of a run; None if the training diverges."""
     train, val = task.parts
-    made = Prepared(bags) if how is None else prepare(bags, how, train=train)
+    made = Prepared(bags) if data_settings is None else prepare(bags, data_settings, train=train)
     bags = made.bags
     names = np.full(len(bags), "", dtype="<U5")
     for name, part in (("train", train), ("val", val), ("test", task.fold.test)):
@@ -116,7 +117,7 @@ def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iter
                 continue
             for task in group.tasks:
                 config, fold = task.config, task.folds[i]
-                # Of cross-entropy, which has no margin, a trial names none.
+                # Cross-entropy has no margin, so its trials name none.
                 if config is not None and (config.training.lr, row["margin"] or config.method.margin) == (
                     row["lr"],
                     config.method.margin,

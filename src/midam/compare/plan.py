@@ -63,14 +63,14 @@ class Outcome(NamedTuple):
     validation: tuple[float, float] = (0.0, 0.0)  # main metric of the tested epoch, and mean over epochs
 
 
-def run_task(bags: Bags, task: Task, *, how: DataSettings | None = None) -> tuple[list[Outcome], list[str]]:
+def run_task(bags: Bags, task: Task, *, data_settings: DataSettings | None = None) -> tuple[list[Outcome], list[str]]:
     """Outcomes of the folds, and warnings; uses one thread.
 
-    Columns are encoded and missing values filled as `how` says (`midam.data.column_codes.prepare`), by the training
-    bags of each fold.
+    Columns are encoded and missing values filled by `data_settings` (see `midam.data.column_codes.prepare`), from the
+    training bags of each fold.
     """
-    if how is not None:
-        return _run_prepared(bags, task, how)
+    if data_settings is not None:
+        return _run_prepared(bags, task, data_settings)
     if task.config is None:
         with cpu_threads(1), threadpool_limits(1):
             return [_run_baseline(bags, task)], []
@@ -79,17 +79,17 @@ def run_task(bags: Bags, task: Task, *, how: DataSettings | None = None) -> tupl
     return outcomes, [str(warning.message) for warning in caught]
 
 
-def _run_prepared(bags: Bags, task: Task, how: DataSettings) -> tuple[list[Outcome], list[str]]:
-    """Outcomes of the folds, each on bags of its own."""
+def _run_prepared(bags: Bags, task: Task, data_settings: DataSettings) -> tuple[list[Outcome], list[str]]:
+    """Outcomes of the folds, each on bags that are prepared for it."""
     outcomes: list[Outcome] = []
     messages: list[str] = []
     for number, fold in enumerate(task.folds):
         parts = task.parts[number : number + 1]
         trained = parts[0][0] if parts else fold.train
         with warnings.catch_warnings(action="ignore"):  # a line for each fold
-            made = prepare(bags, how, train=trained)
-        found, told = run_task(made.bags, replace(task, folds=[fold], parts=parts))
-        outcomes, messages = outcomes + found, messages + told
+            made = prepare(bags, data_settings, train=trained)
+        fold_outcomes, fold_messages = run_task(made.bags, replace(task, folds=[fold], parts=parts))
+        outcomes, messages = outcomes + fold_outcomes, messages + fold_messages
     return outcomes, messages
 
 
@@ -157,9 +157,9 @@ def _tested(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -
 
 
 def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
-    """Main metric of bags that the labels order: folds without such are not computed."""
-    found = target.metric_value(values, scores)
-    return float("nan") if found is None else found
+    """Main metric of bags that the labels order; folds without such bags are not computed."""
+    value = target.metric_value(values, scores)
+    return float("nan") if value is None else value
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Selection:
 
 
 def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
-    """Settings of a method trained here, by their flat names, without learning rate and margin that it may choose."""
+    """Settings of a method trained here, by their flat names, before learning rate and margin are chosen."""
     values = {**base.flat(), **method.settings}
     return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
 
@@ -200,7 +200,7 @@ def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequ
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
         for value in values:
             Settings.from_flat({**base.flat(), name: value})
-    # The weights of the last epoch are asked for; the comparison selects.
+    # Training keeps the last epoch; the comparison selects.
     last = base.replace(select="last", patience=None)
     return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
 
@@ -246,17 +246,17 @@ def group_results(
 
 
 def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
-    """Sentences on counts that are chosen for the training bags of each fold, a method each; none where none are."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    """One sentence a method on the counts that are chosen for the training bags of each fold."""
+    by_method: dict[str, Counter[str]] = defaultdict(Counter)
     for task in (group.tasks[0] for group in groups):
         if task.config is not None and task.config.training.open:
             config, trains = task.config.resolve(bags.instance_shape), [train for train, _ in task.parts]
             choices = choose_for_each(config, bags, trains, fabric=make_fabric(config))
-            found[task.method.name].update(choice.what for choice in choices)
+            by_method[task.method.name].update(choice.what for choice in choices)
     return [
         f"{name}, chosen for the training bags of each fold: "
-        + "; ".join(f"{what} ({count} folds)" for what, count in counts.items())
-        for name, counts in found.items()
+        + "; ".join(f"{text} ({count} folds)" for text, count in counts.items())
+        for name, counts in by_method.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The page about a comparison: what stands in its folder, gathered for `midam.report.html`."""
+"""The page about a comparison: the content of its folder, gathered for `midam.report.html`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,8 +44,8 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     summary, trials, scores = read_tables(folder, target)
     methods = [_method(row, trials, scores, target) for row in summary.to_dict("records")]
     settings = record["settings"]
-    own = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
-    usual = Settings.from_flat(own, source=str(folder / "config.yaml")).flat()
+    encoder = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
+    usual = Settings.from_flat(encoder, source=str(folder / "config.yaml")).flat()
     lines = read_text(folder / "summary.md").splitlines()
     notes = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
     if key is not None:
@@ -82,11 +82,11 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
 
 def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, target: Target) -> Method:
     name = str(row["method"])
-    own, of_trials = scores[scores["method"] == name], trials[trials["method"] == name]
-    metrics = {(trial["repeat"], trial["fold"]): trial for trial in of_trials.to_dict("records")}
+    method_scores, method_trials = scores[scores["method"] == name], trials[trials["method"] == name]
+    metrics = {(trial["repeat"], trial["fold"]): trial for trial in method_trials.to_dict("records")}
     tested = []
-    for repeat, fold in sorted(set(zip(own["repeat"].tolist(), own["fold"].tolist()))):
-        part = own[(own["repeat"] == repeat) & (own["fold"] == fold)]
+    for repeat, fold in sorted(set(zip(method_scores["repeat"].tolist(), method_scores["fold"].tolist()))):
+        part = method_scores[(method_scores["repeat"] == repeat) & (method_scores["fold"] == fold)]
         values = part[target.score_columns].to_numpy(np.float64)
         arrays = (part["bag"].to_numpy(np.str_), _codes(part, target), values[:, 0] if target.count == 1 else values)
         tested.append(Tested(repeat, fold, *arrays, metric=float(metrics[repeat, fold][target.metric])))
@@ -95,13 +95,13 @@ def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, tar
 
 
 def _kinds(target: Target) -> Sequence[str]:
-    """Kinds of bags that folds hold in like shares, where they have names."""
+    """Names of the kinds of bags that folds are stratified by, if they have names."""
     named = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
     return named.get(target.name, target.names if target.name in CODED else ())
 
 
 def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
-    """Place of each bag's kind; 0 of all where there are no kinds."""
+    """Index of each bag's kind; 0 if there are no kinds."""
     if target.name == "binary":
         return np.array(part["label"].tolist(), dtype=np.int64)
     column = {"survival": 1, "multiclass": 0, "ordinal": 0}.get(target.name)
@@ -122,8 +122,8 @@ def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -
     known = dict(zip(bags["bag"], table, strict=True))
     columns = []
     for method in methods:
-        found = [class_aurocs([known[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
-        areas = np.array(found).reshape(-1, target.count)
+        aurocs = [class_aurocs([known[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
+        areas = np.array(aurocs).reshape(-1, target.count)
         seen = np.isfinite(areas)
         sums, counts = np.where(seen, areas, 0.0).sum(axis=0), seen.sum(axis=0)
         columns.append(np.divide(sums, counts, out=np.full(target.count, np.nan), where=counts > 0).tolist())

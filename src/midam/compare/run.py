@@ -56,12 +56,12 @@ def run_comparison(
     on_progress: OnProgress | None = None,
     on_model: OnProgress | None = None,
 ) -> Comparison:
-    """Test methods on the same folds, by the main metric of what ranks the bags: of two classes, the AUROC.
+    """Test methods on the same folds, by the main metric of the target: for two classes, the AUROC.
 
     In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
     rate, margin and epoch of the methods trained here. With one learning rate, one margin and ``select="last"`` nothing
-    is chosen, and the whole training part trains. "midam" is trained with `settings` as they are; baselines choose on
-    their own.
+    is chosen, and the whole training part trains. "midam" is trained with `settings` as they are; baselines choose by
+    their own inner folds.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def run_comparison(
         Epoch that is tested.
     out : str or Path, optional
         Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
-        second call with the same arguments, or further methods, computes what is missing there.
+        second call with the same arguments, or further methods, computes the missing trials.
     jobs, backend, cluster : int or None, {"loky", "threading", "ray", "dask"}, str or None
         Tasks at a time, where they run, and the address of the cluster, see `midam.compare.workers.Workers`. Where the
         settings name the accelerator "cuda", each task gets a GPU of its own.
@@ -125,7 +125,7 @@ def run_comparison(
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
     base = _settled(resolved, folder, jobs=workers.here())
-    how = base.data if needs_preparing(bags, base.data) else None
+    data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
         note_of_filled(bags, base.data.impute, missing_counts(bags), of="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
@@ -138,24 +138,26 @@ def run_comparison(
     with _open_store(folder, bags, {**_record(bags, checked, selection), "methods": names}) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
-        keeper, progress = _Keeper(bags, store, folder, how), _progress(on_progress, missing, total)
+        keeper, progress = _Keeper(bags, store, folder, data_settings), _progress(on_progress, missing, total)
         with _resumable(folder, store, total):
             if measure_memory:
                 keeper.measure(missing)
-            compute(missing, partial(run_task, bags, how=how), keep=keeper, workers=workers, on_progress=progress)
+            run = partial(run_task, bags, data_settings=data_settings)
+            compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
             remarks += chosen_counts(keeper.whole(), groups)
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
                 if keep_models:
-                    keep(bags, folder, groups, store, how=how, workers=workers, on_progress=on_model)
+                    train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_model)
+                    train(bags, folder, groups, store)
     return comparison
 
 
 @contextmanager
 def _resumable(folder: Path | None, store: TrialStore, total: int) -> Iterator[None]:
-    """Tell where an interrupted comparison goes on, where it has a folder."""
+    """Turn a keyboard interrupt into a message on how to resume, if the comparison has a folder."""
     try:
         yield
     except KeyboardInterrupt:
@@ -182,7 +184,7 @@ def _compared(
 
 
 def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
-    """Settings with one memory budget for all trials, where counts are open: in whatever process and call they run."""
+    """Settings with one memory budget for all trials, in every process and call, if counts are to be chosen."""
     if not base.training.open or base.run.memory_budget is not None:
         return base
     path = None if folder is None else folder / "config.yaml"
@@ -204,18 +206,18 @@ def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
 class _Keeper:
     """Keeps the trials of a group as it finishes, and gives each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, how: DataSettings | None) -> None:
-        self._bags, self._store, self._folder, self._how = bags, store, folder, how
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, data_settings: DataSettings | None) -> None:
+        self._bags, self._store, self._folder, self._data_settings = bags, store, folder, data_settings
         self._peaks: dict[str, float] = {}
         self._warned: set[str] = set()
         self._write()
 
     def whole(self) -> Bags:
-        """Bags that are encoded and filled by all of them, to measure memory and choose counts alone."""
-        if self._how is None:
+        """Bags that are encoded and filled from all bags, only to measure memory and choose counts."""
+        if self._data_settings is None:
             return self._bags
         with warnings.catch_warnings(action="ignore"):
-            return prepare(self._bags, self._how, train=range(len(self._bags))).bags
+            return prepare(self._bags, self._data_settings, train=range(len(self._bags))).bags
 
     def measure(self, groups: Sequence[Group[Task]]) -> None:
         """Measure the peak memory of each method for which it is not known yet."""
@@ -257,7 +259,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
 
 
 def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> TrialStore:
-    """Trials of a folder; refuse the folder of something else."""
+    """Open the trials of a folder; refuse a folder that holds something else."""
     if folder is None:
         return TrialStore()
     path, journal = folder / "config.yaml", folder / "trials.jsonl"
@@ -285,7 +287,7 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
 
 
 def _foreign(folder: Path, journal: Path) -> bool:
-    """Whether a folder holds something that no comparison has left that was killed as it began."""
+    """Whether a folder holds files that do not come from a comparison that was killed at its start."""
     return any(not is_left(path) and path.name != f"{journal.name}{LOCK}" for path in folder.iterdir())
 
 

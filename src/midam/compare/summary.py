@@ -1,4 +1,4 @@
-"""From trials to a table of methods, with notes on what was left out, and its picture."""
+"""From trials to a table of methods and its plot, with notes on the folds that were left out."""
 
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
@@ -60,8 +60,8 @@ class CorrectedInterval(NamedTuple):
     --------
     The AUROC of three folds:
 
-    >>> found = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
-    >>> round(found.mean, 2), round(found.low, 2), round(found.high, 2), found.trials
+    >>> interval = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
+    >>> round(interval.mean, 2), round(interval.low, 2), round(interval.high, 2), interval.trials
     (0.9, 0.51, 1.29, 3)
     """
 
@@ -87,8 +87,8 @@ def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) 
 
     Examples
     --------
-    >>> found = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
-    >>> round(found.mean, 3), round(found.high - found.mean, 4)
+    >>> interval = corrected_interval([0.8, 0.9, 1.0], ratio=0.5)
+    >>> round(interval.mean, 3), round(interval.high - interval.mean, 4)
     (0.9, 0.3928)
     """
     x = np.asarray(values, dtype=np.float64)
@@ -110,7 +110,7 @@ class Comparison:
     summary : DataFrame
         A row per method: `folds` used; mean `auroc`, `auprc`, `difference` to the first method, paired by fold, and
         `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none. The
-        `metric` takes the place of `auroc` and `auprc` where bags are ranked by more than 0 and 1.
+        `metric` replaces `auroc` and `auprc` if the labels are not 0 and 1.
     remarks : tuple of str
         Sentences about the folds.
     predictions : DataFrame
@@ -174,7 +174,7 @@ class Comparison:
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: each method with its intervals, their picture, and the notes."""
+        """HTML for notebooks: each method with its intervals, their plot, and the notes."""
         rows = {
             row["method"]: format_interval(row, self.metric)
             + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
@@ -208,7 +208,7 @@ def make_comparison(
 
 
 def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, *, metric: str = "auroc") -> list[str]:
-    """A sentence on those of the methods `trained` here that are near chance after fewer epochs than the default."""
+    """A sentence on methods `trained` here that are near chance after fewer epochs than the default."""
     usual = TrainingSettings().epochs
     weak = summary["method"].isin(list(trained)) & (summary[metric] < NEAR_CHANCE)
     if epochs >= usual or not weak.any():
@@ -220,7 +220,7 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
 
 
 def basis(*, folds: int, metric: str = "auroc") -> str:
-    """Describe, below its table, what the intervals of a comparison on so many folds depend on."""
+    """Sentence below the table: what the intervals of a comparison on so many folds depend on."""
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
@@ -296,20 +296,20 @@ def _reasons(metric: str) -> dict[str, str]:
 def _on_test_bags(
     tested: Bags,
     rows: Mapping[tuple[int, int], Row],
-    found: CorrectedInterval,
+    interval: CorrectedInterval,
     first: Mapping[tuple[int, int], Row] | None = None,
 ) -> CorrectedInterval:
     """The mean of a single fold with the interval on its test bags: of the metric, or of its difference to `first`."""
-    if found.trials == 0:
-        return found
+    if interval.trials == 0:
+        return interval
     ((key, row),) = rows.items()
     target, groups, scores = target_of(tested), tested.groups, np.asarray(row["scores"])
     values = target.values(tested)
     if first is not None:
         gap = target.difference(values, scores, np.asarray(first[key]["scores"]), groups=groups)
-        return found._replace(low=gap.low, high=gap.high)
-    own = target.estimate(values, scores, groups=groups)
-    return found if own is None else found._replace(low=own.low, high=own.high)
+        return interval._replace(low=gap.low, high=gap.high)
+    estimate = target.estimate(values, scores, groups=groups)
+    return interval if estimate is None else interval._replace(low=estimate.low, high=estimate.high)
 
 
 def _mean(values: Any) -> float:

@@ -5,8 +5,8 @@ that was tested; `seconds` wall time, selection included; `peak_mib`,
 measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
 and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
 
-Of bags that are ranked by more than 0 and 1, the main metric of their target takes the place of `auroc` and
-`auprc`, positive bags are not counted, and the scores of a bag are a list where there are several columns.
+If the labels are not 0 and 1, the main metric of the target replaces `auroc` and `auprc`, positive bags are not
+counted, and the scores of a bag are a list if there are several columns.
 """
 
 import math
@@ -71,12 +71,12 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
     if target.name == "binary":
         counts["test_positives"] = int(bags.require_labels()[fold.test].sum())
     scores = measured.pop("scores", None)
-    found = {**dict.fromkeys(measured_columns(target.metric)), **measured, **counts, "seed": fold.repeat}
-    return {**found, "status": status, "scores": scores}
+    columns = {**dict.fromkeys(measured_columns(target.metric)), **measured, **counts, "seed": fold.repeat}
+    return {**columns, "status": status, "scores": scores}
 
 
 def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> TrialStore:
-    """Trials in a journal, with so many columns of scores; a line that is none raises a `CheckpointError`."""
+    """Trials in a journal, with so many columns of scores; a line that is not a trial raises a `CheckpointError`."""
     store, kept = TrialStore(path), [*trial_columns(metric), "scores"]
     for number, row in enumerate(store.rows, start=1):
         if list(row) != kept or not _is_trial(row, metric, columns):
@@ -166,17 +166,17 @@ class Record(Form):
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
-    """Content of ``config.yaml``, and the target, of which no code runs that was not trusted."""
+    """Content of ``config.yaml``, and the target; no code of a target runs unless it is trusted."""
     path = folder / "config.yaml"
-    found = read_yaml(path)
-    check_form(found, Record, path)
-    if "." in found["settings"].get("target", "binary"):
-        check_code(found["settings"], path)
-    return found, read_target(found, path, trusted=found["settings"].get("target", "binary"))
+    record = read_yaml(path)
+    check_form(record, Record, path)
+    if "." in record["settings"].get("target", "binary"):
+        check_code(record["settings"], path)
+    return record, read_target(record, path, trusted=record["settings"].get("target", "binary"))
 
 
 def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """The tables of methods, trials and scores, whose methods and folds fit each other."""
+    """The tables of methods, trials and scores; their methods and folds are checked to fit each other."""
     metric, trial = target.metric, {"method": texts, "repeat": counts, "fold": counts}
     figures = [metric, "difference"]
     methods = {"method": ids, "folds": known_numbers, "seconds": known_numbers, "peak_mib": known_numbers}

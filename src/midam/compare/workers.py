@@ -1,7 +1,7 @@
 """Where tasks run: in this process, in processes or threads of this machine, or on the workers of a cluster.
 
-Each backend has seats, and a seat has one task at a time, so it is plain which task a worker had that died: that one
-is tried again, and the others go on.
+Each backend has seats, and a seat has one task at a time. If a worker dies, its task is thus known and tried again,
+and the others go on.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ class Workers:
         Tasks at a time. None: on a cluster one a worker; here one a GPU with `gpu`, else one a core.
     cluster : str, optional
         Address of a cluster that runs: ``tcp://HOST:8786`` or a scheduler file of Dask, ``HOST:6379``, ``ray://HOST:10001``
-        or ``auto`` of Ray. Default: what ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` says, else workers start here.
+        or ``auto`` of Ray. Default: ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` if set, else workers start here.
     gpu : bool
         Give each task a GPU.
     patience : float
@@ -59,7 +59,7 @@ class Workers:
     patience: float = 60.0
 
     def check(self) -> None:
-        """Refuse what is unknown, not installed or not there, with a `MidamError`."""
+        """Refuse a backend that is unknown or not installed, or a cluster that does not answer, with a `MidamError`."""
         if self.backend not in BACKENDS:
             raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them.")
         if self.jobs is not None and self.jobs < 1:
@@ -81,7 +81,7 @@ class Workers:
 
 
 class Lost(str):
-    """In place of a result: why there is none, since the worker of the task has died."""
+    """Returned instead of a result if the worker of the task has died: the reason."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ class Farm(ABC):
 
     @abstractmethod
     def free_slots(self) -> int:
-        """How many tasks can begin now; waits for a first worker, a `ConfigError` after a while without."""
+        """Number of tasks that can begin now; waits for a first worker, and raises a `ConfigError` if none comes."""
 
     @abstractmethod
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
@@ -103,12 +103,12 @@ class Farm(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End what still runs, and let go of the workers."""
+        """End running tasks, and release the workers."""
 
 
 @contextmanager
 def open_farm(workers: Workers) -> Iterator[Farm]:
-    """Open the seats that were asked for; when the context is left, nothing runs any more."""
+    """Open seats for tasks; when the context is left, all tasks have ended."""
     workers.check()
     count, farm = workers.here(), None
     if BACKENDS[workers.backend] is not None:
@@ -130,9 +130,9 @@ def open_farm(workers: Workers) -> Iterator[Farm]:
 def run_tasks(
     farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any], *, tries: int = TRIES
 ) -> Generator[tuple[int, Any]]:
-    """Place and result of each task as it comes; `Lost` of one whose worker has died so many times.
+    """Yield index and result of each task as it ends; `Lost` if its worker has died `tries` times.
 
-    What a task raises is raised here, and stops all.
+    An exception of a task is raised here, and stops all.
     """
     waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
     while waiting or running:
@@ -199,9 +199,9 @@ class Thread:
 
 
 class Process(Thread):
-    """A seat that is a process of this machine, with an environment of its own; it stays for the next tasks.
+    """A seat that is a process of this machine, with its own environment; it is kept for later tasks.
 
-    An executor for each: one with many workers would not tell which task the dead one had.
+    Each has its own executor: an executor with many workers would not show which task a dead worker had.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -215,9 +215,9 @@ class Process(Thread):
             self._executor = None
 
     def _open(self) -> Executor:
-        # The process waits for minutes for a parent that was killed, unless a thread watches it.
+        # Without a thread that watches, the process would outlive a killed parent by minutes.
         watch = {"initializer": end_with, "initargs": (os.getpid(),)}
-        # One that has grown in memory is replaced between two tasks: nothing is lost by it.
+        # A process that has grown in memory is replaced between two tasks: nothing is lost.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
         return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
 
@@ -241,25 +241,25 @@ class Local(Farm):
 
     def ended(self) -> list[tuple[int, Any]]:
         """Wait for a first task; a new process takes the seat of one that has died."""
-        found = []
+        results = []
         for future in wait(self._running, return_when=FIRST_COMPLETED).done:
             number, seat = self._running.pop(future)
             self._free.append(seat)
             try:
-                found.append((number, future.result()))
+                results.append((number, future.result()))
             except BrokenProcessPool as error:
                 seat.end()
-                found.append((number, Lost(str(error).strip().partition("\n")[0])))
-        return found
+                results.append((number, Lost(str(error).strip().partition("\n")[0])))
+        return results
 
     def stop(self) -> None:
-        """End the seats that have a task; threads end those of their own accord."""
+        """End the processes that have a task, and all threads."""
         for seat in [seat for _, seat in self._running.values()] + [s for s in self._free if type(s) is Thread]:
             seat.end()
         self._running.clear()
 
 
-# Processes that have nothing to do wait here for the next call: the first task of each imports torch.
+# Idle processes are kept for the next call, because the first task of each has to import torch.
 _PROCESSES: dict[tuple[int, int, int, str | None], Process] = {}
 
 
@@ -280,13 +280,13 @@ def visible_devices() -> list[str]:
 
 
 def use_device(device: str | None) -> None:
-    """Let this process see one GPU alone; before its first use of any."""
+    """Let this process see only one GPU; call it before the first use of a GPU."""
     if device is not None:
         os.environ[_VISIBLE] = device
 
 
 def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
-    """The GPU of a worker that sees these, where other workers of its machine have taken some: the least taken.
+    """Choose a GPU for a worker: of those it sees, the one that the fewest workers of its machine have taken.
 
     Examples
     --------
@@ -304,7 +304,7 @@ _SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # of the Windows API
 
 
 def end_with(parent: int) -> None:
-    """Let this process end soon after its parent, the process `parent`, whatever it does then."""
+    """Let this process end soon after the process `parent`, even in the middle of a task."""
     threading.Thread(target=_watch, args=(parent,), name="midam-parent", daemon=True).start()
 
 

@@ -25,7 +25,7 @@ from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 
-# In the order in which they are tried: what is cheap comes first, for a budget may leave out the rest.
+# In the order in which they are tried: the cheap ones first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 # Mean weight of each on data of other kinds, when only the inner folds decide (`python -m studies defaults`).
@@ -36,15 +36,14 @@ _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # of the epochs, from which their number i
 
 
 class HeldOut(NamedTuple):
-    """What inner cross-validation gave for a candidate.
+    """Result of inner cross-validation for a candidate.
 
     Attributes
     ----------
     scores : list of array [M, n]
-        Of each trial: the scores in [0, 1] that M scorers gave to the n bags that it is to score; NaN where a training
-        diverged.
+        Of each trial: the scores in [0, 1] that M scorers gave to its n held-out bags; NaN where a training diverged.
     epochs : int, optional
-        Epochs that ranked these bags best, of those that were compared; None of a baseline.
+        Number of epochs that ranked these bags best, of those that were compared; None for a baseline.
     """
 
     scores: list[NDArray[np.float64]]
@@ -67,7 +66,8 @@ class Candidate:
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> HeldOut:
         """Train one scorer a trial, and score the bags that it holds out.
 
-        Of a training, the epochs are chosen: all of those of the settings, or a half, fifth, tenth or twentieth.
+        For a method that is trained, the number of epochs is chosen: that of the settings, or a half, fifth, tenth or
+        twentieth of it.
         """
         if self.baseline is not None:
             return HeldOut([scores[None] for scores in self.baseline.held_out(bags, trials)])
@@ -117,8 +117,8 @@ class Candidate:
     def digest(self, bags: Bags, *, seed: int) -> str:
         """Inputs of its held-out scores: the bags, the seed, its settings and the version of the library."""
         config = None if self.config is None else self.config.flat()
-        said = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()
+        inputs = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
+        return hashlib.sha256(inputs.encode()).hexdigest()
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
@@ -152,7 +152,7 @@ def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candid
 def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:
     """The candidate of a method's name for `count` bags, 0 for all its epochs.
 
-    A `ConfigError` for a method that can be no model.
+    A `ConfigError` for a method that cannot be kept as a model.
     """
     method = find_method(name)
     if method.baseline is None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.compare.auto.candidates import make_candidate, usual_candidates
-from midam.compare.auto.search import Found, OnCandidate, search
+from midam.compare.auto.search import OnCandidate, SearchResult, search
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError
@@ -36,9 +36,9 @@ class Chosen:
         The scorers of all candidates that were taken.
     parts : list of dict
         Of each candidate that was taken: `method`, its name; `config`, its settings, None where it has none; `scorers`,
-        how many of the model's members are its own.
+        the number of members that it gives to the model.
     about : dict
-        What summary.json tells: `tried`, `auroc`, `folds` and a `note`.
+        Entries of summary.json: `tried`, `auroc`, `folds` and a `note`.
     out_of_fold : OutOfFold, optional
         Scores of training bags by mixtures that did not see them.
     """
@@ -76,42 +76,41 @@ class Auto(Baseline):
         """
         bags = bags.replace(covariates=None)
         candidates = usual_candidates(bags.instance_shape, len(bags))
-        how: dict[str, Any] = {"budget": budget, "journal": journal, "on_candidate": on_candidate}
-        found = search(candidates, bags, seed=seed, **how)
+        result = search(candidates, bags, seed=seed, budget=budget, journal=journal, on_candidate=on_candidate)
         members: list[BagScorer] = []
         weights: list[float] = []
         parts: list[dict[str, Any]] = []
         by_name = {candidate.name: candidate for candidate in candidates}
-        epochs = {row.method: row.epochs for row in found.tried}
-        for number, (name, line) in enumerate(zip(found.taken, found.mixture.lines)):
+        epochs = {row.method: row.epochs for row in result.tried}
+        for number, (name, line) in enumerate(zip(result.taken, result.mixture.lines)):
             candidate = by_name[name]
             if on_candidate is not None:
-                on_candidate(f"{candidate.name}, on all training bags", number, len(found.taken))
-            own = candidate.fit(bags, seed=seed, epochs=epochs[name])
-            members += [_rescaled(scorer, line.slope, line.intercept) for scorer in own]
-            weights += [float(found.mixture.weights[number]) / len(own)] * len(own)
+                on_candidate(f"{candidate.name}, on all training bags", number, len(result.taken))
+            scorers = candidate.fit(bags, seed=seed, epochs=epochs[name])
+            members += [_rescaled(scorer, line.slope, line.intercept) for scorer in scorers]
+            weights += [float(result.mixture.weights[number]) / len(scorers)] * len(scorers)
             config = None if candidate.config is None else candidate.config.flat()
-            parts.append({"method": candidate.name, "config": config, "scorers": len(own)})
-        return Chosen(BagEnsemble(members, weights), parts, _about(found), found.out_of_fold)
+            parts.append({"method": candidate.name, "config": config, "scorers": len(scorers)})
+        return Chosen(BagEnsemble(members, weights), parts, _about(result), result.out_of_fold)
 
     def model(
         self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]
     ) -> BagEnsemble:
-        """Make a model of these parts, to be filled with its weights, a state dictionary of `choose`'s.
+        """Make a model of these parts; `weights`, the state dictionary of a model of `choose`, are to fill it.
 
-        A `ValueError` or `KeyError` where these are none of such a model.
+        A `ValueError` or `KeyError` if weights and parts do not fit each other.
         """
         members: list[BagScorer] = []
         for part in parts:
             if part["config"] is not None:
                 saved = Settings.from_flat(part["config"], trained=True)
                 settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
-                own = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
+                scorers = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
             else:
-                own = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
-            if len(own) != part["scorers"]:
+                scorers = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
+            if len(scorers) != part["scorers"]:
                 raise ValueError(f"{part['scorers']} scorers of {part['method']}")
-            for scorer in own:
+            for scorer in scorers:
                 line = _of_member(weights, len(members))
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
@@ -126,7 +125,7 @@ def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
 
 
 def _of_member(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Weights of one member, by its own names."""
+    """Weights of one member, by their names in that member."""
     prefix = f"members.{number}."
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
@@ -140,14 +139,16 @@ def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Ten
     return baseline.scorer(instance_shape, {plain: weights[key] for key, plain in names.items()})
 
 
-def _about(found: Found) -> dict[str, Any]:
+def _about(result: SearchResult) -> dict[str, Any]:
     """Entries of the summary about a search."""
-    taken = [row for row in found.tried if row.weight > 0]
+    taken = [row for row in result.tried if row.weight > 0]
     names = [f"{row.method} ({row.weight:.2f}{f', {row.epochs} epochs' if row.epochs else ''})" for row in taken]
-    if found.folds:
-        how = f"by the mean AUROC over {found.folds} inner folds of the training bags"
-        area = f"; the mixture, fitted for each fold on the others, has {found.auroc:.3f}"
-        note = f"Chosen {how}: a mean of {', '.join(names)}, weighted by how hard each is to tell from the best{area}."
+    if result.folds:
+        note = (
+            f"Chosen by the mean AUROC over {result.folds} inner folds of the training bags: a mean of "
+            f"{', '.join(names)}, weighted by how hard each is to tell from the best; the mixture, fitted for each "
+            f"fold on the others, has {result.auroc:.3f}."
+        )
     else:
         note = f"The training bags are too few for inner folds: the mean of {', '.join(names)}, unseen."
-    return {"tried": [asdict(row) for row in found.tried], "auroc": found.auroc, "folds": found.folds, "note": note}
+    return {"tried": [asdict(row) for row in result.tried], "auroc": result.auroc, "folds": result.folds, "note": note}

@@ -46,9 +46,9 @@ def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
     """Platt's line (1999) on the logits [M, n] of held-out bags; None where they rank no better than chance."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of such logits
-        found = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
-    slope = found.slope_ / found.scale_
-    return Line(slope, found.intercept_ - slope * found.center_) if found.ranks else None
+        calibrator = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
+    slope = calibrator.slope_ / calibrator.scale_
+    return Line(slope, calibrator.intercept_ - slope * calibrator.center_) if calibrator.ranks else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class Mixture:
 def prior_weights(methods: Sequence[str], prior: Mapping[str, float] = PRIOR) -> Numbers:
     """Weights [C] of sum 1 that methods have before any bag is seen; one that `prior` does not know has their mean."""
     usual = float(np.mean(list(prior.values()) or [1.0]))
-    found = np.array([prior.get(method, usual) for method in methods])
-    return found / found.sum()
+    weights = np.array([prior.get(method, usual) for method in methods])
+    return weights / weights.sum()
 
 
 def fit_mixture(
@@ -80,28 +80,28 @@ def fit_mixture(
     """Fit lines and weights to the logits [M, n] that C candidates gave to held-out bags.
 
     Up to a factor, the weight of a candidate is its prior weight times the p-value of its AUROC being that of the best
-    (`paired_delong` of the probabilities): where the bags cannot tell candidates apart, the prior decides, and what is
-    worse beyond doubt counts next to nothing. A share below 0.01 is 0, and so is that of scores which rank no better
-    than chance, unless all do.
+    (`paired_delong` of the probabilities): where the bags cannot tell candidates apart, the prior decides, and a
+    candidate that is clearly worse gets almost no weight. A weight below 0.01 becomes 0, as does that of scores which
+    rank no better than chance, unless all do.
 
     Parameters
     ----------
     logits : sequence of array [M, n]
-        Of each candidate, whose number of scorers M is its own.
+        Of each candidate; the number of scorers M may differ.
     areas : sequence of float
-        AUROC of each candidate within the folds, by which the best is found; the first of equals.
+        AUROC of each candidate within the folds. The highest is the best, the first of equals.
     labels, groups : array [n]
         Of the bags.
     prior : array [C], optional
         Weights before any bag is seen; default: all the same.
     """
     before = np.full(len(logits), 1 / len(logits)) if prior is None else prior
-    lines = [fit_line(own, labels) for own in logits]
+    lines = [fit_line(x, labels) for x in logits]
     if not any(lines):
         return Mixture(before, [Line()] * len(lines))
-    found = [line.probabilities(own) if line else np.zeros(len(labels)) for line, own in zip(lines, logits)]
+    shares = [line.probabilities(x) if line else np.zeros(len(labels)) for line, x in zip(lines, logits)]
     best = int(np.argmax([area if line else -1.0 for line, area in zip(lines, areas)]))
-    alike = [paired_delong(labels, found[best], own, groups=groups)[3] for own in found]
+    alike = [paired_delong(labels, shares[best], share, groups=groups)[3] for share in shares]
     weights = before * [p if line else 0.0 for line, p in zip(lines, alike)]
     weights = np.where(weights < _LEAST * weights.sum(), 0.0, weights)
     return Mixture(weights / weights.sum(), [line or Line() for line in lines])
@@ -115,7 +115,7 @@ _PERFECT = 0.998
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate, and what came of it.
+    """A candidate and its result.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Tried:
     auroc : float, optional
         Mean over the inner folds, of their held-out bags; None where `note` says why.
     seconds : float
-        What the inner cross-validation took.
+        Time of the inner cross-validation.
     weight : float
         In the model, in [0, 1].
     note : str, optional
@@ -145,7 +145,7 @@ class Tried:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """Result of a search.
 
     Attributes
@@ -180,7 +180,7 @@ def search(
     budget: float | None = None,
     journal: Path | None = None,
     on_candidate: OnCandidate | None = None,
-) -> Found:
+) -> SearchResult:
     """Score each candidate on bags that were held out from its training, and mix the best.
 
     Parameters
@@ -193,10 +193,10 @@ def search(
     seed : int
         Of folds, weights and sampling.
     budget : float, optional
-        Seconds that search and training may take: a candidate for which, by a short trial of it, too few are left is
-        not tried. The first always is.
+        Seconds that search and training may take. A candidate is not tried if a short trial of it predicts that it
+        needs more than are left; the first is always tried.
     journal : Path, optional
-        File of what is done, from which a second call goes on.
+        File of finished candidates, from which a second call continues.
     on_candidate : callable, optional
         Called with the name of a candidate that begins, its number from 0, and how many there are.
     """
@@ -205,7 +205,7 @@ def search(
         names = [candidate.name for candidate in candidates]
         mixture = Mixture(prior_weights(names), [Line()] * len(names))
         tried = [Tried(name, weight=float(weight)) for name, weight in zip(names, mixture.weights)]
-        return Found(tried, names, mixture, None, 0)
+        return SearchResult(tried, names, mixture, None, 0)
     rows: list[Row] = []
     with TrialStore(journal) as store:
         for number, candidate in enumerate(candidates):
@@ -227,7 +227,7 @@ def search(
 
 
 def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
-    """Scores of the held-out bags of each fold, and the seconds that they took, and the model on all bags will take."""
+    """Scores of the held-out bags of each fold, and the seconds that these took and the model on all bags will take."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
     try:
@@ -239,9 +239,9 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
     seconds = time.perf_counter() - started
     row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
     row["epochs"] = epochs
-    if not all(np.isfinite(own).all() for own in scores):
+    if not all(np.isfinite(trial_scores).all() for trial_scores in scores):
         return {**row, "note": DIVERGED}
-    return {**row, "scores": [own.tolist() for own in scores]}
+    return {**row, "scores": [trial_scores.tolist() for trial_scores in scores]}
 
 
 def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
@@ -249,11 +249,11 @@ def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
     if row["scores"] is None:
         return False
     labels, means = bags.require_labels(), [np.mean(scores, axis=0) for scores in row["scores"]]
-    return bool(np.mean([auroc(labels[trial.score], own) for trial, own in zip(trials, means)]) >= _PERFECT)
+    return bool(np.mean([auroc(labels[trial.score], mean) for trial, mean in zip(trials, means)]) >= _PERFECT)
 
 
 class _Row(Form):
-    """A line of candidates.jsonl besides what names it."""
+    """A line of candidates.jsonl without the fields that name it."""
 
     note: str | None
     scores: list[list[list[Share]]] | None
@@ -263,19 +263,21 @@ class _Row(Form):
 
 
 def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
-    """Refuse a line of a journal that is none of these trials."""
+    """Refuse a line of a journal that does not fit these trials."""
     advice = "remove the line to try the method again"
     check_form(row, _Row, journal, what="a method that was tried", advice=advice)
-    shapes = [[len(part) for part in own] for own in row["scores"] or ()]
+    counts = [{len(scores) for scores in trial_scores} for trial_scores in row["scores"] or ()]
     wanted = [len(trial.score) for trial in trials]
-    if row["scores"] is not None and [set(own) for own in shapes] != [{count} for count in wanted]:
+    if row["scores"] is not None and counts != [{count} for count in wanted]:
         raise CheckpointError(
             f"Expected a score of each of {sum(wanted)} held-out bags, got others (in {journal}, method "
             f"{row['method']}); {advice}."
         )
 
 
-def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapping[str, float] = PRIOR) -> Found:
+def mix(
+    bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapping[str, float] = PRIOR
+) -> SearchResult:
     """The mixture of what was tried to its end.
 
     A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None. `prior`
@@ -293,7 +295,7 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapp
         others = held.fit([other for other in range(len(trials)) if other != fold])
         inside = held.fold == fold
         crossed.append(others.scores([x[:, inside] for x in held.logits]))
-    figure = np.mean([auroc(held.labels[held.fold == fold], own) for fold, own in enumerate(crossed)])
+    figure = np.mean([auroc(held.labels[held.fold == fold], scores) for fold, scores in enumerate(crossed)])
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"], epochs=row.get("epochs")) for row in rows]
     for number, area, weight, logits in zip(whole, areas, mixture.weights, held.logits):
         ends = fold_interval(held.labels, logits.mean(axis=0), held.fold)
@@ -302,15 +304,15 @@ def mix(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapp
     chosen = [tried[whole[place]].method for place in taken]
     mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
     out_of_fold = OutOfFold(held.labels, np.concatenate(crossed))
-    return Found(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
+    return SearchResult(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
 
 
 class _HeldOut:
-    """The held-out bags of all folds, and what the candidates gave to them."""
+    """The held-out bags of all folds, and the logits that the candidates gave to them."""
 
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], prior: Numbers) -> None:
         self._prior = prior
-        self.logits = [bounded_logit(torch.from_numpy(own)).numpy() for own in scores]
+        self.logits = [bounded_logit(torch.from_numpy(candidate_scores)).numpy() for candidate_scores in scores]
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
         self.labels = bags.require_labels()[index]
@@ -320,10 +322,11 @@ class _HeldOut:
         """The mixture that is fitted on these folds."""
         inside = np.isin(self.fold, folds)
         groups = None if self._groups is None else self._groups[inside]
-        logits = [own[:, inside] for own in self.logits]
+        logits = [x[:, inside] for x in self.logits]
         return fit_mixture(logits, self.areas(folds), self.labels[inside], groups, self._prior)
 
     def areas(self, folds: Sequence[int]) -> list[float]:
         """Mean AUROC of each candidate, the mean of its scorers' logits, over these folds."""
-        inside = [self.fold == fold for fold in folds]
-        return [float(np.mean([auroc(self.labels[k], own[:, k].mean(axis=0)) for k in inside])) for own in self.logits]
+        masks = [self.fold == fold for fold in folds]
+        areas = [[auroc(self.labels[mask], x[:, mask].mean(axis=0)) for mask in masks] for x in self.logits]
+        return [float(np.mean(area)) for area in areas]
