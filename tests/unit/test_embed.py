@@ -581,9 +581,9 @@ def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
     with pytest.raises(
         BagDataError, match=r"vectors of weights 0{12}, on which R was trained, got [0-9a-f]{12} \(in D\)"
     ):
-        check_recipe({**recipe, "weights": "0" * 64}, recipe, of="R", data="D")
+        check_recipe({**recipe, "weights": "0" * 64}, recipe, run="R", data="D")
     for here, there in (("onnx:/here/n.onnx", "onnx:/n.onnx"), ("timm:local-dir:/here/n", "timm:local-dir:/n")):
-        check_recipe({**recipe, "network": here}, {**recipe, "network": there}, of="R", data="D")
+        check_recipe({**recipe, "network": here}, {**recipe, "network": there}, run="R", data="D")
 
 
 @pytest.mark.parametrize("change", [{"network": 5}, {"size": [1e9, 1]}, {"size": [10**9] * 2}, {"dtype": "object"}])

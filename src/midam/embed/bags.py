@@ -29,7 +29,7 @@ from midam.errors import BagDataError, CheckpointError, ConfigError, Note, requi
 
 Dtype = Literal["float16", "float32"]
 
-# What `Bags.cut` says of vectors, besides how their images were cut.
+# Keys of `Bags.cut` for vectors, besides those of how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
@@ -41,8 +41,8 @@ _LONG = 4096  # instances of a bag whose files would take much memory if two wer
 class EmbeddedRows(Rows):
     """Vectors [M, D] of the instances of bags; computed when they are read, a block at a time.
 
-    A block depends on the bags alone and never on what is asked for, so that each vector has the same bits whenever it
-    is computed: some whole rows of cells of one image, or some patches or slices of one bag.
+    A block depends on the bags alone, not on the positions that are read, so each vector has the same bits whenever it
+    is computed. It holds some whole rows of cells of one image, or some patches or slices of one bag.
     """
 
     block_bags = 2  # so that little is computed again after a stop
@@ -60,28 +60,28 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._own = threading.local()  # of each thread: the last block, the open file, the network
+        self._local = threading.local()  # of each thread: the last block, the open file, the network
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Compute the vectors at `positions` [m]."""
-        found = np.empty((len(positions), self.shape[1]), self.dtype)
+        vectors = np.empty((len(positions), self.shape[1]), self.dtype)
         order = np.argsort(positions, kind="stable")
         ascending, at = positions[order], 0
         while at < len(order):
             low, high, columns = self._block(int(ascending[at]))
             end = int(np.searchsorted(ascending, high))
-            found[order[at:end]] = self._vectors(low, high, columns)[ascending[at:end] - low]
+            vectors[order[at:end]] = self._vectors(low, high, columns)[ascending[at:end] - low]
             at = end
-        return found
+        return vectors
 
     @property
     def _images(self) -> NDArray[Any] | Rows:
-        """Instances as a thread reads them: of the files, it keeps the one that it is in."""
+        """Instances as a thread reads them: it keeps its current file open."""
         if not isinstance(self._raw, FileRows):
             return self._raw
-        if not hasattr(self._own, "images"):
-            self._own.images = FileRows(self._raw.files.once())
-        images: FileRows = self._own.images
+        if not hasattr(self._local, "images"):
+            self._local.images = FileRows(self._raw.files.once())
+        images: FileRows = self._local.images
         return images
 
     def _block(self, position: int) -> tuple[int, int, int]:
@@ -97,7 +97,7 @@ class EmbeddedRows(Rows):
         return low, min(low + step, end), columns
 
     def _columns(self, begin: int, end: int) -> int:
-        """Cells in a row of an image; one of which not all cells are there is refused."""
+        """Cells in a row of an image; an image without all its cells is refused."""
         places = None if self._bags.coords is None else np.asarray(self._bags.coords[begin:end])
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
@@ -108,38 +108,38 @@ class EmbeddedRows(Rows):
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
-        kept: tuple[int, NDArray[Any]] = getattr(self._own, "block", (-1, np.empty(0)))
+        kept: tuple[int, NDArray[Any]] = getattr(self._local, "block", (-1, np.empty(0)))
         if kept[0] == low:
             return kept[1]
         images, span = np.asarray(self._images[low:high]), self._span(low)
         images = assembled(images, columns) if columns else images
-        if not hasattr(self._own, "network"):
-            self._own.network = self._networks[next(self._started) % len(self._networks)]
-        network, turn = self._own.network
+        if not hasattr(self._local, "network"):
+            self._local.network = self._networks[next(self._started) % len(self._networks)]
+        network, turn = self._local.network
         with torch.inference_mode():
             x = standardized(torch.from_numpy(intensities(images, span)).to(device_of(network) or "cpu"), self._recipe)
             with turn:
                 y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
             del x
-            found = y.float().cpu().numpy()
-        if found.shape != (high - low, self.shape[1]):
+            vectors = y.float().cpu().numpy()
+        if vectors.shape != (high - low, self.shape[1]):
             raise ConfigError(
-                f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(found.shape)} (of "
+                f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(vectors.shape)} (of "
                 f"{network.name}); use another network."
             )
-        self._own.block = low, self._in_type(found)
-        return self._own.block[1]
+        self._local.block = low, self._in_type(vectors)
+        return self._local.block[1]
 
-    def _in_type(self, found: NDArray[Any]) -> NDArray[Any]:
-        if self.dtype == np.float16 and np.abs(found).max() > np.finfo(np.float16).max:
+    def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        if self.dtype == np.float16 and np.abs(vectors).max() > np.finfo(np.float16).max:
             raise ConfigError(
-                f"Expected vectors within float16, got {np.abs(found).max():.3g} (of {self._recipe['network']}); take "
-                "`dtype` float32."
+                f"Expected vectors within float16, got {np.abs(vectors).max():.3g} (of {self._recipe['network']}); "
+                "take `dtype` float32."
             )
-        return found.astype(self.dtype)
+        return vectors.astype(self.dtype)
 
     def _span(self, low: int) -> tuple[float, float]:
-        """Intensities of a bag that become 0 and 1: those of its type, or of floats its percentiles 0.5 and 99.5."""
+        """Intensities that become 0 and 1: the range of the type, or for floats the bag's percentiles 0.5 and 99.5."""
         kind = self._raw.dtype
         if kind.kind != "f":
             return 0.0, float(np.iinfo(kind).max)
@@ -153,7 +153,7 @@ class EmbeddedRows(Rows):
 
 
 def way_of(bags: Bags, network: Network) -> str:
-    """Which instances the bags give: "cells" of whole images, "slices" of volumes, or "patches"."""
+    """Kind of the instances: "cells" of whole images, "slices" of volumes, or "patches"."""
     cut = bags.cut or {}
     if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
         raise BagDataError(
@@ -168,7 +168,7 @@ def way_of(bags: Bags, network: Network) -> str:
 
 
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
-    """What is done to the instances of bags; under the names `RECIPE`."""
+    """Recipe by which the instances of bags are embedded; its keys are `RECIPE`."""
     way = way_of(bags, network)
     if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
         raise ConfigError(
@@ -183,7 +183,7 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
 
 
 def described(recipe: Mapping[str, Any]) -> str:
-    """One line on what the instances are, and what is done to them."""
+    """One line that says what the instances are, and how they are embedded."""
     height, width = recipe["shape"][1:]
     size = "" if recipe["size"] is None else f", resized to {recipe['size'][0]} x {recipe['size'][1]}"
     if recipe["way"] == "cells":
@@ -202,25 +202,25 @@ def embedded(
 
 
 def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
-    """The network on each of some devices: GPUs, or so many times on the CPU."""
+    """Copies of the network, one for each device: GPUs, or all on the CPU."""
     require_counts(devices=devices)
-    found = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
-    if accelerator == "cuda" and not found:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
+    if accelerator == "cuda" and not gpus:
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
-    if found and devices > found:
+    if gpus and devices > gpus:
         raise ConfigError(
-            f"Expected at most {found} devices, as many as there are GPUs, got {devices}; lower `devices`."
+            f"Expected at most {gpus} devices, as many as there are GPUs, got {devices}; lower `devices`."
         )
     if devices > 1 and device_of(network) is None:
         raise ConfigError(
             f"Expected one device for {network.name}, which cannot be copied, got {devices}; leave it out."
         )
     copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
-    return [own.to(f"cuda:{number}" if found else "cpu") for number, own in enumerate(copies)]
+    return [one.to(f"cuda:{number}" if gpus else "cpu") for number, one in enumerate(copies)]
 
 
 def device_of(network: Network) -> torch.device | None:
-    """Where the weights of a network lie; None of one whose weights are not of torch."""
+    """Device of the weights of a network; None if they are no torch tensors."""
     return next((weights.device for weights in network.parameters()), None)
 
 
@@ -253,7 +253,7 @@ def embed_bags(
     dtype : {"float16", "float32"}
         Type of the vectors in the store.
     size : int, optional
-        Side of the square to which patches or slices are resized; default: as the network wants them.
+        Side of the square to which patches or slices are resized; default: by the network.
     accelerator : {"auto", "cpu", "cuda"}
         Where the network runs.
     devices : int, default 1
@@ -264,7 +264,7 @@ def embed_bags(
     Returns
     -------
     Bags
-        Those of the store. Their `cut` carries the recipe: network, SHA-256 of its weights, layer, preprocessing.
+        The bags of the store. Their `cut` holds the recipe: network, SHA-256 of its weights, layer, preprocessing.
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
@@ -285,7 +285,7 @@ def cached_store(
 ) -> tuple[Path, bool]:
     """Store of the vectors of bags in a folder, and whether it was made just now.
 
-    It is found again by the paths, sizes and times of the files, what is known of the bags, and the recipe.
+    Its name depends on the paths, sizes and times of the files, the metadata of the bags, and the recipe.
     """
     made = embedded(bags, network, recipe, accelerator=accelerator)
     known = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
@@ -304,50 +304,50 @@ def embed_like(
     bags: Bags,
     cut: Mapping[str, Any],
     *,
-    of: str,
+    run: str,
     only: Sequence[int],
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at some positions by the recipe in the `cut` of a run `of`, into a store that goes with them."""
-    _require_recipe(cut, of)
+    """Embed the bags at some positions by the recipe `cut` of a run, into a store that is removed with them."""
+    _require_recipe(cut, run)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
-    check_recipe(cut, recipe, of=of, data=bags.source)
+    check_recipe(cut, recipe, run=run, data=bags.source)
     count = f"{len(only)} bag{'s are' if len(only) > 1 else ' is'}"
     message = f"{count} embedded by {network.name} first; `midam embed` keeps the vectors for later calls"
     warnings.warn(f"{message} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
         made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
-        found = open_store(write_store(made, Path(folder) / "store", jobs=_jobs(made), on_bag=on_bag))
+        stored = open_store(write_store(made, Path(folder) / "store", jobs=_jobs(made), on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    weakref.finalize(found.instances, shutil.rmtree, folder, ignore_errors=True)
-    return found.replace(source=bags.source)
+    weakref.finalize(stored.instances, shutil.rmtree, folder, ignore_errors=True)
+    return stored.replace(source=bags.source)
 
 
-def check_recipe(expected: Mapping[str, Any], found: Mapping[str, Any], *, of: str, data: str) -> None:
-    """Refuse vectors of another recipe than that of a run `of`; the first difference is named."""
+def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run: str, data: str) -> None:
+    """Refuse vectors of another recipe than that of a run; the error names the first difference."""
     for name in RECIPE:
-        one, other = expected.get(name), found.get(name)
+        one, other = expected.get(name), recipe.get(name)
         kinds = {str(value)[: str(value).find(":") + 1] for value in (one, other)}
         if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
-            continue  # the weights tell
+            continue  # their weights are compared
         if one != other and not (name == "shape" and expected["size"] is not None):
             raise BagDataError(
-                f"Expected vectors of {name} {_short(one)}, on which {of} was trained, got {_short(other)} (in "
+                f"Expected vectors of {name} {_short(one)}, on which {run} was trained, got {_short(other)} (in "
                 f"{data}); embed the images by the same network and settings, or name their files."
             )
 
 
-def _require_recipe(cut: Mapping[str, Any], of: str) -> None:
-    """Refuse what a damaged or made-up run has for a recipe."""
+def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
+    """Refuse the incomplete recipe of a damaged or made-up run."""
     names, size = ("network", "weights", "dtype"), cut.get("size")
     sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE) <= set(cut)
     if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):
-        raise CheckpointError(f"Expected the recipe of vectors, got a part of one or none (in {of}); train again.")
+        raise CheckpointError(f"Expected the recipe of vectors, got a part of one or none (in {run}); train again.")
 
 
 def _short(value: Any) -> str:

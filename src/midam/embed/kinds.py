@@ -1,4 +1,4 @@
-"""Which kind of images data holds, and which of them `midam fit` embeds first unless it is told otherwise."""
+"""Kind of the images in data, and the kinds that `midam fit` embeds first by default."""
 
 import warnings
 from contextlib import closing, suppress
@@ -38,7 +38,7 @@ def data_kind(data: str) -> Kind:
         return "" if kind is None else "images" if kind == "images" else "scans"
     if not Path(data).is_dir() or is_store(data):
         return ""
-    with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading says what is wrong
+    with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading the data reports the error
         return _file_kind(find_files(data)[0])
     return ""
 
@@ -61,7 +61,7 @@ def _file_kind(path: Path) -> Kind:
 def usual_network(data: str, settings: Settings) -> tuple[str, str]:
     """Network by which data is embedded before a training with such settings, and a line for the user; "" for none.
 
-    None where a setting of an encoder is given that is trained on the images themselves.
+    Empty if a setting of an encoder is given that is trained on the images themselves.
     """
     usual = Settings().flat()
     if any(settings.flat()[name] != usual[name] for name in ("encoder", *_OF_PIXELS)):
@@ -79,8 +79,8 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
 def fitting_patch(data: str, cut: CutSettings, network: "Network", *, trained: bool = False) -> int:
     """Patch size with which data is read for a network: that of the settings, unless it is the default.
 
-    Of images it is then a cell of the network, or where it is `trained` the least that it takes; of slides what the
-    network sees at once.
+    For images the default is then a cell of the network, or if that is `trained` its smallest input; for slides its
+    largest input.
     """
     chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)
     kind = "" if chosen else data_kind(data)

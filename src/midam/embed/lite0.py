@@ -41,8 +41,8 @@ class _Conv(nn.Module):
         if self._kernel > 1:
             rows, columns = (self._missing(side) for side in x.shape[2:])
             x = pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
-        found: Tensor = self.act(self.norm(self.conv(x)))
-        return found
+        y: Tensor = self.act(self.norm(self.conv(x)))
+        return y
 
     def _missing(self, side: int) -> int:
         """Pixels that a side lacks for `side / stride` outputs, rounded up."""
@@ -131,8 +131,8 @@ class EfficientNetLite0(Network):
                 f"Expected the weights of SHA-256 {_SHA256[:12]}, got {self.weights[:12]} (in {path}); install the "
                 "package again."
             )
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        tensors = [tensor for name, tensor in found.items() if not name.startswith("_fc.")]
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]
         self.layers = lite0_layers()
         # The file has the order of the layers, under other names.
         self.layers.load_state_dict(dict(zip(self.layers.state_dict(), tensors, strict=True)))
@@ -145,5 +145,5 @@ class EfficientNetLite0(Network):
 
     def maps(self, images: Tensor) -> Tensor:
         """Last feature map [M, 1280, H / 32, W / 32] of images [M, 3, H, W]."""
-        found: Tensor = self.layers(images)
-        return found
+        features: Tensor = self.layers(images)
+        return features

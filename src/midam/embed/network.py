@@ -1,4 +1,4 @@
-"""Frozen networks by name: what maps an image to a vector, or to a map of vectors."""
+"""Frozen networks by name, which map an image to a vector, or to a map of vectors."""
 
 import hashlib
 from abc import abstractmethod
@@ -15,14 +15,14 @@ from midam.errors import ConfigError
 
 
 class Network(nn.Module):
-    """A network that has seen before, with frozen weights, and how it wants its images.
+    """A pretrained network with frozen weights, and the preprocessing of its images.
 
     A subclass sets the attributes, and defines `maps` (or `vectors`, where it has no feature map).
 
     Attributes
     ----------
     name : str
-        As `midam.embed.load_network` takes it.
+        Its name for `midam.embed.load_network`.
     weights : str
         SHA-256 of the weights.
     width : int
@@ -34,7 +34,7 @@ class Network(nn.Module):
     sides : tuple of two ints, optional
         Patches and slices are resized to squares with sides in this range; None: they stay as they are.
     layer : str
-        Which layer the vectors are of.
+        Layer that gives the vectors.
     repeatable : bool
         Whether an image has the same vector alone as among others, in training too: no dropout, no statistics of a
         batch.
@@ -82,11 +82,11 @@ class Network(nn.Module):
 
 def weights_digest(module: nn.Module) -> str:
     """SHA-256 of the names and values of all weights of a module."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
-        found.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        found.update(np.ascontiguousarray(value.detach().cpu().flatten().contiguous().view(torch.uint8).numpy()).data)
-    return found.hexdigest()
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(np.ascontiguousarray(value.detach().cpu().flatten().contiguous().view(torch.uint8).numpy()).data)
+    return digest.hexdigest()
 
 
 def assembled(cells: NDArray[Any], columns: int) -> NDArray[Any]:
@@ -98,7 +98,7 @@ def assembled(cells: NDArray[Any], columns: int) -> NDArray[Any]:
 
 
 def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.float32]:
-    """Pixels as float32 from 0 to 1, which the two intensities of a span become; what lies outside is cut off."""
+    """Pixels as float32: the two intensities of a span become 0 and 1, those outside are clipped."""
     low, high = span
     scaled = pixels.astype(np.float32)
     scaled -= np.float32(low)
@@ -107,7 +107,7 @@ def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.f
 
 
 def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
-    """Images [M, C, H, W] from 0 to 1 as a recipe wants them: size, three channels, mean; x may be overwritten."""
+    """Images [M, C, H, W] from 0 to 1 preprocessed by a recipe: size, three channels, mean; x may be overwritten."""
     if recipe["size"] is not None and list(x.shape[2:]) != recipe["size"]:
         rows, columns = x.shape[2:]
         more = abs(rows - columns)

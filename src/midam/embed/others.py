@@ -36,8 +36,8 @@ def load_network(name: str) -> Network:
     kind, colon, rest = name.partition(":")
     if not colon and "." in name and name not in NETWORKS.names():
         return OwnModule(name)
-    found: Network = NETWORKS.find(kind + colon)(*([rest] if colon else []))
-    return found.eval().requires_grad_(requires_grad=False)
+    network: Network = NETWORKS.find(kind + colon)(*([rest] if colon else []))
+    return network.eval().requires_grad_(requires_grad=False)
 
 
 def known_network(name: str) -> str:
@@ -47,7 +47,7 @@ def known_network(name: str) -> str:
 
 
 class _Tried(Network):
-    """A network whose width and stride a trial shows: what `output` returns is a feature map or a vector an image."""
+    """A network whose width and stride come from a trial; `output` returns feature maps or vectors."""
 
     def output(self, images: Tensor) -> Tensor:
         """Feature map [M, D, h, w], or vectors [M, D], of images [M, 3, H, W]."""
@@ -59,21 +59,21 @@ class _Tried(Network):
 
     def vectors(self, images: Tensor) -> Tensor:
         """Vectors [M, D] of images [M, 3, H, W]: the mean of a feature map."""
-        found = self.output(images)
-        return found.mean((2, 3)) if found.ndim == 4 else found
+        output = self.output(images)
+        return output.mean((2, 3)) if output.ndim == 4 else output
 
     @torch.inference_mode()
     def tried(self) -> "_Tried":
         """Set the width, and the stride, by a trial with an image of zeros."""
         side = _SIDE if self.sides is None else self.sides[1]
         try:
-            found = self.eval().output(torch.zeros(1, 3, side, side))
-        except Exception as error:  # code of others raises what it likes
+            output = self.eval().output(torch.zeros(1, 3, side, side))
+        except Exception as error:  # the code of others may raise any error
             raise ConfigError(
                 f"Expected a network for images [1, 3, {side}, {side}], got an error of {self.name}: "
                 f"{first_line(error)}; use another network."
             ) from error
-        shape = list(found.shape) if isinstance(found, Tensor) else [type(found).__name__]
+        shape = list(output.shape) if isinstance(output, Tensor) else [type(output).__name__]
         if len(shape) not in (2, 4) or shape[0] != 1:
             raise ConfigError(
                 f"Expected vectors [1, D] or a feature map [1, D, h, w] of one image, got {shape} (of {self.name}); "
@@ -101,9 +101,9 @@ class OwnModule(_Tried):
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
-        """Return what the module does."""
-        found: Tensor = self.module(images)
-        return found
+        """Return the output of the module."""
+        output: Tensor = self.module(images)
+        return output
 
 
 class TransformersNetwork(_Tried):
@@ -133,36 +133,36 @@ class TransformersNetwork(_Tried):
         patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
         self._patch = patch if isinstance(patch, int) else None
         takes = inspect.signature(self.model.forward).parameters
-        self._how = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
-        said: dict[str, Any] = parse_json(read_bytes(Path(file), error=ConfigError))
-        self.mean, self.std = (tuple(said.get(f"image_{of}", getattr(self, of))) for of in ("mean", "std"))
-        side = _side(said.get("crop_size") or said.get("size"))
+        self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
+        config: dict[str, Any] = parse_json(read_bytes(Path(file), error=ConfigError))
+        self.mean, self.std = (tuple(config.get(f"image_{name}", getattr(self, name))) for name in ("mean", "std"))
+        side = _side(config.get("crop_size") or config.get("size"))
         self.sides, self.weights = (side, side), weights_digest(self.model)
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
         """Feature map of the images; tokens in their places."""
-        found = self._tokens(images)
-        if self._patch is None or found.ndim != 3:
-            return found
+        tokens = self._tokens(images)
+        if self._patch is None or tokens.ndim != 3:
+            return tokens
         height, width = (side // self._patch for side in images.shape[2:])
-        return found[:, -height * width :].transpose(1, 2).reshape(len(found), -1, height, width)
+        return tokens[:, -height * width :].transpose(1, 2).reshape(len(tokens), -1, height, width)
 
     def vectors(self, images: Tensor) -> Tensor:
         """Class tokens of the images, or means of their cells."""
-        found = self._tokens(images)
-        if found.ndim != 3:
-            return found.mean((2, 3)) if found.ndim == 4 else found
+        tokens = self._tokens(images)
+        if tokens.ndim != 3:
+            return tokens.mean((2, 3)) if tokens.ndim == 4 else tokens
         cells = np.prod([side // (self._patch or 1) for side in images.shape[2:]])
-        return found[:, 0] if found.shape[1] > cells else found.mean(1)
+        return tokens[:, 0] if tokens.shape[1] > cells else tokens.mean(1)
 
     def _tokens(self, images: Tensor) -> Tensor:
-        found: Tensor = self.model(pixel_values=images, **self._how).last_hidden_state
-        return found
+        tokens: Tensor = self.model(pixel_values=images, **self._options).last_hidden_state
+        return tokens
 
 
 class TimmNetwork(_Tried):
-    """A model of timm by its name, ``hf-hub:...`` and ``local-dir:...`` among them; with its own data configuration.
+    """A model of timm by its name, ``hf-hub:...`` and ``local-dir:...`` among them; with its data configuration.
 
     Weights are read from safetensors or as tensors alone; their names must be those of the model.
     """
@@ -176,7 +176,7 @@ class TimmNetwork(_Tried):
         self.name = f"timm:{source}"
         timm = need_package("timm", f"for {self.name}", extra="timm")
         try:
-            # Not made without a classifier, for timm then leaves out what the weights lack, at random
+            # Created with a classifier: without one, timm leaves weights that are missing in the file random
             self.model: Any = timm.create_model(source, pretrained=True)
             self.model.reset_classifier(0)
         except Exception as error:  # of the hub, of timm, of what reads weights
@@ -184,17 +184,17 @@ class TimmNetwork(_Tried):
                 f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
                 "to the hub where it asks for a token."
             ) from None
-        said = timm.data.resolve_model_data_config(self.model)
-        self.mean, self.std = tuple(said["mean"]), tuple(said["std"])
-        self.sides, self.weights = (said["input_size"][1],) * 2, weights_digest(self.model)
+        config = timm.data.resolve_model_data_config(self.model)
+        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
+        self.sides, self.weights = (config["input_size"][1],) * 2, weights_digest(self.model)
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
         """Feature map of a convolutional network, pooled vectors of a transformer."""
-        found: Tensor = self.model.forward_features(images)
-        if found.ndim != 4 or found.shape[1] != self.model.num_features:
-            found = self.model.forward_head(found)
-        return found
+        features: Tensor = self.model.forward_features(images)
+        if features.ndim != 4 or features.shape[1] != self.model.num_features:
+            features = self.model.forward_head(features)
+        return features
 
 
 class OnnxNetwork(_Tried):
@@ -233,7 +233,7 @@ class OnnxNetwork(_Tried):
 class FineTuned(nn.Module):
     """Encoder that starts from the weights of a pretrained network, and trains on: the encoder "fine-tuned".
 
-    Each patch or slice passes through the network as it does when data is embedded.
+    Each patch or slice passes through the network as when data is embedded.
 
     Parameters
     ----------

@@ -127,9 +127,9 @@ def _as_embedded(
 ) -> Bags:
     """Bags of vectors as those of the run: raw ones are embedded by its recipe, those of another are refused."""
     if "network" in (bags.cut or {}):
-        check_recipe(cut, bags.cut or {}, of=run.source, data=bags.source)
+        check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
-        how: dict[str, Any] = {"of": run.source, "accelerator": run.settings.run.accelerator}
+        how: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
         kept = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
         how["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
         if console is None:
