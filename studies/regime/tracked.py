@@ -338,7 +338,12 @@ def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> No
     """Compute what is missing, trainings on the same bags one after the other: a process keeps what it read last."""
     order = {task.name: i for i, task in enumerate(TASKS)}
     works = sorted(works, key=lambda work: (order.get(work.cell.task, 0), work.repeat))
-    complete([Group([work.name], [work]) for work in works], _train, store=store, options=options, section=NAME)
+    groups = [Group([work.name], [work]) for work in works]
+    missing = {work.design.task(work.cell) for group in store.missing(groups) for work in group.tasks}
+    for task in missing:
+        if isinstance(task.data, Real) and task.data.vectors:
+            task.data.load(CHOOSING[0], options.cache)  # made once, before several processes ask for them
+    complete(groups, _train, store=store, options=options, section=NAME)
 
 
 def _train(work: _Work) -> list[Row]:
