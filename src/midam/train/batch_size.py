@@ -57,7 +57,7 @@ def measure_step(
     means = int(config.training.average_from is not None)
     moments = 2 if config.training.optimizer == "adam" else int(config.training.momentum > 0)
     all_weights = config.training.members * (weights * (1 + means) + trained * (1 + moments))
-    # What is read; what is saved; and, on the way back, gradients of what goes into a layer and comes out of it.
+    # The instances; saved tensors; and in the backward pass gradients of the input and the output of a layer.
     return StepCost(all_weights, 4 * math.prod(instance_shape) + saved + 2 * largest)
 
 
@@ -66,9 +66,9 @@ def _saved(
 ) -> tuple[BagScorer, int, int]:
     """A new scorer, the bytes of an instance that it saves for the backward pass, and the largest tensor among them.
 
-    That is what a third instance adds to two: copies of weights in another precision are no part of it.
+    It is the difference between three instances and two, without copies of weights in another precision.
     """
-    found = []
+    sizes = []
     with _unnoticed(device):
         model = build_model(config, instance_shape=instance_shape, pretrained=False).to(device).train()
         plain = config.replace(compile=False, checkpointing=False)
@@ -92,15 +92,15 @@ def _saved(
                     f"Expected instances of which {count} fit into the memory of the GPU, got some of shape "
                     f"{list(instance_shape)}; make them smaller."
                 ) from None
-            found.append((sum(kept.values()), max(kept.values(), default=0)))
+            sizes.append((sum(kept.values()), max(kept.values(), default=0)))
             del outputs
-    (sum_2, largest_2), (sum_3, largest_3) = found
+    (sum_2, largest_2), (sum_3, largest_3) = sizes
     return model, max(0, sum_3 - sum_2), max(0, largest_3 - largest_2)
 
 
 @contextmanager
 def _unnoticed(device: torch.device) -> Iterator[None]:
-    """Leave random states alone, and say nothing: of whatever there is to warn, the training itself will."""
+    """Keep random states, and suppress warnings, which the training itself repeats."""
     noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with noise, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ class Choice:
     fits: bool  # into the memory
 
     def tell(self) -> str:
-        """Say in one line what was chosen and why; returns the line."""
+        """Warn in one line of the choice and its reason; returns the line."""
         line = f"{self.what}: {self.why}"
         warnings.warn(line, Note if self.fits else UserWarning, stacklevel=3)
         return line
@@ -163,8 +163,8 @@ def choose_batch_size(
 ) -> Choice:
     """Choose what `config` leaves open for these training bags.
 
-    The choice is the same for the same bags, settings and memory, taken as a power of two. `cost` is what
-    `measure_step` gives for these settings, where that is known.
+    The choice is the same for the same bags, settings and memory, taken as a power of two. `cost` is the
+    result of `measure_step` for these settings, if it is known.
 
     Raises
     ------
@@ -185,10 +185,10 @@ def choose_batch_size(
 def choose_for_each(
     config: ResolvedSettings, bags: Bags, trains: Sequence[NDArray[np.int64]], *, fabric: Any
 ) -> list[Choice]:
-    """Choose for the training bags at each of these positions; what a step takes is measured once."""
-    how: dict[str, Any] = {"device": fabric.device, "fabric": fabric}
-    cost = measure_step(config, bags.instance_shape, **how)
-    return [choose_batch_size(config, bags.subset(train), **how, cost=cost) for train in trains]
+    """Choose for the training bags at each of these positions; the memory of a step is measured once."""
+    options: dict[str, Any] = {"device": fabric.device, "fabric": fabric}
+    cost = measure_step(config, bags.instance_shape, **options)
+    return [choose_batch_size(config, bags.subset(train), **options, cost=cost) for train in trains]
 
 
 def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, int]) -> list[BatchSize]:
@@ -199,31 +199,31 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer instances,
     down to 4; then both.
     """
-    of, estimator = config.training, ESTIMATORS.find(config.method.estimator)
+    training, estimator = config.training, ESTIMATORS.find(config.method.estimator)
     # One instance alone has the weight 1, and nothing to learn from, unless the bag is remembered.
     least = 1 if estimator.tracks else 2
     whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=_INSTANCES[0])
     drawn = [count for count in _INSTANCES if least <= count <= whole]
-    if of.num_instances != "auto":
-        drawn = [of.num_instances]
+    if training.num_instances != "auto":
+        drawn = [training.num_instances]
     elif not _draws(config):
         drawn = drawn[:1]
 
     def classes(bags: int) -> tuple[int, int]:
-        positive = min(bags, counts[0]) if of.num_positive == "auto" else of.num_positive
-        return positive, min(bags, counts[1]) if of.num_negative == "auto" else of.num_negative
+        positive = min(bags, counts[0]) if training.num_positive == "auto" else training.num_positive
+        return positive, min(bags, counts[1]) if training.num_negative == "auto" else training.num_negative
 
     def enough(bags: int) -> bool:
-        return of.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
+        return training.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
 
     most_bags = next(bags for bags in _BAGS if largest <= drawn[0] or bags == _FEW_BAGS or enough(bags))
-    found = [
+    sizes = [
         BatchSize(*classes(bags), instances)
         for instances in drawn
         for bags in _BAGS
         if bags <= most_bags and (bags >= _FEW_BAGS or instances <= _FEW or len(drawn) == 1)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sizes))
 
 
 def _what(config: ResolvedSettings, size: BatchSize) -> str:
@@ -237,13 +237,13 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
 
 def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
     """Reason for the choice, with advice."""
-    of, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
+    training, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
     reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
     if _draws(config) and high <= size.num_instances:
         reasons[0] += " and are drawn whole"
-    if of.open != ["num_instances"]:
-        steps = _count(of.epochs * math.ceil(len(train) / size.bags))
-        reasons.append(f"{_count(of.epochs)} epochs of {_count(len(train))} bags take {steps} steps")
+    if training.open != ["num_instances"]:
+        steps = _count(training.epochs * math.ceil(len(train) / size.bags))
+        reasons.append(f"{_count(training.epochs)} epochs of {_count(len(train))} bags take {steps} steps")
     advice = f"set `{config.training.open[-1]}` to choose"
     if not _draws(config) and config.training.open == ["num_instances"]:
         advice = f"`num_instances` is nothing to the estimator {config.method.estimator!r}"

@@ -104,9 +104,14 @@ def build_ensemble(
 ) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
     count = config.resolve(instance_shape).training.members
-    how: dict[str, Any] = {"columns": columns, "coder": coder}
+    options: dict[str, Any] = {
+        "instance_shape": instance_shape,
+        "pretrained": False,
+        "columns": columns,
+        "coder": coder,
+    }
     with torch.random.fork_rng(devices=[]):
-        members = [build_model(config, instance_shape=instance_shape, pretrained=False, **how) for _ in range(count)]
+        members = [build_model(config, **options) for _ in range(count)]
     return BagEnsemble(members)
 
 
@@ -114,7 +119,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
     """Build the encoder; its attribute `out_features` is the width of the encodings.
 
     Weights come from torch's current random state or from the file ``encoder_weights``, which is not read with
-    ``pretrained=False``: other weights will take the place of all. A `ConfigError` refuses an encoder that cannot be
+    ``pretrained=False``, where other weights replace all of them. A `ConfigError` refuses an encoder that cannot be
     made, does not fit the instances, or has settings of another one.
     """
     config = config.resolve(instance_shape)
@@ -139,16 +144,16 @@ def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Mo
 
 
 def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:
-    """Build a part by its name in the settings; it gets those settings and sizes that it asks for."""
+    """Build a part by its name in the settings; it gets the settings and sizes that are its parameters."""
     name, arguments = (getattr(config.method, setting) for setting in (registry.kind, f"{registry.kind}_args"))
-    # What an encoder calls "hidden" is nothing to an attention network of that parameter.
+    # "hidden" of an encoder must not reach an attention network with a parameter of that name.
     settings = {key: value for key, value in _given(config).items() if key not in _OF_ENCODERS}
-    what = f"the {registry.kind} {name!r} in {registry.kind}_args"
-    return build(registry.find(name), what=what, offered=settings | offered, arguments=arguments)
+    part = f"the {registry.kind} {name!r} in {registry.kind}_args"
+    return build(registry.find(name), what=part, offered=settings | offered, arguments=arguments)
 
 
 def _given(config: Settings) -> dict[str, Any]:
-    # The rule for the threshold is nothing to a pooling, such as noisy-and, with a threshold of its own.
+    # The rule for the threshold must not reach a pooling with a parameter of that name, such as noisy-and.
     return {name: value for name, value in config.flat().items() if value is not None and name != "threshold"}
 
 

@@ -86,9 +86,9 @@ class _Data(Form):
         if self.typical is not None and [len(self.typical)] != self.instance_shape:
             raise ValueError("typical values that are not one number for each feature")
         if self.imputed is not None:
-            found = np.array(self.imputed.values)
-            numbers = found.dtype.kind in "if" and bool(np.isfinite(found).all())
-            if not numbers or found.shape != tuple(self.instance_shape):
+            values = np.array(self.imputed.values)
+            numbers = values.dtype.kind in "if" and bool(np.isfinite(values).all())
+            if not numbers or values.shape != tuple(self.instance_shape):
                 raise ValueError("imputed values that are not one finite number for each feature")
         if self.columns is not None and ColumnCoder.from_json(self.columns).features != tuple(self.feature_names or ()):
             raise ValueError("columns that do not give its features")
@@ -185,7 +185,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
             f"Expected a checkpoint, got other Python objects or damage, which were not loaded (in {path}); restore a "
             "copy, or start a new run."
         ) from None
-    except Exception as error:  # zipfile and torch raise what they like of a damaged file
+    except Exception as error:  # zipfile and torch may raise any error for a damaged file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
             f"Expected a checkpoint, got a damaged file (in {path}): {reason}; restore a copy, or start a new run."
@@ -196,20 +196,19 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         raise CheckpointError(
             f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
-    how: dict[str, Any] = {"what": "a checkpoint of midam", "advice": "restore a copy, or start a new run"}
-    check_form(content, form, path, **how)
+    check_form(content, form, path, what="a checkpoint of midam", advice="restore a copy, or start a new run")
     return content
 
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Turn what parts raise of a state that does not fit them into a `CheckpointError` that names its file."""
+    """Turn errors of parts that a state does not fit into a `CheckpointError` that names its file."""
     try:
         yield
     except MidamError:
         raise
-    except Exception as error:  # torch and numpy raise what they like of a state of another form
+    except Exception as error:  # torch and numpy may raise any error for a state of another form
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
-            f"Expected the state of the run's own parts, got another (in {path}): {reason}; restore the run folder."
+            f"Expected the state of the run's parts, got another (in {path}): {reason}; restore the run folder."
         ) from error

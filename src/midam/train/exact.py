@@ -41,7 +41,7 @@ class Exact(Estimator):
 
     Examples
     --------
-    Whole bags, two instances at a time, give what one pass over all of them gives:
+    Whole bags, two instances at a time, have the scores of one pass over all of them:
 
     >>> from midam import AttentionPooling, Bags, InstanceReader
     >>> x = torch.randn(7, 4)
@@ -68,8 +68,8 @@ class Exact(Estimator):
         if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
             x = batch.reader.rows(positions)
-            how = {"covariates": batch.covariates, "carriers": carried and model.repeatable}
-            return model(x, batch.sizes.to(x.device), **how)
+            carriers = carried and model.repeatable
+            return model(x, batch.sizes.to(x.device), covariates=batch.covariates, carriers=carriers)
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         if not carried:
             passes = _Passes(model, batch, self.chunk_size)
@@ -202,9 +202,9 @@ class _Passes:
                         torch.cuda.set_rng_state(self.random_states[i][1], self.device)
                 z, v = fold(*self.model.instances(x))
                 branches = self.model.pooling.branches
-                of = rows_of(segment.to(z.device), branches)
-                w = torch.exp(z.detach() - l[of]) / _counts(self.batch, z, branches)[of]
-                pulls = cotangents(v.detach(), r[of], w, grad_l[of], grad_r[of])
+                rows = rows_of(segment.to(z.device), branches)
+                w = torch.exp(z.detach() - l[rows]) / _counts(self.batch, z, branches)[rows]
+                pulls = cotangents(v.detach(), r[rows], w, grad_l[rows], grad_r[rows])
                 roots = [(out, pull) for out, pull in zip((z, v), pulls) if out.requires_grad]
                 grads = torch.autograd.grad(
                     [out for out, _ in roots], self.parameters, [pull for _, pull in roots], allow_unused=True
@@ -240,25 +240,25 @@ def _counts(batch: WholeBatch, like: Tensor, branches: int) -> Tensor:
 
 
 def _drawn_weights(w: Tensor, branches: int) -> Tensor:
-    """Weights [K * G, B] of what was drawn from the mixture, of their `point_weights`; of one branch 1/B each."""
+    """Weights [K * G, B] of instances drawn from the mixture, from their `point_weights`; 1/B each for one branch."""
     if branches == 1:
         return torch.full_like(w, 1 / w.shape[1])
     of_bag = w.view(-1, branches, w.shape[1])
     return (of_bag / (of_bag.mean(dim=1, keepdim=True) * w.shape[1])).view_as(w)
 
 
-def _checked(what: str, value: int) -> int:
-    require(value, int, what, "choose how many instances are encoded at a time")
+def _checked(name: str, value: int) -> int:
+    require(value, int, name, "choose how many instances are encoded at a time")
     if value < 1:
-        raise ConfigError(f"Expected {what} >= 1, got {value}; choose how many instances are encoded at a time.")
+        raise ConfigError(f"Expected {name} >= 1, got {value}; choose how many instances are encoded at a time.")
     return value
 
 
-def refuse_batch_statistics(model: nn.Module, what: str) -> None:
-    """Refuse a scorer whose scores depend on the chunk that an instance stands in."""
+def refuse_batch_statistics(model: nn.Module, user: str) -> None:
+    """Refuse a scorer whose scores depend on the chunk of an instance."""
     for name in batch_norms(model):
         raise ConfigError(
-            f"Expected scores that do not depend on the batch for {what}, got batch normalization in batch statistics "
+            f"Expected scores that do not depend on the batch for {user}, got batch normalization in batch statistics "
             f"at {name!r}, where each chunk is normalized in its own way; use group normalization, or put the layer "
             "into evaluation mode (model.get_submodule(name).eval())."
         )
@@ -275,7 +275,7 @@ def _refuse_noise(model: nn.Module, estimator: str) -> None:
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn instances of K bags and the exact point that they belong to.
+    """Drawn instances of K bags, and the exact point of these.
 
     Slots of a `proportional` bag were drawn with replacement in proportion to exp(z), in the mean over its branches;
     those of the others hold distinct instances, uniformly drawn or all of them.
@@ -318,8 +318,8 @@ def draw_proportional(
         share = torch.exp(part.l + torch.log(part.n) - seen.l - torch.log(seen.n)).nan_to_num(0.0)
         shares, counts = (x.cpu().view(num_bags, branches).numpy() for x in (share, part.n))
         arrived, bags = np.flatnonzero(counts[:, 0] > 0), segment.cpu().numpy()
-        for branch, own in enumerate(z.cpu().double().reshape(-1, branches).numpy().T):
-            inside = _draw_within(own, bags, arrived, num_instances, rng)
+        for branch, logits in enumerate(z.cpu().double().reshape(-1, branches).numpy().T):
+            inside = _draw_within(logits, bags, arrived, num_instances, rng)
             replace = (rng.random(inside.shape) < shares[arrived, branch, None]) & (turn[arrived] == branch)
             slots[arrived] = np.where(replace, positions.numpy()[inside], slots[arrived])
     sizes, ordinal = batch.sizes.unsqueeze(1), torch.arange(num_instances).expand(num_bags, -1)

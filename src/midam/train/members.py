@@ -78,9 +78,9 @@ def build_members(
     _check_size(config, train, device)
     sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
-        own = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(own, train, target, coder, sites, device=device, standardized=standardized))
-        # Classes with fewer bags than a batch asks for are warned of once, not once a member.
+        seeded = config.replace(seed=member_seed(config.run.seed, number))
+        members.append(_build_member(seeded, train, target, coder, sites, device=device, standardized=standardized))
+        # Classes with fewer bags than a batch needs cause one warning, not one for each member.
         sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
     members[0].model.pooling.check_sizes(int(train.sizes.max()))
@@ -97,16 +97,16 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
     least, most, free = _TRAINED * weights, _COPIES * weights, free_memory(device)
     shape = " x ".join(map(str, layers))
     narrow, advice = 4 * count * width * _NARROW, given(hidden=[_NARROW])
-    what = f"{count} network{'s' if count > 1 else ''} of {shape} weights"
+    networks = f"{count} network{'s' if count > 1 else ''} of {shape} weights"
     if least > free:
         raise ConfigError(
-            f"Expected a network that fits into the {size_text(free)} of free memory, got {what}, of which weights, "
-            f"gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, "
+            f"Expected a network that fits into the {size_text(free)} of free memory, got {networks}, of which "
+            f"weights, gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, "
             f"{advice} takes {size_text(_TRAINED * narrow)}, or fewer features."
         )
     if most > _WORTH_SAYING and most > 10 * train.num_instances * width * train.instances.itemsize:
         takes = f"{advice} takes {size_text(_COPIES * narrow)}"
-        message = f"{what} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
+        message = f"{networks} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
         warnings.warn(message, Note, stacklevel=2)
 
 
@@ -151,14 +151,14 @@ def _build_member(
 
 
 def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:
-    """Sites [N] of training bags where the setting `balance` names their column; None where it names none.
+    """Sites [N] of training bags if the setting `balance` names their column, else None.
 
     Raises
     ------
     ConfigError
         If the bags have no sites.
     BagDataError
-        If a bag has none, or each bag one of its own.
+        If a bag has no site, or each bag has another one.
 
     Warns
     -----
@@ -186,14 +186,14 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
             f"Expected sites of several bags in the column {balance!r} of `balance`, got another one for each bag (in "
             f"{train.source}); name the column of the hospital or scanner."
         )
-    told = _cannot_balance(train, target, names)
-    if told:
-        warnings.warn(f"balance by {balance}: {told} (in {train.source})", UserWarning, stacklevel=2)
+    missing = _cannot_balance(train, target, names)
+    if missing:
+        warnings.warn(f"balance by {balance}: {missing} (in {train.source})", UserWarning, stacklevel=2)
     return sites
 
 
 def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str:
-    """Which classes are missing at which sites, in words; empty where none is."""
+    """Text on the classes that are missing at sites; empty if there are none."""
     if len(names) == 1:
         return f"all training bags come from {names[0]}, nothing is balanced"
     strata = target.turns(target.values(train))

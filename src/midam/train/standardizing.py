@@ -1,4 +1,4 @@
-"""What a training starts from: standardizers fitted to the instances."""
+"""Standardizers fitted to the training instances."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from midam.nn.standardizer import Standardizer
 
 _MAX_INSTANCES = 200_000
 _MAX_VALUES = 50_000_000
-_MAX_VALUES_ON_DISK = 4_000_000  # 8 MB of float16: what stays on disk is not to fill the memory here
+_MAX_VALUES_ON_DISK = 4_000_000  # 8 MB of float16: instances on disk should not fill the memory here
 _STREAM = 7
 
 
 def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
     """Fit the standardizers among `standardizers`, at least one, to the training instances; all alike.
 
-    Of more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000) so many are drawn, without replacement.
+    From more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000), so many are drawn without replacement.
     """
     first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
@@ -45,7 +45,7 @@ def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray
     if 2 * count > total:
         return np.delete(np.arange(total), distinct_sorted(total, total - count, rng))
     # Each round draws only as many as are missing: the set is that of the first distinct numbers of one sequence.
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
-        found = np.union1d(found, rng.integers(total, size=count - len(found)))
-    return found
+    numbers = np.empty(0, dtype=np.int64)
+    while len(numbers) < count:
+        numbers = np.union1d(numbers, rng.integers(total, size=count - len(numbers)))
+    return numbers

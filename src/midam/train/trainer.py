@@ -69,19 +69,19 @@ class Trainer:
     model : BagEnsemble
         The members' scorers as they are trained; a bag's score is the mean of theirs.
     target : Target
-        What the labels are; its `metric` is the main metric, "auroc" of two classes.
+        Kind of the labels; its `metric` is the main metric, "auroc" for two classes.
     epoch : int
         Epochs done.
     stopped : bool
         Whether `stop` was called.
     history : list of dict
         A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
-        while training), means over the members; val_auroc of the mean score; what the draw rule tells of its draws.
-        With another target, its metric stands in place of auroc.
+        while training), means over the members; val_auroc of the mean score; statistics of the draw rule.
+        With another target, its metric replaces auroc.
     config : ResolvedSettings
-        The settings, with numbers in place of "auto".
+        The settings, with numbers instead of "auto".
     chosen : str or None
-        A line on the numbers that were chosen, and by what; None where none were.
+        A line on the numbers that were chosen, and why; None if none were.
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
 
@@ -147,8 +147,8 @@ class Trainer:
         self._val_reader = self.reader(val) if val is not None else None
         labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
         self._val_covariates = None if val is None else covariates_of(self.model, val)
-        how: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
-        self.members = [Training(member, self._reader, labels, **how) for member in members]
+        options: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
+        self.members = [Training(member, self._reader, labels, **options) for member in members]
         self.epoch, self.stopped = 0, False
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
@@ -160,19 +160,19 @@ class Trainer:
         return self._average.reported
 
     def reader(self, bags: Bags) -> InstanceReader:
-        """Open bags for `scores`; those of the set that the training bags stand in share its instances in memory."""
+        """Open bags for `scores`; bags of the same set as the training bags share its instances in memory."""
         bags = align_features(bags, self._train.feature_names, of=self._train.source)
         if self._reader.holds(bags):
             return self._reader.over(bags)
         return self._open(bags, once=standardized_once(self.config, bags))
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
-        """Scores [N] that the reported scorers give to `bags`, of which `reader` is that of `Trainer.reader`."""
+        """Scores [N] of `bags` by the reported scorers; `reader` is the return value of `Trainer.reader` for them."""
         model = without_standardizer(self.reported) if reader.transforms else self.reported
-        # What is not known of the validation bags is said once, not after each epoch.
+        # Missing covariates of the validation bags cause one warning, not one after each epoch.
         known = self._val_covariates if bags is self._val else None
-        how: dict[str, Any] = {"chunk_size": self.config.run.chunk_size, "ranks": self._ranks}
-        return predict(model, bags, reader=reader, covariates=known, **how)
+        chunk_size = self.config.run.chunk_size
+        return predict(model, bags, chunk_size=chunk_size, reader=reader, covariates=known, ranks=self._ranks)
 
     @property
     def best_epoch(self) -> int | None:
@@ -287,17 +287,17 @@ class Trainer:
         result = member.train_epoch(self.epoch)
         if not result.finite:
             loss = result.loss
-            what = "weights that are not" if np.isfinite(loss) else f"the loss {loss:g}"
+            problem = "weights that are not" if np.isfinite(loss) else f"the loss {loss:g}"
             raise DivergedError(
-                f"Expected a finite loss and finite weights, got {what} in epoch {self.epoch + 1}; lower lr (now "
+                f"Expected a finite loss and finite weights, got {problem} in epoch {self.epoch + 1}; lower lr (now "
                 f"{lr:g}) or standardize the features."
             )
         return result
 
     def _drawn(self) -> dict[str, float | None]:
         """Statistics of the draw rule, means over the members."""
-        found = [member.sampler.drawn for member in self.members]
-        means = {name: float(np.mean([row[name] for row in found])) for name in found[0]}
+        draws = [member.sampler.drawn for member in self.members]
+        means = {name: float(np.mean([row[name] for row in draws])) for name in draws[0]}
         return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
     def _validate(self) -> float | None:
@@ -315,7 +315,7 @@ class Trainer:
 
 
 def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
-    """One device, as the settings say, or one for each process; `ConfigError` if there is no such device here."""
+    """One device, by the settings, or one for each process; `ConfigError` if there is no such device here."""
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
@@ -325,14 +325,14 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
         # A CPU needs nothing else of a Fabric, which takes seconds to import.
         plain = {"autocast": nullcontext, "backward": torch.autograd.backward}
         return cast("Fabric", SimpleNamespace(device=torch.device("cpu"), loggers=[], **plain))
-    # It tells of the precision at each training, of which a study has hundreds.
+    # It logs the precision at each training, of which a study has hundreds.
     for name in ("rank_zero", "distributed"):
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
-    how: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
+    options: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
     from lightning_fabric import Fabric
 
     strategy = processes.strategy()
-    return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **how)
+    return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **options)
 
 
 def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:
@@ -352,9 +352,9 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
     target = None if val is None else target_of(val)
     if unused and (val is None or target is None or not target.has_metric(target.values(val))):
-        of = "of both classes" if target is None else target.ordered
+        needed = "of both classes" if target is None else target.ordered
         warnings.warn(
-            f"{' and '.join(unused)} cannot be followed without validation bags {of}: all epochs are "
+            f"{' and '.join(unused)} cannot be followed without validation bags {needed}: all epochs are "
             "trained, and the last weights reported",
             UserWarning,
             stacklevel=3,
@@ -362,9 +362,9 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
 
 
 def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
-    """Set up the training of one scorer, as `midam fit` trains it: for a loop of your own over its batches.
+    """Set up the training of one scorer, as `midam fit` trains it: for a custom loop over its batches.
 
-    Whatever ``config.members``; `train` is labeled, with bags of both classes.
+    `config.members` is ignored; `train` is labeled, with bags of both classes.
 
     Examples
     --------

@@ -101,11 +101,11 @@ class Training:
 
     def rates(self, falls: int) -> dict[str, float]:
         """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
-        own = {
+        method_rates = {
             name: getattr(self.config.method, name) * 0.5**falls
             for name in (*self.estimator.rates, *self.objective.rates)
         }
-        return {"lr": self.config.training.lr * 0.1**falls, **own}
+        return {"lr": self.config.training.lr * 0.1**falls, **method_rates}
 
     def set_rates(self, falls: int) -> None:
         """Set the rates after so many falls."""
