@@ -178,7 +178,7 @@ def test_no_run_is_lost_for_its_baseline(tmp_path, monkeypatch, capsys):
 def test_ctrl_c_in_the_baseline_keeps_the_model(tmp_path, monkeypatch):
     data, run = table(tmp_path / "t.csv"), tmp_path / "run"
     with monkeypatch.context() as patch:
-        stop_at(patch, results, "train_beside", 1)
+        stop_at(patch, results, "train_baseline", 1)
         assert main(["fit", str(data), *QUICK, "--out", str(run)]) == 130
     bags = read_bags(str(data))
     scores, _ = predict_run(load_run(run), bags)

@@ -8,7 +8,7 @@ from tests.trainings import witness_bags
 from midam.data.bags import Bags
 from midam.data.statistics import STATISTICS, bag_statistics
 from midam.report.words import advice, caution, result_words, verdict
-from midam.runs.baseline import read_scores, train_beside, usual_baseline, write_scores
+from midam.runs.baseline import read_scores, train_baseline, usual_baseline, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
 from midam.targets.binary import Binary
@@ -80,8 +80,8 @@ def parts_of(bags, test):
 def test_test_bags_of_one_class_give_way_to_validation_bags():
     bags, splits = witness_bags(30), np.repeat(["train", "val", "test"], [16, 8, 6])
     splits[24:] = np.where(bags.require_labels()[24:] == 1, "test", "train")
-    found = train_beside(SplitBags(bags, splits), np.arange(30.0), seed=0)
-    assert found.found["part"] == "val"
+    found = train_baseline(SplitBags(bags, splits), np.arange(30.0), seed=0)
+    assert found.entry["part"] == "val"
     assert found.scores.shape == (8,)
     assert found.seconds > 0
 
@@ -90,7 +90,7 @@ def test_the_scores_on_disk_belong_to_just_these_bags(tmp_path):
     # Names that a table would read as numbers, or as missing.
     bags = witness_bags(20, ids=[f"{i:03d}" for i in range(18)] + ["NA", "null"])
     parts, folder = parts_of(bags, np.arange(12, 20)), RunFolder(tmp_path)
-    found = train_beside(parts, np.arange(20.0), seed=0)
+    found = train_baseline(parts, np.arange(20.0), seed=0)
     write_scores(folder, parts, found)
     frame = pd.read_csv(folder.baseline, dtype=str, keep_default_na=False)
     assert list(frame) == ["bag", "label", "split", "score"]

@@ -234,7 +234,7 @@ def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["R
     from midam.cli.app import said
     from midam.runs.folder import RunLog
 
-    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", said=said) as log:
+    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", message_of=said) as log:
         yield log
 
 

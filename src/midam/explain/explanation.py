@@ -232,7 +232,7 @@ def explain_bag(
                 bags,
                 index,
                 chunk_size=chunk_size,
-                beside=lambda: {"contribution": added()},
+                extra_columns=lambda: {"contribution": added()},
                 about=about,
             )
         instances, contribution = gathered(passed, passed.seen), added()

@@ -45,13 +45,13 @@ def read_for(
 ) -> Bags:
     """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
 
-    Features are found by name, in any order, and others are left out with a note. Labels are read by the names that the
-    classes of the run have.
+    Features are matched by name, in any order, and others are left out with a note. Labels are read by the names of the
+    run's classes.
 
     Parameters
     ----------
     run : LoadedRun
-        Its settings name the columns; its tables of labels and slides belong to its own data alone.
+        Its settings name the columns; its tables of labels and slides are used only for the data of the run.
     data : str
         Catalog name or path.
     labeled : bool, default False
@@ -59,9 +59,9 @@ def read_for(
     console : Console, optional
         Where progress is shown, if raw files are embedded for a run on vectors.
     embedded : sequence of str
-        Ids of the bags that alone are kept where raw files are embedded, if all of them are there; default: all bags.
+        If raw files are embedded: ids of the only bags to keep, if all of them are there; default: all bags.
     **reading
-        Settings of the groups `data` and `cut` that hold instead; None leaves one as it is.
+        Settings of the groups `data` and `cut` that replace those of the run; None leaves one as it is.
 
     Raises
     ------
@@ -71,18 +71,18 @@ def read_for(
     cut: dict[str, Any] | None = run.data.get("cut")
     settings = settings_for(run, data, **reading)
     classes, names = run.data.get("classes"), run.data.get("feature_names")
-    how: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
+    options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
-    how |= {"classes": None if classes is None else tuple(classes)}
-    how |= {"features": list(kinds) or names, "kinds": kinds}
+    options |= {"classes": None if classes is None else tuple(classes)}
+    options |= {"features": list(kinds) or names, "kinds": kinds}
     outcome = run.data.get("outcome")
     if outcome is not None:
-        how["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
+        options["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
-        # Slices, or volumes, of which no size was asked for have that of the run.
+        # Without a size in the settings, slices or volumes get the size of the run.
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
-        how["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
-    bags = read_data(data, settings, **how)
+        options["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
+    bags = read_data(data, settings, **options)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
@@ -103,13 +103,13 @@ def read_for(
 
 def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     """Settings by which a run reads data, see `read_for`."""
-    # Called from another folder, the run may find its data and not its tables, which predictions can do without.
+    # From another folder, the tables of the run may not be found; predictions do not need them.
     tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
-    own = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
+    is_run_data = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
-    changes |= {} if own else {"labels": None, "slides": None, "sheet": None}
+    changes |= {} if is_run_data else {"labels": None, "slides": None, "sheet": None}
     taken, outcome = covariate_names(run.model), run.data.get("outcome")
-    # Those that were constant in training say nothing, nor does the site; of a table they are no features either.
+    # Covariates that were constant in training carry no information, nor does the site; they are not features either.
     known = (*run.settings.data.covariates, run.settings.training.balance)
     unused = (name for name in known if name is not None and name not in taken)
     changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
@@ -125,17 +125,17 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
 def _as_embedded(
     run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None, wanted: Sequence[str]
 ) -> Bags:
-    """Bags of vectors as those of the run: raw ones are embedded by its recipe, those of another are refused."""
+    """Bags of vectors like those of the run: raw bags are embedded by its recipe, vectors of another are refused."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
-        how: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
+        options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
         kept = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
-        how["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
+        options["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
         if console is None:
-            return embed_like(bags, cut, **how)
-        with BagProgress("embedding", bags.sizes[how["only"]], console=console) as progress:
-            return embed_like(bags, cut, **how, on_bag=progress.update)
+            return embed_like(bags, cut, **options)
+        with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:
+            return embed_like(bags, cut, **options, on_bag=progress.update)
     else:
         message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"
         warnings.warn(message, UserWarning, stacklevel=4)
@@ -155,10 +155,10 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
         )
 
 
-def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> None:
+def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None:
     """Refuse instances of another cut: those of a store, or images where slides were read at a magnification."""
-    for name in sorted(set(expected) & set(found)):
-        one, other = expected[name], found[name]
+    for name in sorted(set(expected) & set(cut)):
+        one, other = expected[name], cut[name]
         numbers = isinstance(one, float) and isinstance(other, float | int)
         alike = math.isclose(one, other, rel_tol=_SAME_SCALE) if numbers else one == other
         if not alike and not (name == "magnification" and one is None):
@@ -171,11 +171,11 @@ def _check_cut(expected: dict[str, Any], found: dict[str, Any], data: str) -> No
 def evaluate_run(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> dict[str, Any]:
-    """Metrics of a run on labeled bags, told apart by what the run knows of each.
+    """Metrics of a run on labeled bags, separately for the bags of each split of the run and for new bags.
 
-    Bags that the run was made of are known by their content, whatever their id or file, and reported under their split;
-    every other bag is reported under "new". So no training bag counts as a test. New bags that share an id or a group
-    (patient) with bags of the run are warned of.
+    Bags of the run are recognized by their content, whatever their id or file, and reported under their split; every
+    other bag is reported under "new". So no training bag counts as a test. A warning names new bags that share an id or
+    a group (patient) with bags of the run.
 
     Parameters
     ----------
@@ -201,9 +201,9 @@ def evaluate_run(
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_run`; of each bag part, score and, where calibrated, probability, each [N]; warnings.
+    """Result of `evaluate_run`: part, score and, if calibrated, probability of each bag, each [N]; and warnings.
 
-    Where bags are ranked by more than 0 and 1, scores may be [N, C], and `decision` says what they mean.
+    If the labels are not 0 and 1, scores may be [N, C], and `decision` turns them into predictions.
     """
 
     result: dict[str, Any]
@@ -217,7 +217,7 @@ class Evaluation(NamedTuple):
 def evaluate_bags(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> Evaluation:
-    """As `evaluate_run`, with what it knows of each bag."""
+    """As `evaluate_run`, with the part, score and probability of each bag."""
     run.target.values(bags)
     bags = prepared(run.model, bags)
     check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
@@ -238,13 +238,13 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
     same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
     of_id = "have the ids of bags that the run was made of, with other instances: if they are the same patients,"
     of_group = "belong to groups that the run was trained or validated on, or are such groups:"
-    for count, what in ((same_id, of_id), (same_group, of_group)):
+    for count, relation in ((same_id, of_id), (same_group, of_group)):
         if count:
-            message = f"{count} of {len(new)} new bags (in {bags.source}) {what} the figures below are no test"
+            message = f"{count} of {len(new)} new bags (in {bags.source}) {relation} the figures below are no test"
             warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:
-    """Group of a bag, and its id unless that is known as one."""
-    found = set() if bags.groups is None else {str(bags.groups[index])}
-    return found | ({str(bags.ids[index])} - set(known))
+    """Group of a bag, and its id unless that is a `known` bag."""
+    names = set() if bags.groups is None else {str(bags.groups[index])}
+    return names | ({str(bags.ids[index])} - set(known))

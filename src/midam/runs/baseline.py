@@ -2,8 +2,8 @@
 
 Statistics of each bag (mean, minimum, maximum and deviation of each feature; of images mean and deviation of each
 color) in 500 extremely randomized trees, as `midam compare` trains them, with nothing tuned. Times to an event are
-ranked by Cox regression on the statistics of features, whose ridge inner folds of the training bags choose: it ranks
-better than trees of so few events.
+ranked by Cox regression on the statistics of features, with a ridge that inner folds of the training bags choose: with
+few events it ranks better than trees.
 """
 
 import time
@@ -29,22 +29,22 @@ _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-stat
 
 
 @dataclass(frozen=True)
-class Beside:
+class BaselineResult:
     """Result of the baseline.
 
     Attributes
     ----------
-    found : dict, optional
+    entry : dict, optional
         Entry of summary.json; None without a baseline.
     note : str, optional
         Why there is none.
     scores : array [N] or [N, C], optional
-        Scores of the bags of the split that `found` names as `part`.
+        Scores of the bags of the split that `entry` names as `part`.
     seconds : float
-        What it took.
+        Duration.
     """
 
-    found: dict[str, Any] | None = None
+    entry: dict[str, Any] | None = None
     note: str | None = None
     scores: NDArray[np.float64] | None = None
     seconds: float = 0.0
@@ -57,57 +57,57 @@ def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
     return _TIMES if target.pairs == "survival" else _FEATURES
 
 
-def train_beside(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> Beside:
+def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> BaselineResult:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
 
-    Compared are the test bags, or the validation bags where there are no test bags of both classes, or none that their
-    labels order. Whatever goes wrong is a note: a trained model is not lost for its baseline.
+    The comparison uses the test bags, or the validation bags if there are no test bags of both classes, or none that
+    their labels order. An error becomes a note, so that a trained model is not lost because its baseline failed.
     """
     bags, splits, target = parts.bags, parts.splits, target_of(parts.bags)
     values = target.values(bags)
     part = next((name for name in COMPARED if target.has_metric(values[splits == name])), None)
     if part is None:
-        return Beside(note=f"there are no test or validation bags {target.ordered} to compare on")
+        return BaselineResult(note=f"there are no test or validation bags {target.ordered} to compare on")
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
-    train, tested = (np.flatnonzero(splits == own) for own in ("train", part))
+    train, tested = (np.flatnonzero(splits == split) for split in ("train", part))
     try:
         from midam.train.trials import Trial
 
-        found = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
-        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], found)}
-    except Exception as error:  # a package of others raises what it likes
-        return Beside(note=f"{name} failed ({first_line(error)})", seconds=time.monotonic() - started)
-    return Beside(entry, scores=found, seconds=time.monotonic() - started)
+        baseline_scores = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
+        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], baseline_scores)}
+    except Exception as error:  # other packages may raise any error
+        return BaselineResult(note=f"{name} failed ({first_line(error)})", seconds=time.monotonic() - started)
+    return BaselineResult(entry, scores=baseline_scores, seconds=time.monotonic() - started)
 
 
 def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
-    """Main metric of the baseline, and how much higher that of the model is, with their intervals."""
+    """Main metric of the baseline, and the difference of the model to it, with their intervals."""
     target, groups = target_of(bags), bags.groups
     values, metric = target.values(bags), target.metric
-    own = target.summarize(values, baseline, groups=groups)
+    summary = target.summarize(values, baseline, groups=groups)
     difference = target.difference(values, model, baseline, groups=groups)
     return {
-        **{key: own[key] for key in (metric, f"{metric}_ci95", f"{metric}_method")},
+        **{key: summary[key] for key in (metric, f"{metric}_ci95", f"{metric}_method")},
         "difference": difference.value,
         "difference_ci95": [difference.low, difference.high],
         "difference_method": difference.method,
     }
 
 
-def write_scores(folder: RunFolder, parts: SplitBags, beside: Beside) -> None:
+def write_scores(folder: RunFolder, parts: SplitBags, baseline: BaselineResult) -> None:
     """Write baseline.csv, a row a compared bag: bag, label, split and score, by the columns of predictions.csv."""
-    if beside.found is None or beside.scores is None:
+    if baseline.entry is None or baseline.scores is None:
         return
-    part = beside.found["part"]
+    part = baseline.entry["part"]
     bags = parts.part(part)
     columns: dict[str, list[Any]] = {"bag": bags.ids.tolist(), **label_columns(bags), "split": [part] * len(bags)}
-    columns |= zip(target_of(bags).score_columns, beside.scores.reshape(len(bags), -1).T.tolist(), strict=True)
+    columns |= zip(target_of(bags).score_columns, baseline.scores.reshape(len(bags), -1).T.tolist(), strict=True)
     rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
     write_text(folder.baseline, csv_text(list(columns), rows))
 
 
 def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Scores [N] of the baseline for just these bags with these labels; None where the run has none, or of others."""
+    """Scores [N] of the baseline for exactly these bags with these labels; None if the run has none of them."""
     if not folder.baseline.exists():
         return None
     form = {"bag": bag_ids, "label": one_of("0", "1"), "score": numbers}
@@ -116,5 +116,5 @@ def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int
     if sorted(places) != sorted(ids.tolist()):
         return None
     index = [places[name] for name in ids.tolist()]
-    found: NDArray[np.float64] = score[index]
-    return found if (label[index].astype(np.int64) == labels).all() else None
+    scores: NDArray[np.float64] = score[index]
+    return scores if (label[index].astype(np.int64) == labels).all() else None

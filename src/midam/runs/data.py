@@ -1,4 +1,4 @@
-"""Bags with splits from the name of the data, as a run says; and columns of a table about bags, for subgroups."""
+"""Read and split bags by the settings of a run; and columns of a table about bags, for subgroups."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Callbacks:
     on_candidate: Callable[[str, int, int], None] | None = None
 
     def stage(self, name: str, bags: int = 0) -> None:
-        """Tell what begins, and the number of bags that it goes through."""
+        """Report the stage that begins, and the number of bags that it processes."""
         if self.on_stage is not None:
             self.on_stage(name, bags)
 
@@ -58,9 +58,9 @@ class Callbacks:
 class SplitBags:
     """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test".
 
-    `imputed` says how missing values were filled, if so: "how", "values" of the features and "missing", their count;
-    `gaps` [N, D] what share of each bag's values they are; `columns` how columns were encoded, the text of a
-    `ColumnCoder`.
+    `imputed` describes how missing values were filled, if they were: "how", "values" of the features and "missing",
+    their count. `gaps` [N, D] is the share of missing values in each bag. `columns` is the text of the `ColumnCoder`
+    that encoded columns.
     """
 
     bags: Bags
@@ -80,17 +80,17 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
     Missing values that are to be imputed are NaN.
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
-    how: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
-    how |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
-    how.setdefault("images", settings.cut)
-    return read_bags(data, **how, reads=settings.run.reads, require_labels=require_labels)
+    options: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
+    options |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
+    options.setdefault("images", settings.cut)
+    return read_bags(data, **options, reads=settings.run.reads, require_labels=require_labels)
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:
-    """Split bags as the data says, else at random: stratified by what they are ranked by, disjoint by group.
+    """Split bags by the splits of the data, else at random: stratified by label, disjoint by group.
 
-    A data set that names a test split but no validation split has its validation bags taken from its training bags.
-    Categories and times are encoded and missing values filled as the settings say, from the training bags.
+    If the data has a test split but no validation split, validation bags are taken from the training bags. Categories
+    and times are encoded and missing values filled by the settings, from the training bags.
 
     Raises
     ------
@@ -130,13 +130,13 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
-    """Warn of what gives the label away, in three lines at most; looked for in the training bags."""
+    """Warn of features of the training bags that reveal the label, in three lines at most."""
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
         warnings.warn(f"{line} (in {parts.bags.source})", UserWarning, stacklevel=3)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:
-    """List in a file what was left out when bags were read, if anything was; the list of an earlier call is removed."""
+    """List in a file what was left out when bags were read; if nothing was, remove the list of an earlier call."""
     if bags.left_out:
         write_text(path, left_out_csv(bags.left_out))
     elif path.is_file() and path.read_bytes().startswith(left_out_csv([]).encode()):
@@ -144,13 +144,13 @@ def write_left_out(bags: Bags, path: Path) -> None:
 
 
 def left_out_notes(bags: Bags, name: str) -> list[str]:
-    """A note that says how much was left out, and which file lists it; none where all was read."""
+    """A note on how much was left out, and which file lists it; none if all was read."""
     lost, count = len(lost_bags(bags.left_out)), len(bags.left_out)
     return [f"{count} files or rows, and {lost} bags as a whole, are left out: {name} lists them"] if count else []
 
 
 def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
-    """Warn of bags of which a split nearer to training holds the very instances, by these splits of the contents."""
+    """Warn of bags whose instances are also in a split nearer to training; `nearest` is that split for each bag."""
     copies = np.flatnonzero(parts.splits != np.array(nearest))
     if len(copies):
         first = parts.bags.ids[copies[0]]
@@ -164,11 +164,11 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
-    """Origin of a run's data, kept so that none of its bags or patients can count as new: read once.
+    """Origin of a run's data, kept so that none of its bags or patients can count as new later.
 
-    "data" holds source, its place, fingerprint and form; "splits" the split of each bag by id, "contents" by the digest
-    of its instances (the split nearest to training where bags are equal); "groups" those that were trained or validated
-    on.
+    "data" holds source, its place, fingerprint and form. "splits" holds the split of each bag by its id, "contents" by
+    the digest of its instances (if bags are equal, the split nearest to training). "groups" holds the groups that were
+    trained or validated on.
     """
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))
@@ -198,7 +198,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
 
 
 def typical_values(bags: Bags) -> list[float] | None:
-    """Median of each feature over up to 10 000 instances of bags; None of images, and of more than 512 features."""
+    """Median of each feature over up to 10 000 instances of bags; None for images, and for more than 512 features."""
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
     from midam.train.standardizing import random_instances
@@ -208,7 +208,7 @@ def typical_values(bags: Bags) -> list[float] | None:
 
 
 class Reading(NamedTuple):
-    """Bags to train on with their splits, the result of `describe_origin`, and what reading them warned of."""
+    """Bags to train on with their splits, the result of `describe_origin`, and warnings from reading them."""
 
     parts: SplitBags
     origin: dict[str, Any]
@@ -229,14 +229,14 @@ def split_parts(data: str, settings: Settings, *, left_out: str) -> Reading:
 
 @contextmanager
 def noting() -> Iterator[list[str]]:
-    """Keep the warnings that are shown meanwhile, in the list that this gives: what reading left out, for instance."""
+    """Collect the warnings that are shown inside the context, in the list that it gives."""
     notes = list[str]()
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def keep(message: Warning | str, *where: Any, **how: Any) -> None:
+        def keep(message: Warning | str, *where: Any, **options: Any) -> None:
             notes.append(str(message))
-            show(message, *where, **how)
+            show(message, *where, **options)
 
         warnings.showwarning = keep
         yield notes
@@ -253,7 +253,7 @@ class SubgroupTable:
     columns : sequence of str
         Columns to show.
     key : str, optional
-        Column that names the bag or its group; default: the one that names the most.
+        Column that names the bag or its group; default: the column with the most such names.
     """
 
     path: Path
@@ -261,7 +261,7 @@ class SubgroupTable:
     key: str | None = None
 
     def levels(self, ids: NDArray[np.str_], groups: NDArray[np.str_] | None) -> dict[str, NDArray[np.str_]]:
-        """Levels of each bag by the name of the column; a bag that the table does not know is "(missing)".
+        """Levels of each bag by the name of the column; a bag without a row in the table is "(missing)".
 
         Raises
         ------
@@ -274,16 +274,16 @@ class SubgroupTable:
         require_columns(frame.columns, wanted, str(self.path))
         key, names = self._named(frame, named, ids, groups)
         known = frame[frame[key].isin(set(names.tolist()))]
-        found = {}
+        levels = {}
         for name in columns:
-            values = known.groupby(key, sort=False)[name].agg(lambda own: sorted(set(own.dropna())))
+            values = known.groupby(key, sort=False)[name].agg(lambda entries: sorted(set(entries.dropna())))
             for bag in values.index[values.map(len) > 1][:1]:
                 raise BagDataError(
                     f"Expected one {name} for {bag}, got {' and '.join(values[bag][:2])} (in {self.path}); correct the "
                     "table, or choose another column."
                 )
-            by_name = {bag: own[0] if own else None for bag, own in values.items()}
-            found[name] = make_levels([by_name.get(bag) for bag in names.tolist()])
+            by_name = {bag: entries[0] if entries else None for bag, entries in values.items()}
+            levels[name] = make_levels([by_name.get(bag) for bag in names.tolist()])
         lost = int((~np.isin(names, known[key].to_numpy(dtype=np.str_))).sum())
         if lost:
             warn(
@@ -291,12 +291,12 @@ class SubgroupTable:
                 UserWarning,
                 stacklevel=3,
             )
-        return found
+        return levels
 
     def _named(
         self, frame: "pd.DataFrame", key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
     ) -> tuple[str, NDArray[np.str_]]:
-        """Column of the names, and what it names of each bag: the bag, or its group."""
+        """Column of the names, and the name of each bag in it: that of the bag, or of its group."""
         kinds = [ids] if groups is None else [ids, groups]
         others = [name for name in frame.columns if name not in set(map(name_of, self.columns))]
         columns = others if key is None else [key]

@@ -34,7 +34,7 @@ _ALONE = Processes()
 
 
 class Spent(NamedTuple):
-    """Seconds of a training so far, all sessions together, and of these those that it waited for instances."""
+    """Seconds of a training so far, all sessions together, and the seconds of these spent waiting for instances."""
 
     seconds: float
     waited: float
@@ -44,7 +44,7 @@ NOTHING = Spent(0.0, 0.0)
 
 
 def tell_waiting(waited_s: float, trained_s: float) -> bool:
-    """Warn of a training that waits for its data for more than a fifth of some seconds; returns whether it did."""
+    """Warn if a training has waited for its data for more than a fifth of its time; returns whether it has warned."""
     if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
         return False
     warnings.warn(
@@ -79,25 +79,23 @@ def fit_run(
     folder : RunFolder
         Free; held meanwhile, so that no other process trains into it.
     method : str, optional
-        A name of `midam compare`, which says or takes the place of settings. Default: the settings say it; where they
-        say nothing of a training, "auto" for what `midam.runs.method.usual_method` names.
+        A name of `midam compare`, which sets or replaces settings. Default: the method of the settings; if they do not
+        set up a training, "auto" for the data that `midam.runs.method.usual_method` names.
     budget : float, optional
-        Seconds that the method "auto" may take; default: as many as it takes. Others are not limited by it.
+        Seconds that the method "auto" may take; default: no limit. Other methods are not limited.
     processes : Processes, optional
-        How many train it together; default: this one alone. Each makes this very call; those that do not lead write
-        nothing, and get an empty summary.
+        Processes that train the run together; default: only this one. Each makes the same call; those that do not lead
+        write nothing, and get an empty summary.
     on_start : callable, optional
-        Called with the settings in force, and the method where it is fitted in one step, when data and settings have
-        been checked.
+        Called with the settings, and the method if it is fitted in one step, after data and settings are checked.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
     on_stage : callable, optional
-        Called with what begins after the last epoch, and the number of bags that it will go through, 0 for none.
+        Called with the stage that begins after the last epoch, and the number of bags that it processes, 0 for none.
     on_bags : callable, optional
         Called with positions of bags that the trained model has scored; once each.
-
     on_candidate : callable, optional
-        Called with what "auto" tries next, its number from 0, and how many there are.
+        Called with the method that "auto" tries next, its number from 0, and the number of methods.
 
     Raises
     ------
@@ -121,7 +119,7 @@ def fit_run(
             return training.run(time.monotonic(), Callbacks())
     folder.require_free()
     with folder.held():
-        folder.require_free()  # the one who held it may have trained a run
+        folder.require_free()  # another process may have trained a run in it meanwhile
         started = time.monotonic()
         reading = split_parts(data, settings, left_out=folder.left_out.name)
         if method is None and processes.count == 1:
@@ -130,8 +128,8 @@ def fit_run(
             from midam.runs.fit_at_once import fit_at_once
 
             try:
-                how: dict[str, Any] = {"reading": reading, "opened": started, "budget": budget}
-                return fit_at_once(data, baseline, settings, folder, calls, **how)
+                work = partial(fit_at_once, reading=reading, opened=started, budget=budget)
+                return work(data, baseline, settings, folder, calls)
             except KeyboardInterrupt:
                 if not folder.candidates.exists():
                     folder.clear()
@@ -144,12 +142,12 @@ def fit_run(
         with _Training.of(data, settings, folder, processes, reading) as training:
             try:
                 training.begin()
-                remember(training.trainer.config.flat())  # who trains with code of others trusts it
+                remember(training.trainer.config.flat())  # training with code of others implies trust
                 if on_start is not None:
                     on_start(training.trainer.config, None)
                 return training.run(started, calls)
             except (MidamError, OSError, KeyboardInterrupt) as error:
-                # A new run that failed before its first epoch was done leaves nothing.
+                # A new run that failed before the end of its first epoch leaves nothing.
                 if not isinstance(error, RunStoppedError) and training.trainer.epoch == 0:
                     folder.clear()
                 raise
@@ -165,10 +163,10 @@ def resume_run(
     on_bags: OnBags | None = None,
     on_candidate: OnCandidate | None = None,
 ) -> dict[str, Any]:
-    """Continue a run in place, bit for bit where it was; returns the summary.
+    """Continue a run in place, bit for bit; returns the summary.
 
-    On another number of processes it goes on as that number trains: the same to rounding. One that was stopped before
-    its first checkpoint starts again, with a warning.
+    On another number of processes the result is the same to rounding. A run that was stopped before its first
+    checkpoint starts again, with a warning.
 
     Parameters
     ----------
@@ -244,7 +242,7 @@ class _Training:
     ) -> Self:
         """Read and split the data unless that is done, join the other processes, and make the trainer."""
         parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
-        # Slow to import: what is wrong with the data has been told by now.
+        # Slow to import: by now, errors in the data have been raised.
         from midam.process_group import start
         from midam.train.members import with_objective
         from midam.train.trainer import Trainer, make_fabric
@@ -279,7 +277,7 @@ class _Training:
             self.ranks.abandon()
 
     def begin(self) -> None:
-        """Write the settings, and what a resume before the first epoch needs."""
+        """Write the settings, and the checkpoint that a resume before the first epoch needs."""
         if not self.leads:
             return
         self.require_space()
@@ -289,16 +287,16 @@ class _Training:
         self.save(NOTHING)
 
     def require_space(self) -> None:
-        """Refuse a disk that cannot hold what is still to be written."""
+        """Refuse a disk without space for the files that are still to be written."""
         if self.leads:
             from midam.runs.scoring import require_run_space
 
             require_run_space(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
     def run(self, opened: float, calls: Callbacks, *, before: Spent = NOTHING) -> dict[str, Any]:
-        """Train to the end, an epoch after the other on the disk; returns the summary, where this process leads.
+        """Train to the end, and save each epoch; returns the summary if this process leads.
 
-        `opened` is when the reading of the data began, `before` what earlier sessions have taken.
+        `opened` is the time when the reading of the data began, `before` the time that earlier sessions have taken.
         """
         if not self.trainer.fabric.loggers:
             return self._run(opened, calls, before)
@@ -372,10 +370,10 @@ class _Training:
             write_metrics(self.folder, self.trainer.history)
 
     def finish(self, took: dict[str, float], calls: Callbacks, *, waited: float) -> dict[str, Any]:
-        """Score all bags under the weights that are selected, once, and write the results.
+        """Score all bags once with the selected weights, and write the results.
 
-        `took` are the seconds of what came before, to which those of the evaluation are added; `waited` is the part of
-        the training in which it waited for instances.
+        `took` are the seconds of reading and training, to which those of the evaluation are added; `waited` are those
+        of the training that were spent waiting for instances.
         """
         from midam.evaluate.predict import predict
         from midam.runs.report import write_run_report
@@ -385,7 +383,7 @@ class _Training:
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         selected = "best" if config.training.select == "best" and self.trainer.best_epoch is not None else "last"
         started = time.monotonic()
-        # Parts of the training: the leading process waited for the others or sent them what they need; for instances.
+        # Parts of the training: exchanges of the leading process with the others, and waiting for instances.
         within = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
         within["waiting"] = round(waited, 3)
         if selected == "best":
@@ -401,12 +399,12 @@ class _Training:
             return {}
 
         def seconds(baseline: float) -> dict[str, float]:
-            own = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
-            rounded = {name: round(value, 3) for name, value in {**own, "total": sum(own.values())}.items()}
+            durations = {**took, "evaluation": time.monotonic() - started - baseline, "baseline": baseline}
+            rounded = {name: round(value, 3) for name, value in {**durations, "total": sum(durations.values())}.items()}
             return {**rounded, **within}
 
-        what: dict[str, Any] = {"data": self.data, "origin": self.origin, "notes": self.notes, "choice": self.chosen}
+        options: dict[str, Any] = {"data": self.data, "origin": self.origin, "notes": self.notes, "choice": self.chosen}
         scored = (self.trainer, self.parts, scores, calls)
-        summary = write_results(self.folder, *scored, selected=selected, seconds=seconds, **what)
+        summary = write_results(self.folder, *scored, selected=selected, seconds=seconds, **options)
         write_run_report(self.folder.root)
         return summary

@@ -39,10 +39,10 @@ def fit_at_once(
 ) -> dict[str, Any]:
     """Fit a `midam.compare.Baseline` that can be a model, as `midam.runs.fit_run` does; returns the summary.
 
-    `reading` is what `split_parts` gave of the data, and `opened` when it began; default: they are read here.
+    `reading` is the result of `split_parts`, and `opened` the time when it began; default: the data are read here.
 
-    The folder is held. What stops it leaves a part of the run there, which `refit_at_once` starts again, but for the
-    candidates that `auto` has tried.
+    The folder is held. If the call is stopped, a part of the run stays there; `refit_at_once` starts it again, except
+    for the candidates that `auto` has tried.
     """
     started = opened or time.monotonic()
     parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
@@ -54,16 +54,16 @@ def fit_at_once(
     remember({"method": method, **taken_settings(config)})
     if calls.on_start is not None:
         calls.on_start(settings, method)
-    how = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
-    fitted = fit_baseline(method, config, parts.part("train"), few=has_few(parts), **how)
+    search = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
+    fitted = fit_baseline(method, config, parts.part("train"), few=has_few(parts), **search)
     trained = time.monotonic()
     calls.stage("scoring", len(parts.bags))
     scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags)
 
     def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
         now = time.monotonic()
-        found = {"reading": read - started, "training": trained - read, "evaluation": now - trained}
-        return {name: round(value, 3) for name, value in {**found, "total": now - started}.items()}
+        durations = {"reading": read - started, "training": trained - read, "evaluation": now - trained}
+        return {name: round(value, 3) for name, value in {**durations, "total": now - started}.items()}
 
     summary = write_results(
         *(folder, fitted, parts, scores, calls), data=data, selected="last", origin=origin, seconds=seconds, notes=notes
@@ -73,35 +73,35 @@ def fit_at_once(
 
 
 def has_few(parts: SplitBags) -> bool:
-    """Whether the validation bags are of two classes, and too few positive ones to choose a threshold on."""
+    """Whether bags of two classes have too few positive validation bags to choose a threshold."""
     labels = parts.bags.labels
     return labels is not None and int(labels[parts.splits == "val"].sum()) < FEW_BAGS
 
 
-def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: bool = False, **how: Any) -> Fitted:
-    """Fit a method that is fitted in one step to all these bags; `how` are arguments of `auto`'s search.
+def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: bool = False, **options: Any) -> Fitted:
+    """Fit a method that is fitted in one step to all these bags; `options` are arguments of `auto`'s search.
 
     With `few` validation bags, inner folds score the training bags too; `auto` has these scores anyway.
 
-    BLAS has one thread: on matrices as small as these its threads take ten times the time of the work.
+    BLAS has one thread: on small matrices, more threads are ten times slower.
     """
     baseline, seed = make_baseline(method), config.run.seed
     with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
         if not baseline.chooses:
             held = baseline.out_of_fold(train, seed=seed) if few else None
             return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]), out_of_fold=held)
-        chosen = baseline.choose(train, seed=seed, **how)
+        chosen = baseline.choose(train, seed=seed, **options)
     return Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about}, chosen.out_of_fold)
 
 
 def refit_at_once(
     data: str | None, method: str, settings: Settings, folder: RunFolder, calls: Callbacks, *, recorded: str
 ) -> dict[str, Any]:
-    """Resume a run of `fit_at_once`: the summary of one that is finished, or all of it again, with a warning.
+    """Resume a run of `fit_at_once`: return the summary if it is finished, else fit it again, with a warning.
 
-    `auto` goes on behind the candidates that it has tried.
+    `auto` continues after the candidates that it has tried.
 
-    `recorded` is the data that it was started with, `data` other data that the user names, which must hold the same.
+    `recorded` is the data that it was started with, `data` another name of the data, which must hold the same bags.
     """
     with folder.held():
         if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
@@ -109,16 +109,17 @@ def refit_at_once(
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
             return read_summary(folder, settings)[0]
-        how = "it starts again" if not folder.candidates.exists() else "it goes on behind the methods that it has tried"
-        warnings.warn(f"{folder.root} was stopped before its end: {how}", UserWarning, stacklevel=3)
+        tried = folder.candidates.exists()
+        next_step = "it goes on behind the methods that it has tried" if tried else "it starts again"
+        warnings.warn(f"{folder.root} was stopped before its end: {next_step}", UserWarning, stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
 
 
 def _require_same(data: str, settings: Settings, folder: RunFolder, *, recorded: str) -> None:
     """Refuse data that hold other bags than those of a finished run."""
     content = load_checkpoint(folder.model, ModelContent)
-    found = split_data(read_data(data, settings), settings).bags.fingerprint()
-    if found != content["data"]["fingerprint"]:
+    fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
+    if fingerprint != content["data"]["fingerprint"]:
         raise CheckpointError(
             f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); resume with "
             "the same data, or start a new run."

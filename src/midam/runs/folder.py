@@ -38,16 +38,16 @@ class RunFolder:
     ----------
     config, metrics, predictions, baseline, summary : Path
         Settings and the name of the data; a row an epoch; a row a bag; the baseline's scores of the bags that it was
-        compared on; what was measured.
+        compared on; the metrics.
     last, best, model : Path
-        All that a resume needs, as of the last whole epoch; weights of the epoch with the best validation AUROC; the
-        trained model and what applying it needs.
+        Checkpoint of the last whole epoch, for a resume; weights of the epoch with the best validation AUROC; the
+        trained model with all that applying it needs.
     candidates : Path
-        What `auto` has tried, a line a method.
+        Methods that `auto` has tried, a line each.
     log : Path
-        What the console said, with the time of each line.
+        Output of the console, with the time of each line.
     left_out : Path
-        Files and bags of the data that were not read, a row each; none where all were.
+        Files and bags of the data that were not read, a row each; not there if all were read.
     curves : Path
         Loss and main metric along the epochs, a figure.
     was_held : bool
@@ -71,7 +71,7 @@ class RunFolder:
         self.was_held = False
 
     def require_free(self) -> None:
-        """Refuse a folder that already holds something, or that cannot be made, by a `RunExistsError`."""
+        """Refuse a folder that is not empty, or that cannot be made, by a `RunExistsError`."""
         for parent in self.root.absolute().parents:
             if parent.exists() and not parent.is_dir():
                 raise RunExistsError(
@@ -93,19 +93,19 @@ class RunFolder:
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def contents(self) -> list[Path]:
-        """Content of the folder, without the remains of a killed process and of a failed start: a log alone."""
+        """Content of the folder, without remains of a killed process, or the log of a failed start."""
         if not self.root.is_dir():
             return []
-        found = [path for path in self.root.iterdir() if not is_left(path)]
-        return [] if found == [self.log] and self._is_logged() else found
+        paths = [path for path in self.root.iterdir() if not is_left(path)]
+        return [] if paths == [self.log] and self._is_logged() else paths
 
     def clear(self) -> None:
-        """Remove what the folder holds."""
+        """Remove the content of the folder."""
         for path in self.contents():
             remove_own(path)
 
     def _is_logged(self) -> bool:
-        """Whether log.txt is one of midam, not a file of the user's."""
+        """Whether log.txt was written by midam, and not by the user."""
         if not self.log.is_file():
             return False
         with open_plain(self.log) as file:
@@ -122,9 +122,9 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the folder and hold it; one that is still empty in the end is removed, if it was made here.
+        """Make the folder and hold it; if it was made here and is still empty at the end, it is removed.
 
-        A `ConfigError` where another process holds it. Files that a killed process has left half written are removed.
+        A `ConfigError` if another process holds it. Half-written files of a killed process are removed.
         """
         root = self.root.absolute()
         made = [path for path in (root, *root.parents) if not path.exists()]
@@ -160,7 +160,7 @@ class _Budget(Form):
 
 
 def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
-    """Settings of a run, the data it was trained on, and its method where it has one that is fitted in one step.
+    """Settings of a run, the data it was trained on, and its method if that is fitted in one step.
 
     `trust` is as in `midam.runs.load_run`.
     """
@@ -189,9 +189,9 @@ def _read_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_budget(folder: RunFolder) -> float | None:
-    """Seconds that a run of `auto` was given; None where it was given all that it takes."""
-    found = _read_config(folder).get("budget")
-    return None if found is None else float(found)
+    """Time limit of a run of `auto` in seconds; None without a limit."""
+    budget = _read_config(folder).get("budget")
+    return None if budget is None else float(budget)
 
 
 def read_chosen(folder: RunFolder) -> str | None:
@@ -214,35 +214,35 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, heade
 
 
 def _field(value: Any) -> Any:
-    """Nine significant digits tell any two float32 apart."""
+    """Write a float with nine significant digits: different float32 get different texts."""
     if isinstance(value, str):
         return safe_cell(value)
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
 
 
 class RunLog:
-    """Time-stamped lines behind those that log.txt holds, the warnings and the error of its block among them.
+    """Append time-stamped lines to log.txt, among them the warnings and the error of its block.
 
     Lines are kept back until the folder is held by this process and has its settings: a start that is refused leaves no
-    log, and never writes into that of another. Where the file cannot be written, the run goes on without it.
+    log, and never writes into that of another run. If the file cannot be written, the run goes on without it.
 
     Parameters
     ----------
     folder : RunFolder
-        The very one that is given to `fit_run` or `resume_run`.
+        The object that is passed to `fit_run` or `resume_run`.
     command : str, optional
-        What was typed; it stands at the head, with the folder and the versions.
-    said : callable, default str
-        Words a warning or an error as the console does.
+        Command line, for the first lines of the log, with the folder and the versions.
+    message_of : callable, default str
+        Text of a warning or an error, as on the console.
     """
 
-    def __init__(self, folder: RunFolder, *, command: str = "", said: Callable[[object], str] = str) -> None:
-        self._folder, self._command, self._said = folder, command, said
+    def __init__(self, folder: RunFolder, *, command: str = "", message_of: Callable[[object], str] = str) -> None:
+        self._folder, self._command, self._message_of = folder, command, message_of
         self._waiting: list[str] = []
         self._catch: Any = None
 
     def add(self, text: str) -> None:
-        """Note a text, each of its lines under the time of now, in UTC."""
+        """Add a text, each of its lines with the current time in UTC."""
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         self._waiting += [f"{now} {line}".rstrip() + "\n" for line in text.rstrip().splitlines()]
         if not (self._folder.was_held and self._folder.config.exists()):
@@ -263,9 +263,9 @@ class RunLog:
         self._catch.__enter__()
         show = warnings.showwarning
 
-        def noted(message: Warning | str, *how: Any, **more: Any) -> None:
-            self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._said(message)}")
-            show(message, *how, **more)
+        def noted(message: Warning | str, *where: Any, **options: Any) -> None:
+            self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._message_of(message)}")
+            show(message, *where, **options)
 
         warnings.showwarning = noted
         return self
@@ -273,9 +273,9 @@ class RunLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._catch.__exit__(kind, error, trace)
         if isinstance(error, RunStoppedError | KeyboardInterrupt):
-            self.add(self._said(error) or "stopped")
+            self.add(self._message_of(error) or "stopped")
         elif isinstance(error, MidamError):
-            self.add(f"error: {self._said(error)}")
+            self.add(f"error: {self._message_of(error)}")
         elif error is not None:
             self.add("".join(traceback.format_exception(error)))
 

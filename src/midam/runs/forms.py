@@ -270,17 +270,17 @@ def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binar
 
 def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any], Target]:
     """Content of ``summary.json``, and the target; `settings` are those of the run, whose code is trusted."""
-    found = read_json(folder.summary)
-    target = read_target(found, folder.summary, trusted=settings.data.target)
-    check_form(found, _Summary, folder.summary)
+    summary = read_json(folder.summary)
+    target = read_target(summary, folder.summary, trusted=settings.data.target)
+    check_form(summary, _Summary, folder.summary)
     for name in ("baseline", *SPLITS):
-        fault = _fault(found[name], target, compared=name == "baseline") if found.get(name) else None
+        fault = _fault(summary[name], target, compared=name == "baseline") if summary.get(name) else None
         if fault is not None:
             raise CheckpointError(
                 f"Expected {folder.summary.name} as midam writes it, got {name}: {fault} (in {folder.summary}); "
                 "restore a copy of it, or make it again."
             )
-    return found, target
+    return summary, target
 
 
 def _fault(entry: Mapping[str, Any], target: Target, *, compared: bool) -> str | None:

@@ -31,7 +31,7 @@ from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
-# Windows keeps these names, whatever suffix they bear.
+# Windows reserves these names, with any suffix.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 _HEAD, _LITTLE = 1 << 14, 1 << 12  # more and fewer than the bytes of a file besides its numbers
 
@@ -47,7 +47,7 @@ def write_instance_scores(
     journal: ScoreJournal | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Score bags, and write what their instances contribute to ``folder/<bag>.h5``, in the layout of CLAM's heatmaps.
+    """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
 
     Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
     `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
@@ -72,7 +72,7 @@ def write_instance_scores(
     chunk_size : int, optional
         Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
-        Bags that it knows, and whose file is there, are left alone; the others are added to it.
+        Bags in it, whose file is there, are skipped; the others are added to it.
     on_bags : callable, optional
         Called with the position of each bag that is done, in a list.
 
@@ -99,25 +99,25 @@ def write_instance_scores(
             f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
             f"{taken[0].name}); choose another folder, or remove them."
         )
-    reader, beside = reader_of(model, bags), covariates_of(model, bags)
+    reader, covariates = reader_of(model, bags), covariates_of(model, bags)
     count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
     passing = InstancePass if count == 1 else ColumnsPass
-    found = np.empty(len(part) if count == 1 else (len(part), count))
+    scores = np.empty(len(part) if count == 1 else (len(part), count))
     about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
         for row, (i, path) in enumerate(paths.items()):
             score = known.get(i)
             if score is not None and path.exists():
-                found[row] = score[0]
+                scores[row] = score[0]
             else:
-                own = model if beside is None else of_covariates(model, beside[i])
-                passed = passing(own, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-                # Noted before the file takes its name: a file that the journal does not know is somebody else's.
+                bag_model = model if covariates is None else of_covariates(model, covariates[i])
+                passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
+                # Noted before the file takes its name: a file that is not in the journal belongs to somebody else.
                 note = None if journal is None else partial(journal.add, bags, range(i, i + 1))
-                found[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
+                scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
             if on_bags is not None:
                 on_bags([i])
-    return found
+    return scores
 
 
 def write_bag(
@@ -128,19 +128,19 @@ def write_bag(
     *,
     chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
-    beside: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
+    extra_columns: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, is taken here. Then `beside` gives columns
-    [n] that the file holds too, and `note` is called with the score of the bag [1] or [1, C], before the file takes
-    its name. `about` are further attributes.
+    The first pass of `passed`, which streams the bag through the scorers, runs here. Then `extra_columns` gives further
+    columns [n] of the file, and `note` is called with the score of the bag [1] or [1, C], before the file takes its
+    name. `about` are further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
     known = _encoded(instance_columns(bags, index))
-    width = _width(bags.coords, members=members, columns=columns) + 4 * (beside is not None)
+    width = _width(bags.coords, members=members, columns=columns) + 4 * (extra_columns is not None)
     width += sum(column.itemsize for column in known.values())
     with _new_file(h5py, path, space=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, chunk_size=chunk_size)
@@ -148,7 +148,7 @@ def write_bag(
         for name, column in known.items():
             kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
             file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
-        for name, column in (beside() if beside is not None else {}).items():
+        for name, column in (extra_columns() if extra_columns is not None else {}).items():
             file.create_dataset(name, data=column)
         score, scores = passed.bag_score(), np.array(passed.bag_scores())
         scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
@@ -163,7 +163,7 @@ def write_bag(
 def bytes_of_files(
     model: BagScorer | BagEnsemble, sizes: NDArray[np.int64], *, coords: NDArray[Any] | Rows | None
 ) -> int:
-    """About the bytes that the files of bags of these sizes take: their numbers, and a little for each file."""
+    """Approximate bytes of the files of bags of these sizes: their numbers, and a little for each file."""
     width = _width(coords, members=len(scorers_of(model)), columns=columns_of(model))
     return width * int(sizes.sum()) + _LITTLE * len(sizes)
 
@@ -175,14 +175,14 @@ def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) ->
 
 
 def file_names(bags: Bags) -> list[str]:
-    """Names of bags that any file system takes; those that differ in case alone get a digest."""
+    """Names of bags that any file system accepts; names that differ only in case get a digest."""
     names = [file_name(str(bag)) for bag in bags.ids]
     counts = Counter(name.lower() for name in names)
     return [with_digest(name, str(bag)) if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
 
 
 def file_name(bag: str) -> str:
-    """Name of a bag that any file system takes, and no other bag has but for its case.
+    """Name of a bag that any file system accepts; names of two bags differ, perhaps only in case.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def file_name(bag: str) -> str:
 
 
 def with_digest(name: str, text: str) -> str:
-    """A name of at most 150 characters, and a digest of a text, which tells it from others."""
+    """A name of at most 150 characters, and the digest of a text that makes it unique."""
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -205,20 +205,20 @@ def _write_passes(file: Any, passed: InstancePass | ColumnsPass, *, size: int, c
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
-    own = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
+    datasets = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
     low = 0
     for score, z in passed.chunks():
-        _put(own, low, score=score, attention_scores=z)
+        _put(datasets, low, score=score, attention_scores=z)
         low += len(z)
     if members > 1:
         mixed = {name: file.create_dataset(name, shape, "f4") for name, shape in mean.items()}
     for low in range(0, size, chunk_size):
-        parts = (own[name][low : low + chunk_size] for name in ("score", "attention_scores"))
+        parts = (datasets[name][low : low + chunk_size] for name in ("score", "attention_scores"))
         score, z = (torch.from_numpy(part.reshape(len(part), *passed.shape)) for part in parts)
-        found = passed.average(score, z, first=low)
-        _put(own, low, weight=found.weights)
+        averaged = passed.average(score, z, first=low)
+        _put(datasets, low, weight=averaged.weights)
         if members > 1:
-            _put(mixed, low, score=found.score, attention_scores=found.attention, weight=found.weight)
+            _put(mixed, low, score=averaged.score, attention_scores=averaged.attention, weight=averaged.weight)
 
 
 def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
@@ -228,15 +228,15 @@ def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
 
 def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
     """Columns as HDF5 holds them: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
-    found = {}
+    encoded = {}
     for name, values in columns.items():
         known = next((value for value in values if value is not None), "")
         if isinstance(known, str):
-            found[name] = np.array([str(value or "").encode() for value in values])
+            encoded[name] = np.array([str(value or "").encode() for value in values])
         else:
             missing = -1 if isinstance(known, int) else np.nan
-            found[name] = np.array([missing if value is None else value for value in values])
-    return found
+            encoded[name] = np.array([missing if value is None else value for value in values])
+    return encoded
 
 
 def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None:
@@ -273,7 +273,7 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
     try:
         yield file
     except BaseException:
-        # A full disk fails the closing as well; the first error is the one to tell.
+        # On a full disk, closing fails as well; the first error is the one to raise.
         with suppress(OSError, RuntimeError):
             file.close()
         raise

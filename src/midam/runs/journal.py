@@ -19,10 +19,10 @@ _LAYOUT = 2  # of the lines: scores of several bags in one
 
 
 class CallJournal:
-    """A line that says of which call, then one for each thing that is done (`rows`); one process at a time writes it.
+    """A first line with the call, then a line for each finished step (`rows`); one process at a time writes it.
 
-    `call` is what the results depend on besides the bags, as JSON; `busy` is raised if another process holds the file,
-    `other` if the file holds something else than this call, or a line is not as it was written: each has a checksum.
+    `call` holds all that the results depend on besides the bags, as JSON. `busy` is raised if another process holds the
+    file, `other` if the file belongs to another call, or a line does not fit its checksum.
     """
 
     def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
@@ -73,18 +73,17 @@ def _is_scored(row: Any) -> bool:
     if not isinstance(row, list) or [type(part) for part in row] != list(kinds) or row[0] < 0 or row[1] < 1:
         return False
     try:
-        found = np.frombuffer(base64.b64decode(row[3], validate=True), dtype="<f8")
+        scores = np.frombuffer(base64.b64decode(row[3], validate=True), dtype="<f8")
     except ValueError:
         return False
-    return len(found) > 0 and len(found) % row[1] == 0 and bool(np.isfinite(found).all())
+    return len(scores) > 0 and len(scores) % row[1] == 0 and bool(np.isfinite(scores).all())
 
 
 class ScoreJournal(CallJournal):
-    """Scores of bags next to the file that will hold them all; a journal without a score is removed when it is closed.
+    """Journal of scores, next to the file of all scores; if it is closed without a score, it is removed.
 
-    A line holds the scores of bags that stand together, by the position of the first one, and the digest of what they
-    hold. A `RunExistsError` if the file holds scores of another call, or anything else; a `ConfigError` if another
-    process writes it.
+    A line holds the scores of neighboring bags, by the position of the first one, and the digest of their content. A
+    `RunExistsError` if the file does not belong to this call; a `ConfigError` if another process writes it.
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
@@ -114,15 +113,15 @@ class ScoreJournal(CallJournal):
         return sum(count for _, count in self._done)
 
     def known(self, bags: Bags, group: range) -> NDArray[np.float64] | None:
-        """Scores [n] or [n, C] of the bags at these positions, if they were scored together as they are now."""
-        found = self._done.get((group.start, len(group)))
-        if found is None or found[0] != contents_digest(bags.subset(group)):
+        """Scores [n] or [n, C] of the bags at these positions, if they were scored together and have not changed."""
+        entry = self._done.get((group.start, len(group)))
+        if entry is None or entry[0] != contents_digest(bags.subset(group)):
             return None
-        scores = np.frombuffer(base64.b64decode(found[1]), dtype="<f8").reshape(len(group), -1)
+        scores = np.frombuffer(base64.b64decode(entry[1]), dtype="<f8").reshape(len(group), -1)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def add(self, bags: Bags, group: range, scores: NDArray[np.float64]) -> None:
-        """Note the scores of the bags at the positions `group`, which follow each other."""
+        """Add the scores of the bags at the positions `group`."""
         text = base64.b64encode(np.ascontiguousarray(scores, dtype="<f8").tobytes()).decode()
         row = [group.start, len(group), contents_digest(bags.subset(group)), text]
         self.add_rows([row])

@@ -1,4 +1,4 @@
-"""A run loaded from its folder: the model, and what belongs to it."""
+"""A run loaded from its folder: the model, its settings and its decision."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ from midam.train.step import reported_weights
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run's model and what belongs to it.
+    """The model of a run, with its settings, its decision and the description of its data.
 
     Attributes
     ----------
@@ -42,20 +42,20 @@ class LoadedRun:
     settings : ResolvedSettings
         Settings of the run.
     decision : Decision, optional
-        From scores to predictions, fitted on the validation bags; None where these do not suffice, or the run did not
+        From scores to predictions, fitted on the validation bags; None if these do not suffice, or the run did not
         finish. `calibrator` and `threshold` are those of two classes.
     splits, contents : dict of str to str
-        Split of each bag that the run was made of, by bag id and by the digest of its instances.
+        Split of each bag of the run, by bag id and by the digest of its instances.
     groups : set of str
         Groups that the run was trained or validated on.
     data : dict
         source, place, fingerprint, instance_shape, classes, feature_names, cut, imputed and columns of the run's data.
     source : str
-        Where the run comes from; messages name it.
+        Folder of the run, for messages.
     method : str, optional
-        Name of a method that is fitted in one step, see `midam fit --method`; None where `settings` say it.
+        Name of a method that is fitted in one step, see `midam fit --method`; None if `settings` define the method.
     parts : list of dict, optional
-        Of a model that `auto` chose, its parts as its file has them.
+        Parts of a model that `auto` chose, as in its file.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class LoadedRun:
         require(self.data, dict, "data", advice)
         if "instance_shape" not in self.data:
             raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
-        # Features and what fills missing values belong to the model, whoever scores with it.
+        # Whoever scores with the model needs its features and the values that fill missing ones.
         names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
         self.model.inputs = Inputs(
             tuple(self.data["instance_shape"]),
@@ -102,12 +102,12 @@ class LoadedRun:
 
     @property
     def columns(self) -> ColumnCoder | None:
-        """What makes features of raw columns of categories and times; None where all were numbers."""
+        """Encoder of columns of categories and times; None if all columns were numbers."""
         text = self.data.get("columns")
         return None if text is None else ColumnCoder.from_json(text)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the method, the data and, of a run that ended, its figures and the ROC curve."""
+        """HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""
         folder = RunFolder(Path(self.source))
         rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
         if not folder.summary.is_file():
@@ -128,16 +128,16 @@ class LoadedRun:
         return html_table(self.source, rows, image)
 
     def digest(self) -> str:
-        """SHA-256 of weights, calibration, threshold and what makes features of columns, as hexadecimal digits."""
+        """SHA-256 of weights, calibration, threshold and the encoder of columns, as hexadecimal digits."""
         imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
         made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
         made += [saved["decision"]] if "decision" in saved else []
         made += [self.data["columns"]] if self.data.get("columns") else []
-        found = hashlib.sha256(json.dumps(made).encode())
+        digest = hashlib.sha256(json.dumps(made).encode())
         for name, value in sorted(self.model.state_dict().items()):
-            found.update(name.encode())
-            found.update(np.ascontiguousarray(value.cpu().numpy()).data)
-        return found.hexdigest()
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(value.cpu().numpy()).data)
+        return digest.hexdigest()
 
     @property
     def target(self) -> Target:
@@ -163,8 +163,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     path : str or Path
         The folder.
     trust : bool, default False
-        Import code of other packages that the run names, such as its encoder, now and later; what was trained here is
-        trusted already.
+        Import code of other packages that the run names, such as its encoder, now and later; code that was used in a
+        training here is trusted already.
 
     Raises
     ------
@@ -192,9 +192,9 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     method = config.pop("method", None)
     parts = []
     for part in content.get("parts") or []:
-        own = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
-        named = own.pop("method")
-        parts.append({**part, "method": named, "config": None if part["config"] is None else own})
+        part_config = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
+        named = part_config.pop("method")
+        parts.append({**part, "method": named, "config": None if part["config"] is None else part_config})
     content |= _in_form(content)
     network = (content["data"].get("cut") or {}).get("network")
     if isinstance(network, str) and ":" not in network:  # it may be a class path

@@ -1,7 +1,7 @@
-"""Where the course of a training is written besides metrics.csv: TensorBoard, MLflow or W&B, as loggers of Fabric.
+"""Loggers of Fabric that get the metrics of a training besides metrics.csv: TensorBoard, MLflow or W&B.
 
 A logger is a function or class that returns a `lightning_fabric.loggers.Logger`. It gets `root`, the run folder, and
-`title`, what the run is called, where it has parameters of these names, and the setting `logger_args`.
+`title`, the name of the run, if it has parameters of these names, and the setting `logger_args`.
 """
 
 import uuid
@@ -23,25 +23,25 @@ from midam.settings import Settings
 
 
 def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
-    """The logger that the settings name; a `MidamError` where one cannot be made. Nothing is written yet."""
+    """The logger that the settings name; a `MidamError` if it cannot be made. Nothing is written yet."""
     name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
-    what = f"the logger {name!r} in logger_args"
-    found = build(LOGGERS.find(name), what=what, offered=offered, arguments=arguments)
-    if not isinstance(found, Logger):
+    label = f"the logger {name!r} in logger_args"
+    logger = build(LOGGERS.find(name), what=label, offered=offered, arguments=arguments)
+    if not isinstance(logger, Logger):
         raise ConfigError(
-            f"Expected a Logger of Lightning Fabric from {name!r}, got {type(found).__name__}; name another `logger`."
+            f"Expected a Logger of Lightning Fabric from {name!r}, got {type(logger).__name__}; name another `logger`."
         )
-    return [found]
+    return [logger]
 
 
 class Tracking:
-    """Reports of a run to the loggers of its Fabric; if one of them fails, the training goes on."""
+    """Send the figures of a run to the loggers of its Fabric; if one of them fails, the training goes on."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric, self._failed = fabric, False
 
     def start(self, settings: Settings) -> None:
-        """Say the settings; a `MidamError` where a logger cannot be reached."""
+        """Log the settings; a `MidamError` if a logger cannot be reached."""
         for logger in self._fabric.loggers:
             try:
                 logger.log_hyperparams(settings.flat())
@@ -52,19 +52,19 @@ class Tracking:
                 ) from error
 
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
-        """Say numbers, those that are known."""
-        found = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
-        self._guarded(partial(self._fabric.log_dict, found, step=step))
+        """Log the numbers that are known."""
+        numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
+        self._guarded(partial(self._fabric.log_dict, numbers, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
-        """Say the figures of the finished run: of each split, as ``final_test_auroc``, and the baseline's AUROC."""
+        """Log the figures of the finished run: of each split, as ``final_test_auroc``, and the baseline's AUROC."""
         splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
-        found = {
+        figures = {
             f"final_{split}_{name}": part.get(name)
             for split, part in splits.items()
             for name in ("auroc", "auprc", "brier")
         }
-        self.log(found, step=step)
+        self.log(figures, step=step)
 
     def __enter__(self) -> Self:
         return self
@@ -131,12 +131,12 @@ class MLflowLogger(Logger):
 
     @property
     def client(self) -> Any:
-        """The client; its first use makes the run, or takes up the one that the run folder remembers."""
+        """The client; its first use makes the run, or continues the one whose id is in the run folder."""
         if self._client is None:
             self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
             if self._id is None:
-                found = self._client.get_experiment_by_name(self._experiment)
-                group = found.experiment_id if found else self._client.create_experiment(self._experiment)
+                experiment = self._client.get_experiment_by_name(self._experiment)
+                group = experiment.experiment_id if experiment else self._client.create_experiment(self._experiment)
                 self._id = self._client.create_run(group, run_name=self._title, tags=self._tags).info.run_id
                 _remember(self._root, self.name, self._id)
             else:
@@ -181,7 +181,7 @@ class WandbLogger(Logger):
         self._wandb = _need("wandb", "wandb")
         self._root = root
         self._id = _remembered(root, self.name) or uuid.uuid4().hex[:12]
-        self._how = {"project": project, "name": title, "dir": root, "id": self._id, "resume": "allow", **arguments}
+        self._options = {"project": project, "name": title, "dir": root, "id": self._id, "resume": "allow", **arguments}
         self._run: Any = None
 
     @property
@@ -193,9 +193,9 @@ class WandbLogger(Logger):
     def experiment(self) -> Any:
         """The run; its first use starts it."""
         if self._run is None:
-            # W&B would print among our output, and take what is printed for its own.
+            # W&B would print among our output, and capture what midam prints.
             quiet = self._wandb.Settings(silent=True, console="off")
-            self._run = self._wandb.init(settings=quiet, **self._how)
+            self._run = self._wandb.init(settings=quiet, **self._options)
             _remember(self._root, self.name, self._id)
         return self._run
 
@@ -220,9 +220,9 @@ def _need(package: str, extra: str) -> Any:
 def _remembered(root: Path, name: str) -> str | None:
     """Id under which a logger knows this run."""
     path = root / "loggers.json"
-    found = read_json(path).get(name) if path.exists() else None
-    return found if isinstance(found, str) else None
+    run_id = read_json(path).get(name) if path.exists() else None
+    return run_id if isinstance(run_id, str) else None
 
 
-def _remember(root: Path, name: str, of: str) -> None:
-    write_json(root / "loggers.json", {name: of})
+def _remember(root: Path, name: str, run_id: str) -> None:
+    write_json(root / "loggers.json", {name: run_id})

@@ -35,8 +35,8 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     Raises
     ------
     ConfigError
-        If there is no such method, it can be no model, or a setting has another value than its default that the method
-        does not take.
+        If there is no such method, it cannot be kept as a model, or a setting that it does not take differs from its
+        default.
     """
     if name is None or name == DEFAULT:
         return settings, None
@@ -57,8 +57,8 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
 def usual_method(bags: "Bags", settings: Settings) -> str | None:
     """Method of a run that names none: "auto" for feature vectors of bags labeled 0 and 1, else None, the settings.
 
-    Settings that "auto" does not take say what to train, and so do covariates, which it does not see. Bags of more than
-    268 million numbers are left to the settings too: "auto" reads all instances some twenty times.
+    None also with settings that "auto" does not take, with covariates, which it does not see, and for bags of more than
+    268 million numbers, because "auto" reads all instances about twenty times.
     """
     usual = Settings().flat()
     if any(value != usual[key] for key, value in settings.flat().items() if key not in TAKEN):
@@ -69,7 +69,7 @@ def usual_method(bags: "Bags", settings: Settings) -> str | None:
 
 
 def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
-    """Refuse settings that somebody `named`, with their values, and that do not go with a method."""
+    """Refuse settings, `named` with their values, that a method does not take."""
     if name == DEFAULT:
         return
     if is_shorthand(name):
@@ -84,7 +84,7 @@ def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
 
 
 def make_baseline(name: str) -> Any:
-    """The `midam.compare.Baseline` of a name that can be a model; a `ConfigError` for another one."""
+    """The `midam.compare.Baseline` of a name; a `ConfigError` if it cannot be kept as a model."""
     if name not in known_methods() and "." not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
     kind = BASELINES.find(name)
@@ -102,9 +102,9 @@ def empty_model(
     weights: "Mapping[str, Tensor]",
     parts: Sequence[Mapping[str, Any]] | None = None,
 ) -> "BagEnsemble":
-    """A model of a baseline, to be filled with these weights; an `Exception` where they are none of it.
+    """A model of a baseline, to be filled with these weights; an `Exception` if they do not fit it.
 
-    `parts` are those of a model that was chosen, as its file has them.
+    `parts` are those of a model that `auto` chose, as in its file.
     """
     from midam.nn.ensemble import BagEnsemble
 
@@ -112,17 +112,17 @@ def empty_model(
     if baseline.chooses:
         return baseline.model(instance_shape, weights, parts or [])
     prefix = "members.0."
-    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
-    return BagEnsemble([baseline.scorer(instance_shape, own)])
+    member_weights = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    return BagEnsemble([baseline.scorer(instance_shape, member_weights)])
 
 
 def baseline_names() -> list[str]:
     """Names of the baselines that can be models."""
-    found = []
+    names = []
     for name in BASELINES.names():
         with suppress(ConfigError):  # a package of somebody's that cannot be imported
-            found += [name] if BASELINES.find(name).lacks is None else []
-    return found
+            names += [name] if BASELINES.find(name).lacks is None else []
+    return names
 
 
 def taken_settings(settings: Settings) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def write_run_report(
     trust : bool, default False
         As in `midam.load_run`.
     key : Pseudonyms, optional
-        Hides the names of bags, groups, levels and files; its `write` tells them.
+        Hides the names of bags, groups, levels and files; its `write` writes the key to them.
 
     Raises
     ------
@@ -118,11 +118,11 @@ def write_evaluation_report(
     root, out, table, key
         As of `write_run_report`.
     bags, found : Bags, Evaluation
-        What was evaluated, and the result of `midam.runs.apply.evaluate_bags`.
+        The evaluated bags, and the result of `midam.runs.apply.evaluate_bags`.
     data : str
         Name or path of the data.
     notes : sequence of str
-        What reading the data warned of, see `midam.runs.data.noting`.
+        Warnings from reading the data, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, trained_on, method = read_run_config(folder)
@@ -140,7 +140,7 @@ def write_evaluation_report(
 
 
 def evaluation_path(root: Path, data: str) -> Path:
-    """Where the page about an evaluation goes: report-DATA.html in the run."""
+    """Path of the page about an evaluation: report-DATA.html in the run."""
     return root / f"report-{Path(data).stem}.html"
 
 
@@ -188,9 +188,9 @@ class _Run:
     ) -> str:
         """HTML of the page of the run, or of an evaluation of it; `tested` are fields of the page's `Study`."""
         about, parts = self.summary, tested["parts"]
-        # What else the summary warns of, the page itself says.
-        own = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
-        own += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
+        # The page itself contains the other warnings of the summary.
+        notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
+        notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
         study = Study(
             **self._how_made(data, key),
             **tested,
@@ -199,7 +199,7 @@ class _Run:
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
             validation=parts.get("val"),
-            cautions=[*own, *cautions],
+            cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table),
             baseline=None if external else self._baseline(tested["part"], parts),
             covariates=None if external else about.get("covariates"),
@@ -208,7 +208,7 @@ class _Run:
         return report_page(study if key is None else key.hide(study))
 
     def _baseline(self, tested: str, parts: Mapping[str, ScoredBags]) -> Baseline | None:
-        """The baseline of the run, if it was compared on the bags of this page; why there is none, if it has none."""
+        """The baseline of the run if it was compared on the bags of this page; without one, the reason."""
         about = self.summary
         if "baseline" not in about:
             return None
@@ -277,7 +277,7 @@ class _Run:
 
 
 def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
-    """Levels of the tested bags: of the table that was named, of few groups, of the bag size where it varies."""
+    """Levels of the tested bags: from the table, if any, by group if these are few, and by bag size if it varies."""
     levels = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
         levels[BY_GROUP] = tested.groups
@@ -334,10 +334,10 @@ def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
     return {name: _scored(table, target) for name, table in tables.items() if len(table["bag"])}
 
 
-def evaluated_bags(bags: Bags, found: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
+def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
     """Those of the evaluated bags that are `inside` [N]."""
-    scores = found.scores[inside]
-    predicted = target.read_predictions(target.predictions(scores, found.decision))
+    scores = evaluation.scores[inside]
+    predicted = target.read_predictions(target.predictions(scores, evaluation.decision))
     groups = None if bags.groups is None else bags.groups[inside]
     values = target.values(bags)[inside]
     return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])

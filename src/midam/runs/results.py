@@ -19,7 +19,7 @@ from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.importance import permutation_importance
 from midam.report.words import data_options, metric_of_history
-from midam.runs.baseline import COMPARED, Beside, compared_auroc, train_beside, write_scores
+from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, train_baseline, write_scores
 from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text, environment
 from midam.runs.method import taken_settings
@@ -36,7 +36,7 @@ _MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
-    With few of these, also on training bags that were scored `out_of_fold`; a `rule` chooses the threshold.
+    With few validation bags, training bags that were scored `out_of_fold` are added; a `rule` chooses the threshold.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class RunEvaluation:
         self._parts, self._scores = parts, scores
         self._values = self.target.values(parts.bags)
         held_out = parts.splits == "val"
-        how: dict[str, Any] = {"rule": rule, "out_of_fold": out_of_fold}
-        self.decision = self.target.decide(self._values[held_out], scores[held_out], **how)
+        values, held_out_scores = self._values[held_out], scores[held_out]
+        self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
 
     def predictions(self) -> str:
         """Text of predictions.csv."""
@@ -64,8 +64,8 @@ class RunEvaluation:
     def summarize(self) -> dict[str, Any]:
         """Entries of summary.json of each split."""
         bags, splits = self._parts.bags, self._parts.splits
-        found = summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
-        return found | thresholds_of(self.decision)
+        summary = summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
+        return summary | thresholds_of(self.decision)
 
     def main_metrics(self) -> dict[str, float | None]:
         """Main metric of each split; None where there is none."""
@@ -75,8 +75,8 @@ class RunEvaluation:
             for name, inside in parts.items()
         }
 
-    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, beside: Beside) -> None:
-        """Draw how well the scores of the test bags follow the labels; of the validation bags where those cannot."""
+    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
+        """Plot how well the scores of the test bags follow the labels, else those of the validation bags."""
         metric = self.target.metric
         part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
         if part is None:
@@ -86,7 +86,7 @@ class RunEvaluation:
 
         inside = self._parts.splits == part
         held, title = (self._values[inside], self._scores[inside], summary[part]), f"{data}: {part} bags"
-        drawn = ScoredPart(*held, self.decision, title, beside.scores)
+        drawn = ScoredPart(*held, self.decision, title, baseline.scores)
         page_class(self.target).draw(folder.root, self.target, drawn)
 
 
@@ -101,9 +101,8 @@ def predictions_text(
 ) -> str:
     """Predictions as CSV, a row a bag: bag, labels, split, scores, what these mean, instances, group.
 
-    A single score column is "score", several are "score_NAME"; what they mean is what `Target.predictions` says.
-    Labels, split and group have columns where they are known, instances where the splits are; what is not known of a
-    bag is empty.
+    A single score column is "score", several are "score_NAME"; `Target.predictions` gives the columns that follow.
+    Labels, split and group have columns if they are known, instances if the splits are; an unknown entry is empty.
     """
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
@@ -156,7 +155,7 @@ class Fitted:
     config: ResolvedSettings
     reported: BagEnsemble
     parts: list[dict[str, Any]] | None = None  # of a model that was chosen, as its file has them
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the summary tells of the choice
+    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the summary about the choice
     out_of_fold: OutOfFold | None = None  # training bags, scored by models of inner folds
 
 
@@ -177,11 +176,12 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
 
-    `scores` [N] of all bags are those under the weights that `selected` names, "last" or "best", which the trainer
-    reports. `origin` is the entry of the model file about the data; `notes` are warnings of reading the data, `choice`
-    says which counts were chosen and why. `seconds` returns the seconds of each part of the run, from those of the
-    baseline, and is called last. `calls` are told what begins. `about` holds further entries of the summary.
-    The model is written before the baseline is trained, the summary last: where it is, all is. Returns the summary.
+    `scores` [N] of all bags are those of the weights that `selected` names, "last" or "best", which the trainer
+    reports. `origin` is the entry of the model file about the data; `notes` are warnings from reading the data;
+    `choice` is a line on the counts that were chosen and why. `seconds` takes the seconds of the baseline, returns
+    those of each part of the run, and is called last. `calls` are called as stages begin. `about` holds further entries
+    of the summary. The model is written before the baseline is trained, and the summary last: if it is there, all files
+    are. Returns the summary.
     """
     held = trainer.out_of_fold if isinstance(trainer, Fitted) else None
     evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=held)
@@ -189,11 +189,11 @@ def write_results(
     made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))
     write_text(folder.predictions, evaluation.predictions())
-    beside = Beside()
+    baseline = BaselineResult()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         calls.stage("training the baseline")
-        beside = train_beside(parts, scores, seed=trainer.config.run.seed)
-        write_scores(folder, parts, beside)
+        baseline = train_baseline(parts, scores, seed=trainer.config.run.seed)
+        write_scores(folder, parts, baseline)
     calls.stage("writing results")
     summary = evaluation.summarize()
     if isinstance(trainer, Fitted):
@@ -202,7 +202,7 @@ def write_results(
         from midam.report import plot_curves
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-        summary |= _of_training(trainer, selected, evaluation, beside)
+        summary |= _of_training(trainer, selected, evaluation, baseline)
         covariates = summarize_covariates(trainer.reported, parts, scores)
         summary |= {} if covariates is None else {"covariates": covariates}
         summary |= _chosen(trainer.config, choice)
@@ -211,13 +211,15 @@ def write_results(
     importance = _importance(trainer.reported, parts, calls)
     summary |= {} if importance is None else {"importance": importance}
     summary |= {"version": __version__, "environment": environment(), **about}
-    evaluation.draw(folder, summary, data, beside)
-    summary["seconds"] = seconds(beside.seconds)
+    evaluation.draw(folder, summary, data, baseline)
+    summary["seconds"] = seconds(baseline.seconds)
     write_json(folder.summary, summary)
     return summary
 
 
-def _of_training(trainer: Trainer, selected: str, evaluation: RunEvaluation, beside: Beside) -> dict[str, Any]:
+def _of_training(
+    trainer: Trainer, selected: str, evaluation: RunEvaluation, baseline: BaselineResult
+) -> dict[str, Any]:
     """Entries of the summary about a training and its baseline."""
     settings, by_weights = trainer.config.flat(), _by_weights(trainer)
     by_weights[selected] |= evaluation.main_metrics()
@@ -227,8 +229,8 @@ def _of_training(trainer: Trainer, selected: str, evaluation: RunEvaluation, bes
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
         "epochs": trainer.epoch,
-        "baseline": beside.found,
-        **({} if beside.note is None else {"baseline_note": beside.note}),
+        "baseline": baseline.entry,
+        **({} if baseline.note is None else {"baseline_note": baseline.note}),
     }
 
 
@@ -250,7 +252,7 @@ def _of_data(
 
 
 def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """Epoch of the last and, where there is one, the best weights, and their validation figure."""
+    """Epoch of the last weights and of the best weights, if any, and their validation metric."""
     metric = f"val_{metric_of_history(trainer.history)}"
     epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
     return {
@@ -277,8 +279,8 @@ def model_content(
 ) -> dict[str, Any]:
     """Content of the model file of a run; `origin` is the result of `midam.runs.data.describe_origin`.
 
-    `decided` are the entries that `Target.saved` gives of its decision.
-    `method` names one that is fitted in one step, and takes few settings; `parts` are those of a chosen model.
+    `decided` are the entries of `Target.saved` for the decision. `method` names a method that is fitted in one step,
+    and takes few settings; `parts` are those of a chosen model.
     """
     return {
         "version": __version__,
@@ -292,14 +294,14 @@ def model_content(
 
 
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
-    """Write the folder of a run that is a model alone, with its settings; `content` is of `model_content`."""
+    """Write the folder of a run that is only a model with its settings; `content` is the result of `model_content`."""
     method = {"method": content["method"]} if "method" in content else {}
     write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
     save_checkpoint(folder.model, content)
 
 
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
-    """Permutation importance of named features on test bags, else on validation bags; None where it takes long."""
+    """Permutation importance of named features on test bags, else on validation bags; None if it would take long."""
     bags, target = parts.bags, target_of(parts.bags)
     if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES:
         return None
@@ -311,8 +313,8 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
     if held.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
         return None
     calls.stage("shuffling the features")
-    found = permutation_importance(model, held, repeats=_SHUFFLES)
-    return {"part": part, "features": [row._asdict() for row in found if np.isfinite(row[1:]).all()]}
+    importances = permutation_importance(model, held, repeats=_SHUFFLES)
+    return {"part": part, "features": [row._asdict() for row in importances if np.isfinite(row[1:]).all()]}
 
 
 def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
@@ -352,10 +354,10 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
     if part is None:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is unknown has been told, and little data may not converge
+        warnings.simplefilter("ignore")  # unknown values have been warned of, and little data may not converge
         x = coder.encode(bags)
         inside = parts.splits == "train"
-        found = target.linear_scores(x[inside], values[inside], x)
+        covariate_scores = target.linear_scores(x[inside], values[inside], x)
     tested = np.flatnonzero(parts.splits == part)
-    told = {"method": target.linear, "part": part, "bags": len(tested)}
-    return told | compared_auroc(bags.subset(tested), scores[tested], found[tested])
+    entry = {"method": target.linear, "part": part, "bags": len(tested)}
+    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores[tested])

@@ -34,8 +34,8 @@ _TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint, beside its letters
 class Scoring:
     """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
 
-    Its features are found by name, and missing values filled: `midam.evaluate.predict.prepared`.
-    What `journal` knows is taken from it, the rest is added to it as groups are done.
+    Features are matched by name, and missing values filled: `midam.evaluate.predict.prepared`. Scores in the `journal`
+    are taken from it; the others are added to it as groups are done.
     """
 
     run: LoadedRun
@@ -53,7 +53,7 @@ class Scoring:
             yield range(self.part.start + group.start, self.part.start + group.stop)
 
     def rows(self, group: range) -> slice:
-        """Where the scores of a group stand among those of the part."""
+        """Positions of the scores of a group among those of the part."""
         return slice(group.start - self.part.start, group.stop - self.part.start)
 
 
@@ -66,25 +66,27 @@ def predict_run(
     journal: ScoreJournal | None = None,
     on_bags: OnBags | None = None,
 ) -> tuple[Scores, Scores | None]:
-    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] where the run is calibrated.
+    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] if the run is calibrated.
 
     Parameters
     ----------
     run, bags : LoadedRun, Bags
-        The model and what belongs to it; bags with or without labels.
+        The run; bags with or without labels.
     instances : Path, optional
         Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
     part : range, optional
         Positions of the bags that are scored, N of them, see `midam.runs.shards.shard_range`; default: all.
     journal : ScoreJournal, optional
-        Scores that it knows are taken from it, the others are added as groups of bags are done.
+        Scores in it are taken from it; the others are added to it as groups of bags are done.
     on_bags : callable, optional
         Called with the positions of bags that are done.
     """
     part = range(len(bags)) if part is None else part
     if instances is not None:
-        how: dict[str, Any] = {"columns": run.target.columns, "chunk_size": run.settings.run.chunk_size}
-        scores = write_instance_scores(run.model, bags, instances, part=part, **how, journal=journal, on_bags=on_bags)
+        options: dict[str, Any] = {"columns": run.target.columns, "chunk_size": run.settings.run.chunk_size}
+        scores = write_instance_scores(
+            run.model, bags, instances, part=part, **options, journal=journal, on_bags=on_bags
+        )
     else:
         [scores] = score_together([Scoring(run, bags, part, journal)], on_bags=on_bags)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
@@ -93,11 +95,10 @@ def predict_run(
 def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None) -> list[Scores]:
     """Scores of each run, [n] or [n, C], of bags with the same instances, in the same parts and chunks.
 
-    A group of bags is read once, for those runs whose journal does not know it, and to the very scores that each run
-    gives alone.
+    A group of bags is read once, for all runs whose journal lacks it; the scores equal those of each run alone.
     """
-    first, found = scorings[0], [np.empty(_shape(one)) for one in scorings]
-    beside = [covariates_of(one.run.model, one.bags) for one in scorings]
+    first, run_scores = scorings[0], [np.empty(_shape(one)) for one in scorings]
+    all_covariates = [covariates_of(one.run.model, one.bags) for one in scorings]
     for group in first.groups():
         missing = []
         for number, one in enumerate(scorings):
@@ -105,38 +106,40 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
             if known is None:
                 missing.append(number)
             else:
-                found[number][one.rows(group)] = known
+                run_scores[number][one.rows(group)] = known
         if missing:
-            covariates = [None if (x := beside[number]) is None else x[group.start : group.stop] for number in missing]
+            covariates = [
+                None if (x := all_covariates[number]) is None else x[group.start : group.stop] for number in missing
+            ]
             models = [scorings[number].run.model for number in missing]
             chunk = first.run.settings.run.chunk_size
             scores = predict_each(models, first.bags.subset(group), chunk_size=chunk, covariates=covariates)
-            for number, own in zip(missing, scores, strict=True):
+            for number, group_scores in zip(missing, scores, strict=True):
                 one = scorings[number]
-                found[number][one.rows(group)] = own
+                run_scores[number][one.rows(group)] = group_scores
                 if one.journal is not None:
-                    one.journal.add(one.bags, group, own)
+                    one.journal.add(one.bags, group, group_scores)
         if on_bags is not None:
             on_bags(group)
-    return found
+    return run_scores
 
 
 def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) -> list[Bags]:
-    """Bags that `read` gives of each run; those that hold the same instances share them.
+    """The result of `read` for each run; bags with the same instances share them in memory.
 
-    A `ConfigError` where runs take instances of another shape than the first.
+    A `ConfigError` if runs take instances of different shapes.
     """
-    found: list[Bags] = []
+    all_bags: list[Bags] = []
     for run in runs:
         bags = read(run)
-        if found and bags.instance_shape != found[0].instance_shape:
+        if all_bags and bags.instance_shape != all_bags[0].instance_shape:
             raise ConfigError(
-                f"Expected runs of instances of one shape, got {list(found[0].instance_shape)} of {runs[0].source} and "
-                f"{list(bags.instance_shape)} of {run.source} (in {bags.source}); score each in a call of its own."
+                f"Expected runs of instances of one shape, got {list(all_bags[0].instance_shape)} of {runs[0].source} "
+                f"and {list(bags.instance_shape)} of {run.source} (in {bags.source}); score each in a call of its own."
             )
-        same = next((other for other in found if _same_instances(other, bags)), None)
-        found.append(bags if same is None else bags.replace(instances=same.instances))
-    return found
+        same = next((other for other in all_bags if _same_instances(other, bags)), None)
+        all_bags.append(bags if same is None else bags.replace(instances=same.instances))
+    return all_bags
 
 
 def _same_instances(one: Bags, other: Bags) -> bool:
@@ -154,17 +157,17 @@ def _same_instances(one: Bags, other: Bags) -> bool:
 
 
 def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
-    """Those that go through the instances together: the same bags, the same chunks."""
-    found: dict[tuple[int, int], list[Scoring]] = {}
+    """Group the scorings that can share one pass over the instances: same bags, same chunks."""
+    groups: dict[tuple[int, int], list[Scoring]] = {}
     for one in scorings:
-        found.setdefault((id(one.bags.instances), one.run.settings.run.chunk_size), []).append(one)
-    return list(found.values())
+        groups.setdefault((id(one.bags.instances), one.run.settings.run.chunk_size), []).append(one)
+    return list(groups.values())
 
 
 def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
     """CSV of the scores [n] or [n, C] of a part: the header, then the rows of one group after the other.
 
-    What a score means is worked out group by group too, so that the rows of a part are those of the whole.
+    Predictions are made of scores group by group too, so that the rows of a part equal those of the whole.
     """
     head = scoring.bags.subset([0])
     blank = np.zeros((1, *scores.shape[1:]))
@@ -185,9 +188,9 @@ def _shape(scoring: Scoring) -> tuple[int, ...]:
 
 
 def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, instances: Path | None = None) -> None:
-    """Refuse a disk that cannot hold the tables of scores, what is kept of them meanwhile, and the instance files.
+    """Refuse a disk without space for the tables of scores, their journals, and the instance files.
 
-    The sizes are estimates: of a table, that of its first row for each bag.
+    The sizes are estimates: for a table, the size of its first row times the number of bags.
     """
     needed = {out: _bytes_of_scores(one) for out, one in zip(outs, scorings, strict=True)}
     if instances is not None:
@@ -198,7 +201,7 @@ def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, in
 
 
 def _bytes_of_scores(scoring: Scoring) -> int:
-    """Bytes of a table, and of the journal of those bags that it does not know yet."""
+    """Bytes of a table, and of the bags that its journal lacks."""
     count, known = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
     groups, row = sum(1 for _ in scoring.groups()), ""
     if count:  # the row of the first bag, at a score of 1/3, which has as many digits as most
@@ -211,10 +214,10 @@ def _bytes_of_scores(scoring: Scoring) -> int:
 def require_run_space(
     folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
 ) -> None:
-    """Refuse a disk that cannot hold the rest of a run: its checkpoints, model, predictions and report.
+    """Refuse a disk without space for the rest of a run: its checkpoints, model, predictions and report.
 
-    A file is written next to the old one and then takes its place: so there are two of the last checkpoint. Of a method
-    that is fitted in one step, the size of the model is not known before.
+    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. For a method
+    that is fitted in one step, the size of the model is not known in advance.
     """
     of_bags = stored_bytes(origin)
     rows = len(bags) * (_ROW + bags.ids.itemsize // 4)
@@ -231,7 +234,7 @@ def require_run_space(
 
 
 def stored_bytes(content: Any) -> int:
-    """About the bytes of a checkpoint of this content: tensors, texts, numbers, and mappings and lists of them."""
+    """Approximate bytes of a checkpoint of this content: tensors, texts, numbers, and mappings and lists of them."""
     if isinstance(content, Tensor):
         return content.nbytes
     if isinstance(content, str):

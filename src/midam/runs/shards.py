@@ -39,9 +39,9 @@ class Shard:
 
     @classmethod
     def of(cls, text: str, *, environment: Mapping[str, str] = os.environ) -> Self:
-        """Shard that a text such as 3/16 names; of "auto", that of the task of a SLURM job array.
+        """Shard that a text such as 3/16 names; for "auto", that of the task of a SLURM job array.
 
-        The tasks of an array count by their order, whatever number the first one has and in whatever steps they go.
+        The tasks of an array are counted in their order, whatever their first number and step.
 
         Examples
         --------
@@ -53,8 +53,8 @@ class Shard:
         """
         if text == "auto":
             return cls(*_of_task(environment))
-        found = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
-        number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+        match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
+        number, count = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= number <= count:
             raise ConfigError(
                 f"Expected --shard as K/N with K from 1 to N, such as 3/16, or auto, got {text!r}; choose another."
@@ -64,15 +64,15 @@ class Shard:
 
 def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
     names = ("ID", "MIN", "MAX", "COUNT")
-    found = {name: environment.get(_SLURM + name, "") for name in (*names, "STEP")}
-    missing = [_SLURM + name for name in names if not found[name].isdigit()]
+    values = {name: environment.get(_SLURM + name, "") for name in (*names, "STEP")}
+    missing = [_SLURM + name for name in names if not values[name].isdigit()]
     if missing:
         raise ConfigError(
             f"Expected a task of a SLURM job array for --shard auto, got no {missing[0]}; name the shard, as in "
             "--shard 3/16."
         )
-    task, first, last, count = (int(found[name]) for name in names)
-    step = int(found["STEP"]) if found["STEP"].isdigit() and int(found["STEP"]) else 1
+    task, first, last, count = (int(values[name]) for name in names)
+    step = int(values["STEP"]) if values["STEP"].isdigit() and int(values["STEP"]) else 1
     if (last - first) // step + 1 != count or (task - first) % step or not first <= task <= last:
         raise ConfigError(
             f"Expected the tasks of a SLURM job array without gaps for --shard auto, got {count} from {first} to "
@@ -82,10 +82,10 @@ def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> range:
-    """Positions of the bags [N] of a shard: neighbors, and about as many instances as in each other shard.
+    """Positions of the bags [N] of a shard: contiguous, with about the same number of instances in each shard.
 
-    A shard is made of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored next to the same bags
-    whatever the number of shards, so that no rounding tells a shard from one pass. Where there are fewer groups than
+    A shard consists of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored together with the same bags
+    whatever the number of shards, so that scores equal those of one pass to the bit. If there are fewer groups than
     shards, some shards are empty.
 
     Examples
@@ -97,7 +97,7 @@ def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> r
     groups = list(bag_groups(sizes, chunk_size=chunk_size))
     stops = np.array([group.stop for group in groups])
     ends = np.cumsum(sizes)[stops - 1]
-    # A group belongs to the shard in whose share of the instances its middle lies.
+    # A group belongs to the shard whose share of the instances contains its middle.
     middles = ends + np.append(0, ends[:-1])
     belongs = middles * shard.count // (2 * int(ends[-1])) + 1
     edges = np.append(0, stops)
@@ -129,7 +129,7 @@ class ShardFacts(Form):
     run, data : str
         Digests of the run and of the data.
     run_source, data_source : str
-        What messages call them.
+        Their names in messages.
     call : dict
         Options that the scores depend on.
     header : int
@@ -159,7 +159,7 @@ class ShardFacts(Form):
 
     @classmethod
     def read(cls, table: Path) -> Self:
-        """Facts about the table of a shard, which they must fit; a `ConfigError` where they are missing, or do not."""
+        """Read the facts about the table of a shard; a `ConfigError` if they are missing or do not fit the table."""
         path = _facts_path(table)
         try:
             content = parse_json(read_bytes(path, error=ConfigError))
@@ -191,17 +191,17 @@ def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
             yield part
 
     write_parts(out, digested(), typed=True)
-    own = {**facts.model_dump(), "header": len(header), "table": digest.hexdigest()}
-    write_json(_facts_path(out), {"format": _FORMAT, "version": _VERSION, **own})
+    entries = {**facts.model_dump(), "header": len(header), "table": digest.hexdigest()}
+    write_json(_facts_path(out), {"format": _FORMAT, "version": _VERSION, **entries})
 
 
 def shard_files(paths: Sequence[Path]) -> list[Path]:
-    """Tables of shards among these files, and in these folders; facts and journals next to them are left out."""
-    found: list[Path] = []
+    """Tables of shards among these files and in these folders, without the facts and journals next to them."""
+    files: list[Path] = []
     for path in paths:
         inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        found += [file for file in inside if not path.is_dir() or _is_table(file)]
-    tables = [path for path in found if path.suffix not in (".json", ".part")]
+        files += [file for file in inside if not path.is_dir() or _is_table(file)]
+    tables = [path for path in files if path.suffix not in (".json", ".part")]
     if not tables:
         places = ", ".join(map(str, paths))
         raise ConfigError(f"Expected files of shards, got none (in {places}); name the files, or their folder.")
@@ -209,16 +209,16 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
-    """Write the tables of all shards of one prediction as one file, to the byte that of one pass.
+    """Write the tables of all shards of one prediction as one file, equal to that of one pass to the byte.
 
     Returns the facts of the first shard. A `ConfigError` names a shard that is missing, is there twice, is damaged, or
     belongs to another run, other data, other options or another number of shards.
     """
-    found = {path: ShardFacts.read(path) for path in tables}
-    first = _of_one_prediction(found)
-    _all_once(found, first)
-    ordered = sorted(found, key=lambda path: found[path].number)
-    heads = {path: _head(path, facts) for path, facts in found.items()}
+    shards = {path: ShardFacts.read(path) for path in tables}
+    first = _of_one_prediction(shards)
+    _all_once(shards, first)
+    ordered = sorted(shards, key=lambda path: shards[path].number)
+    heads = {path: _head(path, facts) for path, facts in shards.items()}
     other = next((path for path in ordered if heads[path] != heads[ordered[0]]), None)
     if other is not None:
         raise ConfigError(
@@ -230,18 +230,18 @@ def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
         yield heads[ordered[0]]
         for path in ordered:
             with open_plain(path) as file:
-                file.seek(found[path].header)
+                file.seek(shards[path].header)
                 yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
 
     write_parts(out, joined(), typed=True)
     return first
 
 
-def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
-    """Facts of the first shard, to which all others fit."""
-    (path, first), *others = found.items()
+def _of_one_prediction(shards: Mapping[Path, ShardFacts]) -> ShardFacts:
+    """Facts of the first shard; a `ConfigError` if another does not fit it."""
+    (path, first), *others = shards.items()
     for other, facts in others:
-        for name, what, shown in (
+        for name, equal, shown in (
             ("run", "one run", "run_source"),
             ("data", "the same data", "data_source"),
             ("of_bags", "the same data", "data_source"),
@@ -250,7 +250,7 @@ def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
         ):
             if getattr(first, name) != getattr(facts, name):
                 raise ConfigError(
-                    f"Expected shards of {what}, got {_text(first, shown)} (in {path}) and {_text(facts, shown)} (in "
+                    f"Expected shards of {equal}, got {_text(first, shown)} (in {path}) and {_text(facts, shown)} (in "
                     f"{other}), which differ; name those of one prediction alone."
                 )
     return first
@@ -258,12 +258,12 @@ def _of_one_prediction(found: Mapping[Path, ShardFacts]) -> ShardFacts:
 
 def _text(facts: ShardFacts, name: str) -> str:
     value = getattr(facts, name)
-    return ", ".join(f"{key} {own}" for key, own in value.items()) if isinstance(value, dict) else str(value)
+    return ", ".join(f"{key} {option}" for key, option in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _all_once(found: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
+def _all_once(shards: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
     files: dict[int, Path] = {}
-    for path, facts in found.items():
+    for path, facts in shards.items():
         if facts.number in files:
             raise ConfigError(
                 f"Expected each shard once, got shard {facts.number}/{facts.count} in {files[facts.number]} and in "
@@ -274,7 +274,7 @@ def _all_once(found: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
     if missing:
         shown = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         raise ConfigError(
-            f"Expected all {first.count} shards, got {len(files)}, without {shown} (in {next(iter(found)).parent}); "
+            f"Expected all {first.count} shards, got {len(files)}, without {shown} (in {next(iter(shards)).parent}); "
             f"score them, as with --shard {missing[0]}/{first.count}, or name their files too."
         )
 

@@ -1,7 +1,7 @@
-"""Code that a run or a settings file names: midam's and torch.nn's runs, any other once somebody has trusted it.
+"""Code that a run or a settings file names: that of midam and torch.nn runs, any other only if the user trusts it.
 
-Trust belongs to what is named, to its arguments, and to the content of the files that its import would run first: the
-module, or all modules of the package that holds it. When one of them changes, the user is asked again.
+Trust covers the class path, its arguments, and the content of the files that its import would run: the module, or all
+modules of the package that holds it. When one of them changes, the user is asked again.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from midam.registry import (
     import_path,
 )
 
-# Whatever a file may name by a class path; a test compares this with the settings.
+# Settings that may hold a class path; a test compares this with the settings.
 NAMED: dict[str, Registry] = {
     "pooling": POOLINGS,
     "estimator": ESTIMATORS,
@@ -45,7 +45,7 @@ NAMED: dict[str, Registry] = {
     "method": BASELINES,
 }
 _TORCH = "torch.nn."
-# A function may be named for these too, and the file gives its arguments: none of midam, torch and Python is taken.
+# These may name a function too, with arguments from the file; functions of midam, torch and Python are refused.
 _MADE = {"encoder": "torch.nn.Module", "logger": "lightning_fabric.loggers.logger.Logger"}
 _NO_FUNCTIONS = frozenset({*sys.stdlib_module_names, "midam", "torch"})
 
@@ -53,9 +53,9 @@ _NO_FUNCTIONS = frozenset({*sys.stdlib_module_names, "midam", "torch"})
 def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) -> dict[str, Any]:
     """The settings of a file `source`, with class paths that may be imported; none of their code is called.
 
-    Classes that midam names itself may, and of `torch.nn` networks. Code of other packages is imported only with
-    `trust`, which is remembered, or where the same code was trusted before. So are arguments of a logger, which may
-    write anywhere and send anything.
+    Classes that midam itself names may be imported, and networks of `torch.nn`. Code of other packages is imported only
+    with `trust`, which is remembered, or if the same code was trusted before. The same applies to arguments of a
+    logger, which may write anywhere and send anything.
 
     Raises
     ------
@@ -106,11 +106,11 @@ def _is_path(setting: str, name: str) -> bool:
 
 
 def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
-    """Class paths that stand neither in midam's own table nor in torch.nn, by setting; those of a list with a number.
+    """Class paths that are neither in the table of midam nor in torch.nn, by setting; those of a list with a number.
 
-    A logger with arguments is one of them, whatever its name.
+    A logger with arguments is included, whatever its name.
     """
-    found: dict[str, str] = {}
+    foreign: dict[str, str] = {}
     for setting in sorted(set(NAMED) & set(values)):
         value = values[setting]
         several = isinstance(value, list | tuple)
@@ -119,10 +119,10 @@ def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
             path = str(part)
             ours = path in NAMED[setting].own() or (setting == "encoder" and path.startswith(_TORCH))
             if _is_path(setting, path) and not ours:
-                found[name] = path
+                foreign[name] = path
     if values.get("logger_args"):
-        found["logger"] = str(values.get("logger"))
-    return found
+        foreign["logger"] = str(values.get("logger"))
+    return foreign
 
 
 def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:
@@ -130,21 +130,21 @@ def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:
     arguments = {setting: values.get(f"{setting}_args") for setting in foreign}
     paths = [part for name in foreign.values() for part in name.split("+") if "." in part]
     files = {path: code_digest(path.rpartition(".")[0]) for path in paths}
-    said = [dict(foreign), arguments, files]
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+    content = [dict(foreign), arguments, files]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def code_digest(module: str) -> str:
     """SHA-256 of the files of a module, or of all modules in the package that holds it; nothing is imported."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in _code_files(module):
-        found.update(f"{file.name} {file.stat().st_size}\n".encode())
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _code_files(module: str) -> Iterator[Path]:
-    """Files of code, in order. Only the finder of the first name is asked: that of a name in a package imports it."""
+    """Files of code, in order. Finders look up only the first name: for a submodule they would import its parent."""
     spec, (_, *rest) = _spec(module), module.split(".")
     if spec is None:
         return
@@ -153,7 +153,7 @@ def _code_files(module: str) -> Iterator[Path]:
         files = [Path(str(place)) for place in (spec.origin, getattr(spec.loader, "archive", None))]
         yield from (file for file in files if file.is_file())
         return
-    # A folder without a file of its own may hold anything: what is named in it counts.
+    # A folder without __init__.py may hold anything: only the named part of it counts.
     while rest and not any((place / "__init__.py").is_file() for place in places):
         name = rest.pop(0)
         places = [place / name for place in places]
@@ -166,15 +166,15 @@ def _code_files(module: str) -> Iterator[Path]:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Where the first name of a module is found, if it is."""
+    """Import spec of the first name of a module; None if there is none."""
     try:
         return find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):  # of a module that stands for no file, or a name that is none
+    except (ImportError, ValueError):  # a module without a file, or an invalid name
         return None
 
 
 def _require_there(foreign: Mapping[str, str], source: Path) -> None:
-    """Refuse code that is not there, with a `ConfigError`: there is nothing to trust."""
+    """Refuse code that does not exist, with a `ConfigError`: there is nothing to trust."""
     for setting, name in foreign.items():
         for path in [part for part in name.split("+") if "." in part]:
             module = path.rpartition(".")[0]
@@ -199,19 +199,19 @@ def _trusted() -> dict[str, str]:
     """Earlier decisions of trust, by digest."""
     place = _place()
     try:
-        found = parse_json(read_bytes(place, error=ConfigError)) if place.exists() else {}
+        decisions = parse_json(read_bytes(place, error=ConfigError)) if place.exists() else {}
     except ValueError:  # a `ConfigError` is one too
-        found = None
-    if not isinstance(found, dict):
+        decisions = None
+    if not isinstance(decisions, dict):
         warnings.warn(
             f"{place} is damaged: nothing counts as trusted, and what you trust next replaces it", stacklevel=4
         )
         return {}
-    return {str(key): str(value) for key, value in found.items()}
+    return {str(key): str(value) for key, value in decisions.items()}
 
 
 def _place() -> Path:
-    """File of what is trusted, where this system keeps settings."""
+    """File of trusted digests, in the folder where this system keeps settings."""
     usual = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".config")
     folder = os.environ.get("APPDATA") if os.name == "nt" else os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else usual) / "midam" / "trusted.json"
