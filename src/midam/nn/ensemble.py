@@ -126,7 +126,7 @@ def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer |
 def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> BagScorer | BagEnsemble:
     """The model for bags of these encoded covariates [P] alone, with the same encoders and weights, and without a term.
 
-    A model that takes none is returned as it is.
+    A model that takes none is returned unchanged.
     """
     terms = [member.covariates for member in scorers_of(model)]
     if covariates is None or terms[0] is None:
@@ -137,13 +137,13 @@ def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> 
 
 def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) -> BagScorer | BagEnsemble:
     """The same members with other poolings, without covariates."""
-    found = [
+    members = [
         BagScorer(member.encoder, pooling, standardizer=member.standardizer)
         for member, pooling in zip(scorers_of(model), poolings, strict=True)
     ]
     if not isinstance(model, BagEnsemble):
-        return found[0]
-    ensemble = BagEnsemble(found, model.weights)
+        return members[0]
+    ensemble = BagEnsemble(members, model.weights)
     ensemble.inputs = model.inputs
     return ensemble
 
@@ -161,9 +161,9 @@ def without_standardizer(model: BagEnsemble) -> BagEnsemble:
 
 
 def _checked(weights: Sequence[float] | Tensor, count: int) -> Tensor:
-    found = torch.as_tensor(weights, dtype=torch.float64).clone()
-    if found.shape != (count,) or not bool((found >= 0).all()) or not abs(float(found.sum()) - 1) <= _SUM_ERROR:
+    values = torch.as_tensor(weights, dtype=torch.float64).clone()
+    if values.shape != (count,) or not bool((values >= 0).all()) or not abs(float(values.sum()) - 1) <= _SUM_ERROR:
         raise ConfigError(
-            f"Expected {count} weights of at least 0 with the sum 1, got {found.tolist()}; divide them by their sum."
+            f"Expected {count} weights of at least 0 with the sum 1, got {values.tolist()}; divide them by their sum."
         )
-    return found
+    return values

@@ -103,10 +103,10 @@ class Objective(nn.Module):
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
-        """Raise `ConfigError` where it does not serve this kind of pairs, and name those that do."""
+        """Raise a `ConfigError` that names other objectives if it does not support this kind of pairs."""
         if pairs not in cls.serves:
-            found = [name for name in OBJECTIVES.names() if pairs in OBJECTIVES.find(name).serves]
-            kind, others = _KINDS.get(pairs, pairs), ", ".join(found)
+            names = [name for name in OBJECTIVES.names() if pairs in OBJECTIVES.find(name).serves]
+            kind, others = _KINDS.get(pairs, pairs), ", ".join(names)
             raise ConfigError(f"Expected an objective for {kind}, got {cls.name!r}; use one of {others}.")
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
@@ -118,10 +118,10 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def column_loss(self, h: Tensor, labels: Tensor, /, *, index: Tensor | None) -> Proposal:
-        """As `loss`, of what orders bags other than two classes: of h [K, C] and their labels [K, L].
+        """As `loss`, for targets other than two classes: of h [K, C] and their labels [K, L].
 
-        For "classes" and "labels" these are 0, 1 or NaN a column, [K, C], as of `midam.functional.columns`; for "order"
-        and "survival", of one column, they are the bags' own.
+        For "classes" and "labels" these are 0, 1 or NaN for each column, [K, C], as in `midam.functional.columns`; for
+        "order" and "survival", with one column, they are the labels of the bags.
         """
         raise NotImplementedError
 
@@ -139,8 +139,8 @@ class Objective(nn.Module):
         ----------
         output : Tensor [K] or [K, C], or BagOutput
             Scores in [0, 1], or logits where `squash` is False.
-        labels : Tensor [K], or [K, L] where not two classes order the bags
-            0 or 1; of "classes" their numbers from 0; of "survival" time and event.
+        labels : Tensor [K], or [K, L] for targets other than two classes
+            0 or 1; for "classes" their numbers from 0; for "survival" time and event.
         index : Tensor [K], int64, optional
             Positions of the bags in the training set, for an objective that remembers each bag.
         weights : ClassWeights, optional
@@ -150,8 +150,8 @@ class Objective(nn.Module):
             return self._loss_of_scores(output, labels, index)
         h = self.seen(output)
         if self.pairs != "binary":
-            own = per_column.column_labels(labels, columns=self.columns) if self.pairs == "classes" else labels
-            loss, proposed = self.column_loss(h.view(len(labels), self.columns), own, index=index)
+            y = per_column.column_labels(labels, columns=self.columns) if self.pairs == "classes" else labels
+            loss, proposed = self.column_loss(h.view(len(labels), self.columns), y, index=index)
             self._propose(proposed)
             return loss
         if not _usable(weights, h):
@@ -380,12 +380,12 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
     """Warn once where a module is called again before `midam.nn.commit` has written what it proposed."""
     if waiting and module.training and not getattr(module, "_warned_of_commit", False):
         module._warned_of_commit = True  # type: ignore[assignment]
-        what = f"{type(module).__name__} was called again before midam.nn.commit"
-        warnings.warn(f"{what}: call that after each backward pass, or nothing is kept", UserWarning, stacklevel=4)
+        event = f"{type(module).__name__} was called again before midam.nn.commit"
+        warnings.warn(f"{event}: call that after each backward pass, or nothing is kept", UserWarning, stacklevel=4)
 
 
 def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeights]:
-    """Whether a batch brings weights for scores h; it does so in float32, and a model in float64 needs them again."""
+    """Whether a batch has weights for scores h; they are float32, and a model in float64 needs others."""
     return weights is not None and weights.positive.dtype == h.dtype
 
 

@@ -79,8 +79,8 @@ class PartialAUCLoss(Objective):
             raise ConfigError(f"Expected max_fpr in (0, 1], got {max_fpr}; 0.05 is a specificity of at least 95%.")
         if max_fpr is not None and tpr_temperature is not None:
             raise ConfigError(
-                "Expected no tpr_temperature with max_fpr, which is one-way, got both; take fpr_temperature in place "
-                "of max_fpr."
+                "Expected no tpr_temperature with max_fpr, which is one-way, got both; take fpr_temperature "
+                "instead of max_fpr."
             )
         self.margin = checked_margin(margin)
         self.max_fpr = max_fpr
@@ -92,29 +92,29 @@ class PartialAUCLoss(Objective):
         self.register_buffer("overall", torch.tensor(_NEW))
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
+        """Loss [] of scores h [K], and new values of the memory; none without an `index`."""
         losses = partial_auc.pair_losses(h, margin=self.margin)
-        own = _rows(self.tail, index, count=len(h), new=self._new)
+        rows = _rows(self.tail, index, count=len(h), new=self._new)
         if self.max_fpr is not None:
-            of_bags = partial_auc.partial_auc(losses, weights, s=own, rate=self.pair_rate, max_fpr=self.max_fpr)
+            of_bags = partial_auc.partial_auc(losses, weights, s=rows, rate=self.pair_rate, max_fpr=self.max_fpr)
             return of_bags.loss, _written(self.tail, index, of_bags.rows, name="tail")
-        found = partial_auc.soft_partial_auc(
+        estimate = partial_auc.soft_partial_auc(
             losses,
             weights,
-            log_u=own,
+            log_u=rows,
             log_v=self.overall if index is not None else torch.full_like(self.overall, _NEW),
             rate=self.pair_rate,
             fpr_temperature=self.fpr_temperature,
             tpr_temperature=self.tpr_temperature,
         )
-        written = _written(self.tail, index, found.log_u, name="tail")
-        return found.loss, written and written | {"overall": found.log_v}
+        written = _written(self.tail, index, estimate.log_u, name="tail")
+        return estimate.loss, written and written | {"overall": estimate.log_v}
 
 
 class AveragePrecisionLoss(Objective):
     """Average precision (SOAP), the area under the curve of precision and recall.
 
-    The precision is meant among the training bags, whatever the share of positive ones in a batch.
+    The precision is that among the training bags, whatever the share of positive ones in a batch.
 
     Parameters
     ----------
@@ -157,18 +157,18 @@ class AveragePrecisionLoss(Objective):
         self.register_buffer("ranks", torch.zeros(num_bags, 2))
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss [] of scores h [K], and what is remembered next; without an `index` nothing is remembered."""
-        found = partial_auc.average_precision(
+        """Loss [] of scores h [K], and new values of the memory; none without an `index`."""
+        estimate = partial_auc.average_precision(
             partial_auc.pair_losses(h, margin=self.margin),
             weights,
             u=_rows(self.ranks, index, count=len(h), new=0.0),
             rate=self.pair_rate,
             prevalence=self._prevalence(labels, index, dtype=h.dtype),
         )
-        return found.loss, _written(self.ranks, index, found.rows, name="ranks")
+        return estimate.loss, _written(self.ranks, index, estimate.rows, name="ranks")
 
     def _prevalence(self, labels: Tensor, index: Tensor | None, *, dtype: torch.dtype) -> Tensor:
-        """Share of positive bags among the training bags: those that have stood in a batch, which soon are all."""
+        """Share of positive bags among the training bags that a batch has held, which soon are all."""
         positive = labels > 0
         if index is None:
             return positive.to(dtype).mean()

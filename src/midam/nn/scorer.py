@@ -145,13 +145,13 @@ class BagOutput:
 
     @property
     def tied_score(self) -> Tensor:
-        """As `score`; where no bag differs in l and r, those of one size tie to the last bit, wherever they stand."""
+        """As `score`; if all bags are equal in l and r, those of one size tie to the last bit, in any position."""
         l, r, n = self._by_bag()  # noqa: E741
         alike = len(n) > 1 and self.shift is None and torch.equal(l[0], l[1]) and torch.equal(r[0], r[1])
         if not alike or not bool((l == l[:1]).all() and (r == r[:1]).all()):
             return self.score
-        counts, of = torch.unique(n.reshape(len(n), -1)[:, 0], return_inverse=True)
-        return torch.cat([self.pooling.score(l[:1], r[:1], torch.full_like(n[:1], float(x))) for x in counts])[of]
+        counts, inverse = torch.unique(n.reshape(len(n), -1)[:, 0], return_inverse=True)
+        return torch.cat([self.pooling.score(l[:1], r[:1], torch.full_like(n[:1], float(x))) for x in counts])[inverse]
 
     def _by_bag(self) -> tuple[Tensor, Tensor, Tensor]:
         branches = self.pooling.branches
@@ -167,7 +167,7 @@ class SeenBags:
 
     @classmethod
     def of(cls, seen: Tensor) -> Self:
-        """Both are what `midam.nn.objectives.Objective.seen` gave, [K] or [K, C]."""
+        """Both are the result of `midam.nn.objectives.Objective.seen`, [K] or [K, C]."""
         return cls(seen, seen)
 
 
@@ -286,7 +286,7 @@ def fold(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fold_chunk(positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Positions and bags of instances, int64 [M], beside `fold`: those of their rows, [M * G]."""
+    """Positions and bags of instances, int64 [M], next to `fold`: those of their rows, [M * G]."""
     branches = 1 if z.ndim == 1 else z.shape[1]
     return each(positions, branches), rows_of(segment, branches), *fold(z, v)
 
@@ -297,14 +297,14 @@ def fold_slots(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unfold(x: Tensor, branches: int) -> Tensor:
-    """By bag and branch, [K, G, ...], what is known of rows, [K * G, ...]."""
+    """Values of rows, [K * G, ...], by bag and branch, [K, G, ...]."""
     return x if branches == 1 else x.view(len(x) // branches, branches, *x.shape[1:])
 
 
 def own_branch(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [R] and values [R, V] of R rows in their own branch, of instances z [R, G], v [R, G, V], one for each."""
+    """Logits [R] and values [R, V] of R rows, each in its branch, of instances z [R, G], v [R, G, V], one for each."""
     if z.ndim == 1:
         return z, v
     row = torch.arange(len(z), device=z.device)
-    own = row % z.shape[1]
-    return z[row, own], v[row, own]
+    branch = row % z.shape[1]
+    return z[row, branch], v[row, branch]

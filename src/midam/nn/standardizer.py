@@ -41,10 +41,10 @@ class Standardizer(nn.Module):
 
     With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score: the standard normal
     quantile, within +-3, of its rank among the training instances. The rank spreads heavy tails and the rare values of
-    a sparse feature; u keeps the distances. With "auto" only features are blended of which at least a quarter of the
-    training instances share one value. Since g puts equal least values at -3, many features that are often 0, as those
-    of a pretrained network, would push a network all one way: where the vector of the means of the blended features
-    over the training instances is longer than 16, it is subtracted.
+    a sparse feature; u keeps the distances. With "auto" only those features are blended in which at least a quarter of
+    the training instances share one value. Since g puts equal least values at -3, many features that are often 0, like
+    those of a pretrained network, would push a network all one way: where the vector of the means of the blended
+    features over the training instances is longer than 16, it is subtracted.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Standardizer(nn.Module):
     clip : float
         Bound on the magnitude of u, in (scaled) deviations; inf for none.
     scaling : {"linear", "blend", "auto"}
-        "linear" gives u. Images and volumes take u in any case.
+        "linear" gives u. Images and volumes always take u.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Standardizer(nn.Module):
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)
         self.register_buffer("center", torch.zeros(shape))
-        # What float32 loses of the center: float64 features with a large offset keep their digits.
+        # Digits of the center that float32 loses: float64 features with a large offset keep theirs.
         self.register_buffer("center_low", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
         if self.scaling != "linear":
@@ -104,7 +104,7 @@ class Standardizer(nn.Module):
         called = ("feature" if x.ndim == 2 else "channel", names if x.ndim == 2 else None, source)
         if x.ndim > 2:
             x = x.transpose(0, 1).flatten(1).T
-        # In sixteens, so that torch sums a column in the same order whatever the others.
+        # In sixteens, so that torch sums a column in the same order, however many others there are.
         width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16 if called[0] == "feature" else x.shape[1]
         noise = list[str]()
         for low in range(0, x.shape[1], width):
@@ -123,16 +123,16 @@ class Standardizer(nn.Module):
             return u if self.scaling == "linear" else self._blend(u, slice(None))
         # Ranks take some ten copies of the numbers: of wide features a few columns at a time, on the CPU those alone
         # that use them.
-        found = x.new_empty(x.shape, dtype=self.center.dtype)
+        standardized = x.new_empty(x.shape, dtype=self.center.dtype)
         width = max(_VALUES_AT_A_TIME // len(x), 1)
         for low in range(0, x.shape[1], width):
             part = slice(low, low + width)
             if x.is_cuda or bool(self.blended[part].any()):
                 values, spread = _distinct(x[:, part])
-                found[:, part] = spread(self._blend(self._linear(values, part), part))
+                standardized[:, part] = spread(self._blend(self._linear(values, part), part))
             else:
-                found[:, part] = self._linear(x[:, part], part)
-        return found
+                standardized[:, part] = self._linear(x[:, part], part)
+        return standardized
 
     def _blend(self, u: Tensor, part: slice) -> Tensor:
         blended = 0.5 * (u + _normal_scores(u, self.knots[part])) - self.offset[part]
@@ -143,14 +143,14 @@ class Standardizer(nn.Module):
         columns, (kind, names, source) = x.to(torch.float64), called
         ordered = None if self.scaling == "linear" else _ordered(x)
         ends = x if ordered is None else ordered[[0, -1]]
-        found = _moments(columns, ordered, _spread(ends), robust=kind == "feature")
+        moments = _moments(columns, ordered, _spread(ends), robust=kind == "feature")
 
         def name(at: int) -> str:
             return f"{kind} {part.start + at if names is None else names[part.start + at]}"
 
-        if found.fault is not None:
-            raise BagDataError(found.fault[1].format(f"in {source}, {name(found.fault[0])}"))
-        center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in (found.center, found.scale))
+        if moments.fault is not None:
+            raise BagDataError(moments.fault[1].format(f"in {source}, {name(moments.fault[0])}"))
+        center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in moments[:2])
         low = center - center.to(self.center.dtype).double()
         # Two numbers of float32 hold 48 bits of the center: few columns vary by no more than the rest.
         if ((low - low.to(self.center.dtype).double()).abs() > _NEAR * scale).any():
@@ -158,15 +158,15 @@ class Standardizer(nn.Module):
         self.center[part], self.center_low[part], self.scale[part] = center, low, scale
         if ordered is not None:
             self._set_ranks(part, ordered.to(self.center.device))
-        return [name(at) for at in found.noise.nonzero().flatten().tolist()]
+        return [name(at) for at in moments.noise.nonzero().flatten().tolist()]
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *how: Any) -> None:
-        if self.scaling != "linear":  # models of before it blended without an offset
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        if self.scaling != "linear":  # earlier models blended without an offset
             state_dict.setdefault(f"{prefix}offset", torch.zeros_like(self.offset))
         low = state_dict.get(f"{prefix}center_low")
         if isinstance(low, Tensor) and low.dtype == torch.float64:
             self.center_low = self.center_low.double()
-        super()._load_from_state_dict(state_dict, prefix, *how)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _set_ranks(self, part: slice, x: Tensor) -> None:
         """Set knots, and which columns are blended, from sorted columns x [M, D]."""
@@ -191,10 +191,10 @@ class Standardizer(nn.Module):
 
 
 class Intensities(Standardizer):
-    """Intensities from 0 to 1, as networks take them that were trained on photographs: ``clip((x - low) / span)``.
+    """Intensities from 0 to 1, for networks that were trained on photographs: ``clip((x - low) / span)``.
 
-    Of 8-bit images 0 and 255 become 0 and 1, of other numbers the percentiles 0.5 and 99.5 of the training instances.
-    What lies above 1 becomes 1; what lies below 0 stays, down to -1.
+    For 8-bit images 0 and 255 become 0 and 1, for other numbers the percentiles 0.5 and 99.5 of the training instances.
+    Values above 1 become 1; values below 0 stay, down to -1.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class Intensities(Standardizer):
         """Set the intensities that become 0 and 1 from instances x [M, ...], M >= 1."""
         low, high = 0.0, 255.0
         if x.dtype != torch.uint8:
-            low, high = (float(of) for of in np.percentile(x.float().numpy(), [0.5, 99.5]))
+            low, high = (float(percentile) for percentile in np.percentile(x.float().numpy(), [0.5, 99.5]))
             low, high = (low, high) if high > low else (float(x.min()), float(x.max()))
         self.center.fill_(low)
         self.scale.fill_(high - low if high > low else 1.0)
@@ -219,7 +219,7 @@ class Intensities(Standardizer):
 
 
 def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
-    """Whether two standardizers, such as those of the members of one run, are known to give the same."""
+    """Whether two standardizers, such as those of the members of one run, are known to be equal."""
     if one is other:
         return True
     if type(one) is not Standardizer or type(other) is not Standardizer:
@@ -249,7 +249,7 @@ def _spread(x: Tensor) -> _Spread:
 
 
 class _Moments(NamedTuple):
-    """Center and scale [D] of columns in float64, which columns vary by rounding alone, and what is wrong with one."""
+    """Center and scale [D] of columns in float64, which columns vary by rounding alone, and the error of one."""
 
     center: Tensor
     scale: Tensor
@@ -261,13 +261,13 @@ def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust
     """Statistics of columns [M, D] in float64; `ordered` are the same, each sorted, where that is known."""
     width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
     base, far = torch.zeros_like(width), ~spread.constant & (largest > _FAR * width)
-    if far.any():  # sums of such numbers would lose what tells them apart
+    if far.any():  # sums of such numbers would lose their differences
         base = torch.where(far, spread.low, base)
         columns, ordered = columns - base, None
     kept = _winsorize(columns, ordered) if robust else columns
     center, scale = kept.mean(dim=0) + base, kept.std(dim=0, correction=0)
     alike = ~spread.constant & (width <= spread.rounding)
-    # Whole numbers do not come of rounding: up to a size they are exact, beyond it what tells them apart is lost.
+    # Whole numbers are no result of rounding: up to a size they are exact, beyond it their differences are lost.
     whole = alike & (columns + base == (columns + base).round()).all(dim=0) if alike.any() else alike
     noise, lost = alike & ~whole, whole & (largest > spread.exact)
     flat = ~(scale >= _LEAST) | (~whole & (kept.amax(dim=0) - kept.amin(dim=0) <= spread.rounding))
@@ -281,7 +281,7 @@ def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust
 
 
 def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
-    """A message on a column, in which the place is left out."""
+    """Message on a column, with a gap for its name."""
     low, high = float(spread.low[at]), float(spread.high[at])
     if lost:
         wanted = f"whole numbers that {spread.kind} tells apart"
@@ -315,12 +315,12 @@ def _ordered(x: Tensor) -> Tensor:
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Distinct numbers [K, D] of the columns x [M, D], and what spreads a function of them to all.
+    """Distinct numbers [K, D] of the columns x [M, D], and a function that spreads results for them to all.
 
-    Of float16 there are few, as of vectors of a network; of other types all numbers are taken as they are.
+    There are few in float16, as in vectors of a network; for other types all numbers are returned unchanged.
     """
     if x.dtype != torch.float16 or x.is_cuda or len(x) < _MANY:
-        return x, lambda found: found
+        return x, lambda results: results
     keys = _as_keys(x.T.contiguous()).long()
     least = int(keys.min())
     keys -= least
@@ -331,9 +331,9 @@ def _distinct(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     values = torch.zeros(len(keys), int(counts.max()), dtype=torch.int16)
     values[column, place] = (key + least).to(values.dtype)
 
-    def spread(found: Tensor) -> Tensor:
-        table = found.new_empty(shape)
-        table[column, key] = found.T[column, place]
+    def spread(results: Tensor) -> Tensor:
+        table = results.new_empty(shape)
+        table[column, key] = results.T[column, place]
         return table.gather(1, keys).T.contiguous()
 
     return _as_keys(values).view(x.dtype).T, spread

@@ -18,12 +18,12 @@ from midam.registry import ENCODERS, build
 
 
 class Encoder(nn.Module):
-    """A network as an encoder: its output as [M, D], with the width D found by a trial run, and parts of it frozen.
+    """A network as an encoder: its output as [M, D], with the width D from a trial run, and parts of it frozen.
 
     An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1].
     It takes the type of the instances, so that a network may compute in half precision.
-    A frozen part has parameters without gradient and stays in evaluation mode whatever `train` says: its normalization
-    keeps its running statistics, its dropout is off. Where nothing is left to train, the network runs without a graph.
+    A frozen part has parameters without gradient and always stays in evaluation mode: its normalization keeps its
+    running statistics, its dropout is off. If nothing is left to train, the network runs without a graph.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
     instance_shape : tuple of int
         Shape of one instance.
     name : str
-        What messages call it.
+        Its name in messages.
     freeze : sequence of str
         Names of submodules or parameters of `module`, such as "stem", "layer1.0" or "layers.[0-3]"; "*" is all of it.
 
@@ -60,14 +60,14 @@ class Encoder(nn.Module):
         self.module = module
         self.out_features = _trial(module, instance_shape, name)
         self._frozen = tuple(freeze)
-        names = [found for found, _ in (*module.named_parameters(), *module.named_modules()) if found]
+        names = [inner for inner, _ in (*module.named_parameters(), *module.named_modules()) if inner]
         for part in self._frozen:
-            if part != "*" and not any(_within(found, part) for found in names):
-                parts = {".".join(of.split(".")[:depth]) for of in names for depth in range(1, of.count(".") + 2)}
+            if part != "*" and not any(_within(inner, part) for inner in names):
+                parts = {".".join(key.split(".")[:depth]) for key in names for depth in range(1, key.count(".") + 2)}
                 advice = nearest(part, parts, count=3)
                 raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
-        for found, parameter in module.named_parameters():
-            if any(_within(found, part) for part in self._frozen):
+        for inner, parameter in module.named_parameters():
+            if any(_within(inner, part) for part in self._frozen):
                 parameter.requires_grad_(False)
         self._hold()
         self._trains = any(p.requires_grad for p in module.parameters())
@@ -93,9 +93,9 @@ class Encoder(nn.Module):
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
     """Make an encoder by name, or by the path of a class or of a function that returns one ("timm.create_model").
 
-    Importing a path runs its code: give none that you do not trust. Each encoder must take the keyword arguments
-    `arguments`; one that is known by name gets those `offered` that it has parameters for. A `ConfigError` if there is
-    nothing of that name, it does not take the arguments, or it makes no `torch.nn.Module`.
+    Importing a path runs its code: give only those that you trust. Each encoder must take the keyword arguments
+    `arguments`; one that is registered by name also gets the values of `offered` that are its parameters. A
+    `ConfigError` for an unknown name, arguments that it does not take, or a result that is no `torch.nn.Module`.
 
     Examples
     --------
@@ -128,17 +128,17 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     path = path_of(path, "weights")
     if not path.is_file():
         raise ConfigError(f"Expected a file of weights, got nothing at {path}; correct encoder_weights.")
-    found = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    own = module.state_dict()
-    missing, extra = [name for name in own if name not in found], [name for name in found if name not in own]
+    saved = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    expected = module.state_dict()
+    missing, extra = [name for name in expected if name not in saved], [name for name in saved if name not in expected]
     if missing or extra:
-        parts = [f"{what} {listed(names)}" for what, names in (("missing", missing), ("unexpected", extra)) if names]
+        parts = [f"{kind} {listed(names)}" for kind, names in (("missing", missing), ("unexpected", extra)) if names]
         raise ConfigError(
-            f"Expected the {len(own)} weights of the encoder, got others (in {path}): {'; '.join(parts)}; rename or "
-            "remove them in the file, or correct encoder_args."
+            f"Expected the {len(expected)} weights of the encoder, got others (in {path}): {'; '.join(parts)}; rename "
+            "or remove them in the file, or correct encoder_args."
         )
-    for name, weight in own.items():
-        got = found[name]
+    for name, weight in expected.items():
+        got = saved[name]
         if weight.shape != got.shape:
             raise ConfigError(
                 f"Expected {name} of shape {list(weight.shape)}, got {list(got.shape)} (in {path}); correct "
@@ -149,11 +149,11 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
             raise ConfigError(
                 f"Expected finite numbers in {name}, got others (in {path}); save the weights again, or take others."
             )
-    module.load_state_dict(found)
+    module.load_state_dict(saved)
 
 
 def batch_norms(module: nn.Module) -> list[str]:
-    """Names of the layers that, as the module is now, normalize by the statistics of the batch."""
+    """Names of the layers that normalize by the statistics of the batch in the current mode of the module."""
     return [
         name
         for name, layer in module.named_modules()
@@ -163,12 +163,12 @@ def batch_norms(module: nn.Module) -> list[str]:
 
 @contextmanager
 def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
-    """Around code that is not ours: what it raises is told in one line and kept as the cause."""
+    """Around code of the user: an error becomes one line, with the error as its cause."""
     try:
         yield
     except MidamError:
         raise
-    except Exception as error:  # other people's code raises what it likes
+    except Exception as error:  # the code of others may raise any error
         raise ConfigError(f"Expected {expected} {first_line(error)}; {advice}") from error
 
 
@@ -208,7 +208,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError:
         # torch's own text advises to unpickle it all the same, which would run code of the file.
         reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
-    except Exception as error:  # zipfile and torch raise what they like of a damaged file
+    except Exception as error:  # zipfile and torch may raise any error for a damaged file
         reason = first_line(error)
     if reason:
         raise ConfigError(
@@ -231,9 +231,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         for name in ("safetensors", "safetensors.torch")
     )
     try:
-        found: dict[str, Tensor] = reader.load_file(path)
+        weights: dict[str, Tensor] = reader.load_file(path)
     except (root.SafetensorError, OSError, ValueError, LookupError) as error:
         raise ConfigError(
             f"Expected a safetensors file, got something else (in {path}): {first_line(error)}; restore the file."
         ) from None
-    return found
+    return weights

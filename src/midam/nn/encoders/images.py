@@ -154,8 +154,8 @@ class PatchStatistics(nn.Module):
         fine = x.double()
         coarse = _halved(fine)
         mean, deviation, tilt = _levels(fine)
-        found = [mean, deviation, tilt, *_texture(fine), _levels(coarse)[1], *_texture(coarse)]
-        return torch.stack(found, dim=2).flatten(1)
+        statistics = [mean, deviation, tilt, *_texture(fine), _levels(coarse)[1], *_texture(coarse)]
+        return torch.stack(statistics, dim=2).flatten(1)
 
 
 def _levels(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,9 +27,9 @@ def make_pooling(
 ) -> Pooling:
     """Build a pooling by name or class path.
 
-    Where the pooling has the choice, `squash` says whether probabilities (AUC objectives) or raw scores (cross-entropy)
-    are pooled, and `attention` whether its score columns share their weights; `options` are its keyword arguments. A
-    `ConfigError` for an unknown name, arguments that the pooling does not take, or so many `columns`.
+    If the pooling has these options, `squash` pools probabilities (AUC objectives) instead of raw scores
+    (cross-entropy), and `attention` sets whether its score columns share their weights; `options` are its keyword
+    arguments. A `ConfigError` for an unknown name, and for arguments or `columns` that the pooling does not take.
 
     Examples
     --------
@@ -39,14 +39,14 @@ def make_pooling(
     require(name, str, "name", f"choose one of {', '.join(POOLINGS.names())}")
     require(in_features, int, "in_features", "give the width of the embeddings")
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
-    what = f"the pooling {name!r} in pooling_args"
-    pooling: Pooling = build(POOLINGS.find(typed(name)), what=what, offered=offered, arguments=options)
+    part = f"the pooling {name!r} in pooling_args"
+    pooling: Pooling = build(POOLINGS.find(typed(name)), what=part, offered=offered, arguments=options)
     check_columns(pooling, columns)
     return pooling
 
 
 def check_columns(pooling: Pooling, columns: int) -> None:
-    """Refuse a pooling of another number of score columns: one that does not take `columns` has one."""
+    """Refuse a pooling with another number of score columns; one without the parameter `columns` has one."""
     if pooling.columns == columns:
         return
     able = [name for name in POOLINGS.names() if "columns" in inspect.signature(POOLINGS.find(name)).parameters]

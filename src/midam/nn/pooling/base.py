@@ -164,20 +164,20 @@ class Pooling(nn.Module):
     `in_features` is D. Scores enter float32 (`upcast`) before any nonlinearity, whatever precision the encoder ran in.
 
     Of several score `columns` C, which share the encodings, a pooling has 1 or C `branches` G. With one, the values of
-    an instance serve all columns: z [M], v [M, V]. With C, each column has logits and values of its own: z [M, G],
+    an instance serve all columns: z [M], v [M, V]. With C, each column has separate logits and values: z [M, G],
     v [M, G, V], and the statistic has rows of bags and branches (`midam.nn.scorer`). Either way `score` gives
-    [K, C] in place of [K].
+    [K, C] instead of [K].
 
     Attributes
     ----------
     name : str
-        What messages call it; by default that of the class.
+        Its name in messages; by default that of the class.
     columns : int
         C, at least 1; more than 1 only where the constructor takes `columns`, and hands it on to this one.
     branches : int
         G: C where z varies, else 1, unless a pooling says otherwise.
     statistic : Statistic
-        What a bag is reduced to: `LOG_MEAN` or `MAXIMUM`.
+        Statistic of a bag: `LOG_MEAN` or `MAXIMUM`.
     counts : bool
         Whether the score depends on the number of instances of the bag.
     weighted : bool
@@ -185,7 +185,7 @@ class Pooling(nn.Module):
     value_size : int
         V.
     anneals : bool
-        Whether it heeds `weight_power`.
+        Whether it uses `weight_power`.
     weight_power : float
         Power of the instances' weights, 1 but while a training anneals it: below, the pooling is nearer to the mean.
         Not part of the weights.
@@ -267,7 +267,7 @@ class ScorePooling(Pooling):
     """Base of the poolings of one score an instance.
 
     With `squash` phi = sigmoid(score) is pooled, as the AUC objectives need; without it the raw score, to the bag's
-    logit, as cross-entropy wants it.
+    logit, as cross-entropy needs it.
 
     Examples
     --------
@@ -320,18 +320,18 @@ def upcast(x: Tensor) -> Tensor:
 
 
 def one_a_column(start: Tensor, columns: int) -> Tensor:
-    """Where a learnable number [] of a pooling starts: of several columns each has its own, [C]."""
+    """Initial value of a learnable number [] of a pooling; with several columns one for each, [C]."""
     return start if columns == 1 else start.repeat(columns)
 
 
-def require_positive(what: str, value: float) -> None:
+def require_positive(name: str, value: float) -> None:
     """Refuse a setting that is not above 0."""
     if not value > 0:
-        raise ConfigError(f"Expected {what} > 0, got {value}; choose a positive number.")
+        raise ConfigError(f"Expected {name} > 0, got {value}; choose a positive number.")
 
 
 class ColumnPooling(Pooling):
-    """Column `column`, from 0, of another pooling, with the weights and the statistic that it has there.
+    """Column `column`, from 0, of another pooling, with its weights and statistic.
 
     Examples
     --------
@@ -363,7 +363,7 @@ class ColumnPooling(Pooling):
         return self.own(*self.inner(e))
 
     def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [M] and values [M, V] of this column, among those that the pooling of all columns gives."""
+        """Logits [M] and values [M, V] of this column, from those of all columns."""
         return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
@@ -379,7 +379,7 @@ class ColumnPooling(Pooling):
         self.inner.check_sizes(largest)
 
     def _given(self, *statistic: Tensor) -> tuple[Tensor, ...]:
-        # Other branches get the statistic of this one: what comes of it is not looked at.
+        # Other branches get the statistic of this one; their scores are not used.
         branches = self.inner.branches
         if branches == 1:
             return statistic

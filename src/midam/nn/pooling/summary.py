@@ -80,11 +80,11 @@ class Forest(nn.Module):
         self.value = _frozen(nodes)
 
     def check(self) -> None:
-        """Raise a `ValueError` for arrays that are no trees: no row would come to a leaf."""
-        own = torch.arange(len(self.feature)).unsqueeze(1)
-        leaf = (self.branches == own).all(dim=1)
-        sound = bool(((self.branches > own).all(dim=1) | leaf).all()) and bool((self.branches < len(own)).all())
-        sound = sound and bool(((self.roots >= 0) & (self.roots < len(own))).all())
+        """Raise a `ValueError` for arrays that are no trees, in which no row would reach a leaf."""
+        node = torch.arange(len(self.feature)).unsqueeze(1)
+        leaf = (self.branches == node).all(dim=1)
+        sound = bool(((self.branches > node).all(dim=1) | leaf).all()) and bool((self.branches < len(node)).all())
+        sound = sound and bool(((self.roots >= 0) & (self.roots < len(node))).all())
         if not (sound and len(self.roots) and bool(((self.feature >= 0) & (self.feature < self.width)).all())):
             raise ValueError("nodes that make no decision trees")
         if not bool(((self.value >= 0) & (self.value <= 1)).all()):
@@ -95,7 +95,7 @@ class Forest(nn.Module):
         return torch.cat([self._reached(part) for part in torch.split(x, _ROWS_AT_A_TIME)])
 
     def _reached(self, x: Tensor) -> Tensor:
-        """Mean leaf [K] of some rows; a path that has come to its leaf is not looked at again."""
+        """Mean leaf [K] of some rows; a path that has reached its leaf is not followed again."""
         x = x if self.offset is None else x - self.offset
         trees, numbers = len(self.roots), x.float().double().flatten()
         inner, following = self.branches[:, 0] != torch.arange(len(self.branches)), self.branches.flatten()
@@ -148,8 +148,8 @@ class SummaryTotal(MeanTotal):
             self._merged = BagStatistic(none, torch.full_like(none, -torch.inf), v.new_zeros(len(none), v.shape[1]))
         held = slice(int(segment.min()), int(segment.max()) + 1)
         part: BagStatistic = self._reduce(z, v, segment - held.start, num_bags=held.stop - held.start)
-        for whole, own in zip(self._merged, self._merge(BagStatistic(*(x[held] for x in self._merged)), part)):
-            whole[held] = own
+        for whole, merged in zip(self._merged, self._merge(BagStatistic(*(x[held] for x in self._merged)), part)):
+            whole[held] = merged
         return part
 
 
