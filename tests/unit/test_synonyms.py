@@ -10,7 +10,7 @@ from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAM
 from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
 from midam.cli.app import COMMANDS as ALL
 from midam.cli.app import main, parse
-from midam.cli.app import said as line
+from midam.cli.app import message_text as line
 from midam.data import Bags, read_bags
 from midam.errors import nearest, nearest_columns, option_advice
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, TARGETS

@@ -74,7 +74,7 @@ def _main_as_json(words: list[str]) -> int:
 
 
 def _main(words: list[str]) -> int:
-    with program(said) as console:
+    with program(message_text) as console:
         try:
             try:
                 return _run(words, console)
@@ -87,12 +87,12 @@ def _main(words: list[str]) -> int:
             note_result(error=str(stop) or "stopped")
             return 130
         except (RankLostError, TrialsLostError) as error:
-            return _failed(console, said(error), 3)
+            return _failed(console, message_text(error), 3)
         except (MidamError, MemoryError) as error:
             full = (
                 f"Expected enough memory, got less: {first_line(error)}; end other programs, or use a larger machine."
             )
-            return _failed(console, said(error if isinstance(error, MidamError) else full), 2)
+            return _failed(console, message_text(error if isinstance(error, MidamError) else full), 2)
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
@@ -111,12 +111,12 @@ def _run(argv: Sequence[str], console: "Console") -> int:
 
 
 def _agreed(error: UntrustedError, console: "Console") -> bool:
-    """Ask, where somebody can answer, whether code of a file may run from now on."""
+    """Ask on a terminal whether code that a file names may run from now on."""
     if not (sys.stdin.isatty() and console.is_terminal):
         return False
     from midam.runs.trust import remember
 
-    console.print(escape(said(error)))
+    console.print(escape(message_text(error)))
     if console.input("Run that code, now and later? \\[y/N] ").strip().lower() not in ("y", "yes"):
         return False
     remember(error.settings)
@@ -124,7 +124,7 @@ def _agreed(error: UntrustedError, console: "Console") -> bool:
 
 
 def parse(argv: Sequence[str]) -> "Namespace":
-    """Options of a command line, under the name of the command; a `ConfigError` for what it does not know."""
+    """Options of a command line, under the name of the command; a `ConfigError` for unknown ones."""
     name = _command(argv)
     command = _module(name)
     from jsonargparse import Namespace
@@ -142,18 +142,18 @@ def parse(argv: Sequence[str]) -> "Namespace":
     else:
         parser = command.parser()
     try:
-        found = parser.parse_args(words)
-        found["words"] = shlex.join(argv)
-        return Namespace({"command": name, name: found})  # type: ignore[no-untyped-call]
+        options = parser.parse_args(words)
+        options["words"] = shlex.join(argv)
+        return Namespace({"command": name, name: options})  # type: ignore[no-untyped-call]
     except ConfigError as error:
-        # What a settings file says is taken for defaults, of which the parser knows no source.
+        # The parser takes the values of a settings file as defaults, and does not know their source.
         file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
         file = "" if "(in the command line)" in str(error) else file
         raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
 
 
 def _command(argv: Sequence[str]) -> str:
-    """Command of a command line; one that asks for the help or the version gets it here, and the program ends."""
+    """Command of a command line; for --help and --version, print the text and end the program."""
     if argv and argv[0] in COMMANDS:
         return argv[0]
     if not argv:
@@ -181,8 +181,8 @@ def _module(command: str) -> ModuleType:
     return import_module(f"midam.cli.{command}")
 
 
-def said(message: object) -> str:
-    """A message in one line, or one for each fault of a list and its advice, with its parameters as flags."""
+def message_text(message: object) -> str:
+    """A message in one line, or a line for each fault of a list and its advice, with parameters as flags."""
     text = re.sub(rf"\s*\n(?!- |{FOR_THESE})\s*", " ", str(message).strip())
     if "`" not in text:
         return text

@@ -39,7 +39,7 @@ OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam i
 validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
 was. Classes, labels, grades, numbers and times take the methods that serve them."""
 
-# Settings that the names of the methods decide, the folds, or the options above, and those that mean nothing here.
+# Settings that are decided by the names of the methods, by the folds or by other options, or have no effect here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
 _FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
 _OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args", "threshold")
@@ -92,7 +92,7 @@ def run(options: Namespace, console: Console) -> int:
     if network := usual_network(options.data, settings)[0]:
         fit = f"`midam fit` passes them through {network} first: run `midam embed {options.data} --out STORE`"
         remark(console, f"methods are compared on the pixels; {fit}, and compare on that")
-    with noting() as told:
+    with noting() as reading_notes:
         bags = read_data(options.data, settings)
         warn_of_leaks(SplitBags(bags, np.full(len(bags), "train")))
     if options.deploy is not None:
@@ -105,25 +105,24 @@ def run(options: Namespace, console: Console) -> int:
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{cv}")
     _warn_of_unused(options, methods)
     made, notes = _folds(options, bags, repeats=repeats, folds=folds)
-    notes = [*told, *notes, *_unaware(methods, settings)]
-    choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes}
-    how: dict[str, Any] = {"out": out, "jobs": options.jobs, "backend": options.backend}
-    how["cluster"] = options.cluster
+    notes = [*reading_notes, *notes, *_unaware(methods, settings)]
+    choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes, "out": out}
+    execution: dict[str, Any] = {"jobs": options.jobs, "backend": options.backend, "cluster": options.cluster}
     with CompareProgress(console) as bar:
-        how |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
-        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **how)
-    print_comparison(stdout_console(), comparison, told=told)
+        execution |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
+        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **execution)
+    print_comparison(stdout_console(), comparison, shown=reading_notes)
     note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
     note_result(remarks=comparison.remarks)
     say(f"comparison: {out}")
     if options.deploy is not None:
-        how = {"settings": settings, "method": options.deploy_method, "data": options.data, "notes": told}
-        _deploy(Path(options.deploy), console, bags, comparison, how)
+        arguments = {"settings": settings, "method": options.deploy_method, "data": options.data}
+        _deploy(Path(options.deploy), console, bags, comparison, {**arguments, "notes": reading_notes})
     return 0
 
 
 def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple[list[Fold], list[str]]:
-    """Folds of the split table, or such as --cv asks for, and notes on them."""
+    """Folds of the split table, or those of --cv, and notes on them."""
     if options.split_file is not None:
         skip = options.missing == "skip"
         made = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
@@ -139,14 +138,14 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:
-    """Sentences on the methods that see the instances alone, where there are covariates."""
+    """Sentences on the methods that use only the instances, if there are covariates."""
     names = [name for name in methods if find_method(typed(name)).baseline is not None]
     covariates = ", ".join(settings.data.covariates)
     return [f"{', '.join(names)}: of the instances alone, without {covariates}"] if names and covariates else []
 
 
 def _check_deploy(options: Namespace, methods: list[str]) -> None:
-    """Refuse what --deploy cannot do before anything is computed."""
+    """Refuse options that --deploy cannot serve, before anything is computed."""
     name = options.deploy_method
     if name is not None and (options.deploy is None or name not in methods):
         got = f"{name!r}" + ("" if options.deploy is not None else " without --deploy")
@@ -159,12 +158,12 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
 
 
-def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how: dict[str, Any]) -> None:
-    name, epochs = best_method(comparison, how["method"]), how["settings"].training.epochs
+def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arguments: dict[str, Any]) -> None:
+    name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
     with FitProgress(epochs if find_method(typed(name)).baseline is None else 1, console=console) as bar:
         calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
-        summary = deploy_method(bags, comparison, out, **how, **calls)
+        summary = deploy_method(bags, comparison, out, **arguments, **calls)
     say(summary["deployed"]["note"])
     note_result(run=out, deployed=summary["deployed"])
     say(f"run folder: {out}")
@@ -172,10 +171,10 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, how
 
 def parse_cv(text: str) -> tuple[int, int]:
     """Repeats and folds of ``"5x10"``."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
-    if found is None or int(found[2]) < 2:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if match is None or int(match[2]) < 2:
         raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
@@ -193,9 +192,9 @@ class CompareProgress(LiveProgress):
         super().__init__("comparing", console=console)
         self._tenths = -1
 
-    def update(self, done: float, total: int, what: str = "trials") -> None:
+    def update(self, done: float, total: int, unit: str = "trials") -> None:
         """Show the trials that are done."""
-        state = f"{int(done)}/{total} {what}"
+        state = f"{int(done)}/{total} {unit}"
         self._bar.update(self._task, completed=done, total=total, state=state)
         if self._due(done, total):
             self._console.print(state, soft_wrap=True)
@@ -207,8 +206,8 @@ class CompareProgress(LiveProgress):
         self.update(done, total, "models")
 
 
-def print_comparison(console: Console, comparison: Comparison, *, told: Collection[str] = ()) -> None:
-    """The summary as a table, and its notes but for those that were `told` before."""
+def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:
+    """Print the summary as a table, and its notes except those that were `shown` before."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     table = Table(
         "method",
@@ -225,7 +224,7 @@ def print_comparison(console: Console, comparison: Comparison, *, told: Collecti
         table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
     console.print(table)
     for note in comparison.notes:
-        if note not in told:
+        if note not in shown:
             remark(console, note)
 
 

@@ -37,31 +37,31 @@ def parser(action: str | None = None) -> ArgumentParser:
     from joblib import cpu_count
 
     to = Parser("data", "List, describe, fetch, import or verify data.")
-    found = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
-    found["describe"].add_argument("name", type=str, help=DATA)
-    found["describe"].add_text(
+    parsers = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
+    parsers["describe"].add_argument("name", type=str, help=DATA)
+    parsers["describe"].add_text(
         "--out", metavar="DIR", help="also draw DIR/bag_sizes.png, and list all features in DIR/features.csv"
     )
-    found["fetch"].add_argument("name", type=str, help="catalog name")
-    found["import"].add_argument("source", type=str, help=DATA)
-    found["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
-    found["verify"].add_argument("store", type=str, help="folder of a store")
+    parsers["fetch"].add_argument("name", type=str, help="catalog name")
+    parsers["import"].add_argument("source", type=str, help=DATA)
+    parsers["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
+    parsers["verify"].add_argument("store", type=str, help="folder of a store")
     for name in ("import", "verify"):
-        found[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
+        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
     for name in ("describe", "import"):
         text = "the bags have no labels, as those that are to be predicted"
-        found[name].add_argument("--unlabeled", action="store_true", help=text)
-        add_settings(found[name], _READING)
+        parsers[name].add_argument("--unlabeled", action="store_true", help=text)
+        add_settings(parsers[name], _READING)
     actions = to.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
-        actions.add_subcommand(name, found[name], help=short)
-    if action in found:
-        to.known = found[action].option_names()
+        actions.add_subcommand(name, parsers[name], help=short)
+    if action in parsers:
+        to.known = parsers[action].option_names()
     return to
 
 
 def run(options: Namespace, console: Console) -> int:
-    """Do what was asked; returns the exit code."""
+    """Run the action; returns the exit code."""
     does = {"list": _list, "describe": _describe, "fetch": _fetch, "import": _import, "verify": _verify}
     return does[options.action](options[options.action], console)
 
@@ -89,7 +89,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     if here == "bundled":
         where = "comes with scikit-learn, nothing to fetch"
     else:
-        # A set that is fetched by hand and lies here needs no advice.
+        # A set that was fetched by hand and is here needs no advice.
         where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
     note_result(name=name, location=where)
     say(f"{name}: {where}")
@@ -112,25 +112,25 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     bags = read_bags_of(options.name, options)
     if options.impute != "none":
         note_of_filled(bags, options.impute, missing_counts(bags), of="all bags")
-    how = Settings(**{name: options[name] for name in _READING}).data
-    made = prepare(bags, how, train=range(len(bags)))
-    bags, found = made.bags, describe_bags(options.name, made.bags, gaps=made.gaps)
+    data_settings = Settings(**{name: options[name] for name in _READING}).data
+    made = prepare(bags, data_settings, train=range(len(bags)))
+    bags, description = made.bags, describe_bags(options.name, made.bags, gaps=made.gaps)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name
         plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, outcome=bags.outcome, title=title)
     out, (labels, called) = stdout_console(), kinds(bags)
-    print_description(out, options.name, found.facts, bags.sizes, labels=labels, kinds=called)
-    if found.features:
-        print_features(out, found.features, metric=METRIC_NAMES[target_of(bags).metric])
-    print_warnings(out, found)
-    note_result(facts=dict(found.facts), warnings=[*map(as_flags, found.warnings)], notes=[*map(as_flags, found.notes)])
-    note_result(features=[one._asdict() for one in found.features])
+    print_description(out, options.name, description.facts, bags.sizes, labels=labels, kinds=called)
+    if description.features:
+        print_features(out, description.features, metric=METRIC_NAMES[target_of(bags).metric])
+    print_warnings(out, description)
+    features = [one._asdict() for one in description.features]
+    note_result(facts=dict(description.facts), warnings=[*map(as_flags, description.warnings)])
+    note_result(notes=[*map(as_flags, description.notes)], features=features)
     if picture is not None:
         say(f"figure: {picture}")
-        if found.features:
-            rows = [one._asdict() for one in found.features]
-            write_text(picture.with_name("features.csv"), csv_text(list(rows[0]), rows))
+        if features:
+            write_text(picture.with_name("features.csv"), csv_text(list(features[0]), features))
     return 0
 
 
@@ -175,12 +175,12 @@ def _verify(options: Namespace, console: Console) -> int:
 
 
 def read_bags_of(data: str, options: Namespace) -> "Bags":
-    """Bags of the settings of data among the options, labeled unless --unlabeled is one."""
+    """Read bags by the data settings of the options; labels are required without --unlabeled."""
     from midam.data.store import is_store
     from midam.runs.data import read_data
 
     settings = Settings(**{name: options[name] for name in _READING})
-    # A store says by itself whether its bags have labels.
+    # A store states whether its bags have labels.
     labeled = not (options.unlabeled or is_store(data))
     bad_labels = "ignore" if options.unlabeled else "error"
     return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels)

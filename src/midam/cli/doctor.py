@@ -1,4 +1,4 @@
-"""`midam doctor`: what is installed, what the machine has, and what is slow."""
+"""`midam doctor`: report installed packages, the machine, and its slow parts."""
 
 import os
 import platform
@@ -49,7 +49,7 @@ _WRITTEN, _IMAGES, _STEPS = 32, 64, 3
 
 
 class Entry(NamedTuple):
-    """A line: of which part, what it is, what was found, and what to do about it; "" where nothing need be done."""
+    """A line: part of the report, name, state, and advice, which is "" if all is well."""
 
     part: str
     name: str
@@ -63,21 +63,21 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
-    """Look, and print what was found; returns the exit code."""
-    found = [*_versions(), *_extras(), *_machine(), *_paces()]
-    note_result(found=[entry._asdict() for entry in found])
+    """Check the installation and print the report; returns the exit code."""
+    entries = [*_versions(), *_extras(), *_machine(), *_paces()]
+    note_result(found=[entry._asdict() for entry in entries])
     out = stdout_console()
-    for part in dict.fromkeys(entry.part for entry in found):
+    for part in dict.fromkeys(entry.part for entry in entries):
         table = Table(part, "", "", box=None, header_style="bold")
         if part == "extras":
-            here = [entry.name.partition(":")[0] for entry in found if entry.part == part and not entry.advice]
+            here = [entry.name.partition(":")[0] for entry in entries if entry.part == part and not entry.advice]
             table.add_row("installed", escape(", ".join(here)), "")
-        for entry in found:
+        for entry in entries:
             if entry.part == part and (entry.advice or part != "extras"):
                 table.add_row(*map(escape, entry[1:]))
         out.print(table)
         out.print()
-    wrong = [entry.name for entry in found if entry.advice and entry.part != "extras"]
+    wrong = [entry.name for entry in entries if entry.advice and entry.part != "extras"]
     out.print(escape(f"to look at: {', '.join(wrong)}" if wrong else "nothing is wrong"))
     return 0
 
@@ -91,13 +91,13 @@ def _versions() -> list[Entry]:
 def _extras() -> list[Entry]:
     """Each extra: its packages, or how to install it."""
     wanted = [_REQUIRED.fullmatch(line) for line in requires("midam") or ()]
-    found = []
+    entries = []
     for name, purpose in EXTRAS.items():
         packages = [one["package"] for one in wanted if one is not None and one["extra"] == name]
         bad = [package for package in packages if _version(package) is None]
         state = f"missing: {', '.join(bad)}" if bad else "installed"
-        found.append(Entry("extras", f"{name}: {purpose}", state, install(name) if bad else ""))
-    return found
+        entries.append(Entry("extras", f"{name}: {purpose}", state, install(name) if bad else ""))
+    return entries
 
 
 def _machine() -> list[Entry]:
@@ -109,7 +109,7 @@ def _machine() -> list[Entry]:
 
     cores, threads = int(cpu_count()), torch.get_num_threads()
     few = f"images train on {threads} of {cores} cores; unset OMP_NUM_THREADS" if threads < cores // 2 else ""
-    found = [
+    entries = [
         Entry("machine", "system", f"{platform.system()} {platform.release()}, {platform.machine()}"),
         Entry("machine", "cores", f"{cores}, torch takes {threads}", few),
         Entry("machine", "memory", format_bytes(physical_memory())),
@@ -118,12 +118,12 @@ def _machine() -> list[Entry]:
     for name, place in (("disk of this folder", Path.cwd()), ("disk for temporary files", Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(place).free
         advice = "make room: runs and stores are written whole or not at all" if free < _LEAST_FREE else ""
-        found.append(Entry("machine", name, f"{format_bytes(free)} free ({place})", advice))
+        entries.append(Entry("machine", name, f"{format_bytes(free)} free ({place})", advice))
     data = os.environ.get("MIDAM_DATA")
     if data is not None:
         wrong = "" if Path(data).is_dir() else "no such folder: correct MIDAM_DATA, or unset it"
-        found.append(Entry("machine", "MIDAM_DATA", data, wrong))
-    return found
+        entries.append(Entry("machine", "MIDAM_DATA", data, wrong))
+    return entries
 
 
 def _gpu() -> Entry:
@@ -143,18 +143,18 @@ def _gpu() -> Entry:
 
 
 def _paces() -> list[Entry]:
-    """What a second does here, measured within a few."""
+    """Speed of training and of writing to disk, measured in a few seconds."""
     import torch
 
     from midam.nn.encoders import ResNet20
 
     encoder, images = ResNet20(3), torch.rand(_IMAGES, 3, 32, 32)
-    encoder(images).sum().backward()  # the first passage is slower
+    encoder(images).sum().backward()  # the first pass is slower
     start = time.perf_counter()
     for _ in range(_STEPS):
         encoder(images).sum().backward()
     pace = _STEPS * _IMAGES / (time.perf_counter() - start)
-    found = [Entry("speed", "training, resnet20", f"{pace:.0f} images of 32 x 32 a second on the CPU")]
+    entries = [Entry("speed", "training, resnet20", f"{pace:.0f} images of 32 x 32 a second on the CPU")]
     with tempfile.NamedTemporaryFile(dir=Path.cwd() if os.access(Path.cwd(), os.W_OK) else None) as file:
         start = time.perf_counter()
         for _ in range(_WRITTEN):
@@ -162,7 +162,7 @@ def _paces() -> list[Entry]:
         os.fsync(file.fileno())
         wrote = _WRITTEN / (time.perf_counter() - start)
     advice = "keep runs and stores on a faster disk, with --out" if wrote < _LEAST_PACE else ""
-    return [*found, Entry("speed", "writing to disk", f"{wrote:.0f} MiB a second", advice)]
+    return [*entries, Entry("speed", "writing to disk", f"{wrote:.0f} MiB a second", advice)]
 
 
 def _version(package: str) -> str | None:

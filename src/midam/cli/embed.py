@@ -54,10 +54,10 @@ def parser() -> ArgumentParser:
 
 
 def embed_first(options: Namespace, console: Console) -> None:
-    """Embed the data of `midam fit` where its encoder, or by default its kind, asks for it.
+    """Embed the data of `midam fit` if its encoder, or by default its kind, requires it.
 
-    The options then name the vectors instead. Their store lies in `vectors` beside the run; a later run on the same
-    files finds it there.
+    The options then name the vectors instead. Their store is in the folder `vectors` next to the run; a later run on
+    the same files finds it there.
     """
     from midam.runs.folder import RunFolder
 
@@ -68,7 +68,7 @@ def embed_first(options: Namespace, console: Console) -> None:
         return
     method = DEFAULT if options.method is None else options.method
     if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
-        return  # a method that is fitted in one step sees images as they are, unless a network is named
+        return  # a method that is fitted in one step uses the pixels, unless a network is named
     settings = Settings(
         **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
     )
@@ -90,12 +90,12 @@ def embed_first(options: Namespace, console: Console) -> None:
     keep_folder(options, "out")
     if options.out is not None and not options.every_fold and LEADER not in os.environ:
         RunFolder(Path(options.out)).require_free()
-    console.quiet = console.quiet or LEADER in os.environ  # the process that leads has said it
+    console.quiet = console.quiet or LEADER in os.environ  # the leading process has printed it
     _embed_first(options, settings, name, line, console)
 
 
 def _cut_for_training(options: Namespace, console: Console) -> None:
-    """Set the patch size for a network that is trained on, where the user named none."""
+    """Set the patch size for a network that is fine-tuned, if the user named none."""
     from midam.embed.kinds import USUAL_NETWORK, fitting_patch
     from midam.embed.others import load_network
 
@@ -108,7 +108,7 @@ def _cut_for_training(options: Namespace, console: Console) -> None:
 
 
 def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
-    """Network by which the data is embedded unless the user says otherwise; "" for none, as beside torchrun."""
+    """Network that embeds the data by default; "" for none, as with torchrun."""
     if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
         return "", ""
     from midam.embed.kinds import usual_network
@@ -141,9 +141,9 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
-        how = {"accelerator": options.accelerator, "on_bag": progress.update}
+        embedding = {"accelerator": options.accelerator, "on_bag": progress.update}
         name = Path(options.data).absolute().stem
-        store, is_new = cached_store(bags, network, recipe, folder, name=name, **how)
+        store, is_new = cached_store(bags, network, recipe, folder, name=name, **embedding)
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.data, options.encoder = str(store), AUTO
     defaults = Settings().flat()
@@ -152,7 +152,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
 
 
 def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
-    """Refuse a method before anything is embedded for it: one that is unknown, or that looks at pixels."""
+    """Refuse a method that is unknown, or that needs pixels, before anything is embedded."""
     from midam.registry import BASELINES
     from midam.runs.method import choose_method
 
@@ -165,7 +165,7 @@ def _require_vectors_do(method: str | None, settings: Settings, encoder: str) ->
 
 
 def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, width: int) -> None:
-    """Refuse labels, splits and settings that training would refuse, before minutes of embedding."""
+    """Refuse labels, splits and settings that training would refuse, before the slow embedding."""
     from midam.cli.fit_folds import check_folds, folds_of
     from midam.data.sources import split_bags
     from midam.data.sources.request import Request
@@ -208,13 +208,14 @@ def run(options: Namespace, console: Console) -> int:
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
     bags = read_bags_of(options.data, options)
-    how = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
+    embedding = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
     recipe = make_recipe(bags, network, dtype=options.dtype, size=options.size)
     console.print(escape(described(recipe)))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
-        found = embed_bags(bags, network, options.out, on_bag=progress.update, **how)
-    size, labeled = format_bytes(stored_bytes(Path(options.out))), found.labels is not None or found.outcome is not None
-    note_result(store=options.out, bags=len(found), vectors=found.num_instances, width=network.width)
-    say(f"store: {options.out} ({len(found)} bags, {found.num_instances} vectors of {network.width}, {size})")
+        vectors = embed_bags(bags, network, options.out, on_bag=progress.update, **embedding)
+    size = format_bytes(stored_bytes(Path(options.out)))
+    labeled = vectors.labels is not None or vectors.outcome is not None
+    note_result(store=options.out, bags=len(vectors), vectors=vectors.num_instances, width=network.width)
+    say(f"store: {options.out} ({len(vectors)} bags, {vectors.num_instances} vectors of {network.width}, {size})")
     say(f"next: midam {'fit' if labeled else 'predict RUN'} {options.out}")
     return 0

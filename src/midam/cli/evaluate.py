@@ -37,30 +37,30 @@ def run(options: Namespace, console: Console) -> int:
     from midam.runs.report import evaluation_path, write_evaluation_report
     from midam.runs.results import thresholds_of
 
-    bags, found, notes = evaluated(options, console, metrics=words(options.metrics))
+    bags, evaluation, notes = evaluated(options, console, metrics=words(options.metrics))
     if options.out is not None:
-        write_json(Path(options.out), found.result, typed=True)
+        write_json(Path(options.out), evaluation.result, typed=True)
     out, root = stdout_console(), Path(options.run)
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
         tell_left_out(bags, page, out)
-        typed = None if options.out is None else page  # a link in the run, at the place by default, is not followed
-        write_evaluation_report(root, bags, found, data=options.data, out=typed, notes=notes)
+        typed = None if options.out is None else page  # a link at the default path in the run is not followed
+        write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
         # The folder of a run may not be writable; the figures are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
     else:
         note_result(report=page)
         say(f"report: {page}")
-    note_result(**found.result)
-    print_evaluation(out, {**found.result, **thresholds_of(found.decision)})
+    note_result(**evaluation.result)
+    print_evaluation(out, {**evaluation.result, **thresholds_of(evaluation.decision)})
     return 0
 
 
 def evaluated(
     options: Namespace, console: Console, *, metrics: Sequence[str] = ()
 ) -> "tuple[Bags, Evaluation, list[str]]":
-    """Labeled bags that the options name, how the run does on them, and what reading them warned of."""
+    """Labeled bags that the options name, the evaluation of the run on them, and warnings from reading them."""
     from midam.report.terminal import BagProgress
     from midam.runs.apply import evaluate_bags
     from midam.runs.data import noting

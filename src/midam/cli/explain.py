@@ -71,8 +71,8 @@ def run(options: Namespace, console: Console) -> int:
         trained.target.column(named)
     reading = {name: options[name] for name in TABLES}
     images = {"images": options.images, "image_downsample": options.image_downsample}
-    what = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
-    images_of(what, bags, range(len(bags)))
+    explain_options = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
+    images_of(explain_options, bags, range(len(bags)))
     index = find_bags(bags, options.bags)
     check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
     if not index:
@@ -84,11 +84,11 @@ def run(options: Namespace, console: Console) -> int:
         by = ", each by its most probable class" if named is None and trained.target.count > 1 else ""
         out.print(f"the highest and the lowest scored of the {which}{by}; name others with --bags")
     root = Path(options.run)
-    folder = own_folder(root, trained, bags, index, what) if options.out is None else Path(options.out)
+    folder = own_folder(root, trained, bags, index, explain_options) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explain_bags(
             *(trained, bags, index, folder),
-            options=what,
+            options=explain_options,
             origins=rows_of(
                 options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **reading).data
             ),
@@ -109,9 +109,9 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
 
     best = entry["top"][0]
     label = "" if entry["label"] is None else escape(f" (label {entry['label']})")
-    of = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
+    class_text = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
     form = form_apart(entry["score"], entry.get("threshold"))
-    shown = f"score{of} {entry['score']:{form}}, {entry['instances']} instances"
+    shown = f"score{class_text} {entry['score']:{form}}, {entry['instances']} instances"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     row = f" ({row_text(best)})" if row_text(best) else ""
@@ -140,7 +140,7 @@ _SLIDES = {"module": "openslide", "what": "slides", "extra": "wsi"}
 
 
 def check_packages(files: Iterable[Path]) -> None:
-    """Refuse to begin where h5py is missing, or what draws those of the files that are there.
+    """Refuse to begin if h5py is missing, or the package that reads the image files.
 
     Raises
     ------
@@ -149,10 +149,10 @@ def check_packages(files: Iterable[Path]) -> None:
     """
     need_h5py()
     for suffix, paths in groupby(sorted(set(files), key=_suffix), key=_suffix):
-        how = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
-        there = None if how is None else next((path for path in paths if path.exists()), None)
-        if how is not None and there is not None:
-            need(path=there, **how)
+        package = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
+        there = None if package is None else next((path for path in paths if path.exists()), None)
+        if package is not None and there is not None:
+            need(path=there, **package)
 
 
 def _suffix(path: Path) -> str:

@@ -27,8 +27,8 @@ def run(options: Namespace, console: Console) -> int:
     from midam.export import export_run
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
-    how = {"license": options.license, "trust": options.trust}
-    done = export_run(options.run, options.out, formats=words(options.format), **how)
+    formats = words(options.format)
+    done = export_run(options.run, options.out, formats=formats, license=options.license, trust=options.trust)
     note_result(folder=options.out, formats=list(done))
     say(f"exported as {', '.join(done)}: {options.out} (read README.md there first)")
     return 0

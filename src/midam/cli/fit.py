@@ -66,9 +66,9 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
 
 
 def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of a normalized command line; returns the rest, and what the file says.
+    """Take ``--config FILE`` out of a normalized command line; returns the rest, and the values of the file.
 
-    A `ConfigError` for settings beside ``--resume``, a second ``--config`` or one without a file, and unknown keys.
+    A `ConfigError` for settings next to ``--resume``, a second ``--config`` or one without a file, and unknown keys.
     """
     flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
     given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
@@ -111,7 +111,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _say_how_to_train(named: Iterable[str]) -> bool:
-    """Whether one of these names is a setting of a training, so that no method is to be chosen on the data."""
+    """Whether one of these names is a setting of a training, so that the data does not decide the method."""
     from midam.runs.method import TAKEN
 
     return any(name in SETTINGS and name not in TAKEN for name in named)
@@ -130,7 +130,7 @@ def run(options: Namespace, console: Console) -> int:
     if options.every_fold:
         from midam.cli.fit_folds import fit_folds
 
-        return fit_folds(options, console, lambda own: run(own, console))
+        return fit_folds(options, console, lambda fold_options: run(fold_options, console))
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
     if not processes.rank:
         return _run(options, console, processes)
@@ -145,7 +145,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
     from midam.runs.folder import RunFolder, read_run_config
     from midam.runs.method import choose_method, method_title
 
-    # torchrun starts anew with the command of before, which has made the run by then.
+    # torchrun restarts with the same command, after the first start has made the run.
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
     if options.resume is not None or again:
         folder = RunFolder(Path(options.out if again else options.resume))
@@ -190,13 +190,13 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
 
 @contextmanager
 def _following(processes: "Processes", console: Console) -> Iterator[None]:
-    """Say nothing but errors, as one of several processes that does not lead, and leave Ctrl-C to the one that does."""
+    """Print only errors, as a process that does not lead, and leave Ctrl-C to the one that leads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     console.quiet = True
     try:
         yield
     except RankLostError as error:
-        # The leading process names the others; only of itself it cannot tell.
+        # The leading process reports lost processes, except itself.
         console.quiet = 0 not in error.lost
         raise
     except MidamError:
@@ -230,11 +230,11 @@ def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
 
 @contextmanager
 def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["RunLog | None"]:
-    """Log of the run, which the process that leads writes alone."""
-    from midam.cli.app import said
+    """Log of the run, which only the leading process writes."""
+    from midam.cli.app import message_text
     from midam.runs.folder import RunLog
 
-    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", message_of=said) as log:
+    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", message_of=message_text) as log:
         yield log
 
 
@@ -245,7 +245,7 @@ def _in_force(settings: Settings) -> str:
 
 
 def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunFolder") -> None:
-    """Log the results as they are printed."""
+    """Log the printed results."""
     from midam.report.terminal import print_summary
 
     if log is not None:
@@ -260,15 +260,15 @@ def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunF
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:
-    """Seconds of a time such as 90s, 10m or 1.5h, or a number of seconds; only `auto` is limited by it."""
+    """Seconds of a time such as 90s, 10m or 1.5h, or of a number of seconds; refused for methods other than `auto`."""
     if text is None:
         return None
     if method != AUTO:
         raise ConfigError(
             f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them."
         )
-    found = _TIME.fullmatch(text.strip())
-    seconds = float(found["number"]) * _UNITS[found["unit"]] if found else 0.0
+    match = _TIME.fullmatch(text.strip())
+    seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
     if not seconds > 0:
         raise ConfigError(f"Expected --budget as a time above 0, such as 90s, 10m or 1h, got {text!r}; choose another.")
     return seconds

@@ -28,7 +28,7 @@ from midam.settings import Settings, read_yaml, yaml_text
 
 
 def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], int]) -> int:
-    """Train a run for each fold into OUT/fold-K by `fit`; folds that are done stay, one that was stopped goes on."""
+    """Train a run for each fold into OUT/fold-K by `fit`; finished folds are kept, a stopped one is continued."""
     path, folds = folds_of(options)
     settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
@@ -40,13 +40,13 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
             console.print(f"fold {fold} is done: {escape(str(folder.root))}")
             continue
         console.print(f"fold {fold} of {len(folds)}")
-        own = copy.copy(options)
-        own.every_fold = False
+        fold_options = copy.copy(options)
+        fold_options.every_fold = False
         if folder.config.exists():
-            own.resume = str(folder.root)
+            fold_options.resume = str(folder.root)
         else:
-            own.fold, own.out = fold, str(folder.root)
-        fit(own)
+            fold_options.fold, fold_options.out = fold, str(folder.root)
+        fit(fold_options)
     table, sentence = write_folds(folders, root)
     shown = Table(*map(escape, table.columns), box=None)
     for row in table.itertuples(index=False, name=None):
@@ -59,7 +59,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
 
 
 def folds_of(options: Namespace) -> tuple[Path, list[int]]:
-    """The table of splits, and the numbers of its folds; refused where there are none."""
+    """The table of splits, and the numbers of its folds; a `ConfigError` if there are none."""
     if options.split_file is None:
         raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
     if options.devices is not None or options.num_nodes is not None:
@@ -75,7 +75,7 @@ def folds_of(options: Namespace) -> tuple[Path, list[int]]:
 
 
 def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags]) -> None:
-    """Refuse what the run of a fold would be refused for, before one is trained."""
+    """Refuse data that the run of any fold would refuse, before one is trained."""
     for fold in folds:
         try:
             with warnings.catch_warnings(action="ignore"):  # the run of the fold repeats them
@@ -153,15 +153,15 @@ def mean_of(table: pd.DataFrame) -> CorrectedInterval:
 
 
 def mean_words(table: pd.DataFrame) -> str:
-    """The mean over the folds, its interval and what it rests on, in a sentence or two."""
-    found, metric = mean_of(table), METRIC_NAMES[_metric(table.columns)]
-    if not found.trials:
+    """The mean over the folds and its interval, in a few sentences."""
+    mean, metric = mean_of(table), METRIC_NAMES[_metric(table.columns)]
+    if not mean.trials:
         return f"No fold has a test {metric}."
-    interval = "" if found.low != found.low else f" (95% interval {max(found.low, 0):.3f} to {min(found.high, 1):.3f})"
-    lost = len(table) - found.trials
+    interval = "" if mean.low != mean.low else f" (95% interval {max(mean.low, 0):.3f} to {min(mean.high, 1):.3f})"
+    lost = len(table) - mean.trials
     fewer = f" {lost} folds have none." if lost else ""
     return (
-        f"Mean test {metric} {found.mean:.3f}{interval} of {found.trials} folds.{fewer} The interval is the corrected "
+        f"Mean test {metric} {mean.mean:.3f}{interval} of {mean.trials} folds.{fewer} The interval is the corrected "
         "resampled t (Nadeau and Bengio). Scores of different folds have no common scale, and are not pooled."
     )
 

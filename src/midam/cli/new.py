@@ -89,7 +89,7 @@ def facts_of(bags: "Bags") -> str:
 
 
 def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> str:
-    """The file: what was found as settings, the others of this kind of data as comments with their defaults."""
+    """Text of the file: detected settings, and the others of this kind of data as comments with their defaults."""
     from midam.settings.settings import describe_settings, yaml_text
 
     described = {setting.name: setting for setting in describe_settings()}
@@ -134,13 +134,13 @@ def _kind(data: str, bags: "Bags") -> str:
         return "store"
     if _is_table(data):
         return "table" if bags.instance_shape[1:] == () else "feature files"
-    if found := data_kind(data):
-        return "slides" if found == "slides" else "volumes" if found.endswith("scans") else "images"
+    if kind := data_kind(data):
+        return "slides" if kind == "slides" else "volumes" if kind.endswith("scans") else "images"
     return "feature files" if len(bags.instance_shape) == 1 else "volumes"
 
 
 def _columns(path: str, *, bag_column: str = "", label_column: str = "", **given: str) -> dict[str, str]:
-    """Columns of the bag and the label: as given, else two that fit, the ones with usual names first."""
+    """Columns of the bag and the label: as given, else two that fit; columns with common names are tried first."""
     frame = _head(Path(path)).drop(columns=given.get("groups", ""), errors="ignore")
     names = list(frame.columns)
     if "labels" in given or "path" in names:  # a manifest, or labels of another table
@@ -168,20 +168,20 @@ def _head(path: Path) -> "pd.DataFrame":
     if path.suffix.lower() == ".parquet":
         from midam.errors import need_package
 
-        found = need_package("pyarrow.parquet", "to read Parquet", extra="parquet", package="pyarrow", where=path)
-        table: pd.DataFrame = next(found.ParquetFile(path).iter_batches(_ROWS)).to_pandas()
+        parquet = need_package("pyarrow.parquet", "to read Parquet", extra="parquet", package="pyarrow", where=path)
+        table: pd.DataFrame = next(parquet.ParquetFile(path).iter_batches(_ROWS)).to_pandas()
         return table
     return read_names(path).head(_ROWS)
 
 
 def _ranked(frame: "pd.DataFrame", usual: Sequence[str]) -> list[str]:
-    """Column names: those with usual ones first, then those of more values."""
+    """Column names: common ones first, then those with more values."""
     place, values = {name: number for number, name in enumerate(usual)}, frame.nunique()
     return sorted(frame.columns, key=lambda name: (place.get(name.lower(), len(place)), -values[name]))
 
 
 def _fit(frame: "pd.DataFrame", bag: str, label: str, *, named: bool) -> bool:
-    """Whether a column names bags of several rows, whose label of two values, or a named one, is one value each."""
+    """Whether `bag` names bags of several rows with one label each; the label has two values, or was named."""
     if bag == label or not {bag, label} <= set(frame.columns):
         return False
     rows = frame[[bag, label]].dropna()

@@ -1,4 +1,4 @@
-"""Where a command may write: never over what it reads, and never among it; and the list of what it left out."""
+"""Checks that a command writes neither over nor among the files that it reads; and the list of left-out files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,9 +43,9 @@ def keep_other(path: Path) -> None:
 
 
 def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
-    """Refuse the data, or a place in it, as the folder that an option names; what is put there may pass for data next.
+    """Refuse an output folder that is the data or lies in it: its files could be read as data by the next command.
 
-    `data` is what the command calls its data.
+    `name` is the option of the folder, `data` that of the data.
     """
     folder, place = options.get(name), options.get(data)
     if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
@@ -56,10 +56,10 @@ def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
 
 
 def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:
-    """Refuse to write over a file that bags were read from, or to put files next to it that would pass for data next.
+    """Refuse to write over a file of the bags, or next to it, where new files could be read as data later.
 
-    `place` is a file or, with `folder`, takes files; `option` says so. The folder of a set of the catalog, `data`,
-    is kept as a whole.
+    `place` is a file or, with `folder`, a folder for files; `option` is its name. If `data` is a set of the catalog,
+    its whole folder is protected.
     """
     from midam.data.sets import catalog
 
@@ -77,7 +77,7 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
 
 
 def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
-    """List what reading left out in OUT.left-out.csv, next to what the command writes, and say so."""
+    """List files and bags that were left out in OUT.left-out.csv, next to the output, and print a note."""
     from midam.runs.data import left_out_notes, write_left_out
 
     listing = out.with_name(f"{out.stem}.left-out.csv")

@@ -27,7 +27,7 @@ SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
 _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_args(kind)) if get_origin(part) is list}
-# What the short help shows; --help-all shows all.
+# Settings in the short help; --help-all shows all.
 USUAL = (
     *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
     *("test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels", "positive"),
@@ -36,7 +36,7 @@ USUAL = (
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
 _FAULT = re.compile(r'Parser key "(?:\w+\.)*(?P<name>\w+)".*?(?:Got|Given) value: (?P<value>.*)')
 _CHOICE = re.compile(r"argument (?P<name>[\w-]+): invalid choice: '?(?P<value>.*?)'? \(choose from (?P<known>.*)\)")
-# From the parser's wording to the form of our own messages.
+# Rewrites messages of the parser into the form of midam's messages.
 _PLAIN = [
     (r'^expected "action" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
     (r"the following arguments are required: (?:\w+\.)*(out|methods|cv)\b", r"Expected --\1, got nothing"),
@@ -87,20 +87,20 @@ class Parser(ArgumentParser):
         self._hidden: dict[Any, str] = {}
         self._needed: list[str] = []
         super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text, formatter_class=_Formatter)
-        # No option but -h has one hyphen: what begins with one is a value, as a negative number is.
+        # Only -h has one hyphen, so any other word that begins with one is a value, such as a negative number.
         self._negative_number_matcher = re.compile(r"-[^-]")
-        self.known: Sequence[str] = ()  # options of the command that was given, where this parser only hands on to it
+        self.known: Sequence[str] = ()  # options of the subcommand, if this parser only passes them on to it
 
-    def add_argument(self, *flags: Any, **how: Any) -> Any:
+    def add_argument(self, *flags: Any, **options: Any) -> Any:
         """Add an argument, and remember whether it must be given."""
-        made = super().add_argument(*flags, **how)
-        if how.get("required") or (not made.option_strings and how.get("nargs") != "?"):
+        made = super().add_argument(*flags, **options)
+        if options.get("required") or (not made.option_strings and options.get("nargs") != "?"):
             self._needed.append(made.dest)
         return made
 
-    def add_text(self, flag: str, **how: Any) -> None:
+    def add_text(self, flag: str, **options: Any) -> None:
         """Add an option that takes a text; None without it."""
-        self.add_argument(flag, type=str | None, default=None, **({"metavar": "TEXT"} | how))
+        self.add_argument(flag, type=str | None, default=None, **({"metavar": "TEXT"} | options))
 
     def add_hidden(self, option: Action) -> None:
         """Leave an option out of ``--help``; ``--help-all``, which is added with the first of them, shows it."""
@@ -110,25 +110,25 @@ class Parser(ArgumentParser):
         self._hidden[option] = str(option.help)
         option.help = SUPPRESS
         for group in self._action_groups:
-            # Without a shown option, its title says nothing.
-            if group.description and all(own in self._hidden for own in group._group_actions):
+            # A group without a shown option gets no title.
+            if group.description and all(action in self._hidden for action in group._group_actions):
                 self._hidden[group] = group.description
                 group.description = None
 
     def show_all(self) -> None:
-        """Show in the help what was left out of it."""
+        """Show hidden options in the help."""
         for hidden, text in self._hidden.items():
             setattr(hidden, "help" if isinstance(hidden, Action) else "description", text)
         self._hidden = {}
 
     def option_names(self) -> list[str]:
         """Names of the options, without hyphens."""
-        own = [action.dest for action in self._actions if action.option_strings]
+        names = [action.dest for action in self._actions if action.option_strings]
         # The parser's library adds options of its own when it parses: --print_config, --print_shtab.
-        return [name for name in own if name not in ("help", "help_all") and not name.startswith("print_")]
+        return [name for name in names if name not in ("help", "help_all") and not name.startswith("print_")]
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
-        """Help with hyphens in the names of the options, and without all of them in its first line."""
+        """Help with hyphens in the names of the options; its first line does not list all of them."""
         named = [action for action in self._get_positional_actions() if action.dest != "action"]
         words = [one.dest.upper() if one.dest in self._needed else f"[{one.dest.upper()}]" for one in named]
         words = [f"{word} ..." if one.nargs == "+" else word for word, one in zip(words, named)]
@@ -158,11 +158,11 @@ class Parser(ArgumentParser):
         raise ConfigError(f"{text}; see --help.")
 
     def _refuse(self, name: str, value: str) -> NoReturn:
-        """Say of the value of an option what it should have been; of a setting, as the settings say it."""
+        """Raise a `ConfigError` with the expected kind of value; for a setting, the message of the settings."""
         if name in SETTINGS:
             with suppress(yaml.YAMLError):
                 Settings(**{name: yaml.safe_load(value)})
-        kind = next((own for own in _kinds(self) if own[0] == name), (name, str))[1]
+        kind = next((option for option in _kinds(self) if option[0] == name), (name, str))[1]
         if get_origin(kind) is Literal:
             _refuse_choice(f"--{name}", value, list(get_args(kind)))
         wanted = _WORDS.get(get_origin(kind) or kind, str(kind))
@@ -173,15 +173,17 @@ def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
     """Add settings to the options, those of a group as a group; the help shows the usual ones."""
     described = [setting for setting in describe_settings() if setting.name in names]
     for group, (title, _) in groups().items():
-        found = [setting for setting in described if setting.group == group]
-        if not found:
+        shown = [setting for setting in described if setting.group == group]
+        if not shown:
             continue
         options = parser.add_argument_group(f"{group} settings", title)
-        for setting in found:
+        for setting in shown:
             path = "; or a class path" if setting.paths else ""
             known = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
-            how: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
-            option = options.add_argument(f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **how)
+            arguments: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
+            option = options.add_argument(
+                f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **arguments
+            )
             if setting.name not in USUAL:
                 parser.add_hidden(option)
 
@@ -193,7 +195,7 @@ def normalize(argv: Sequence[str]) -> list[str]:
         name, equals, value = token.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
-        # What begins with two hyphens would pass for an option if it stood alone.
+        # A value that begins with two hyphens would be read as an option.
         apart = name.startswith("--") and equals and not value.startswith("--")
         tokens += [name, value] if apart else [name + equals + value]
     for at in range(len(tokens) - 1, -1, -1):
@@ -229,7 +231,7 @@ def _metavar(kind: Any) -> str:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """Types that a value may have, beside none."""
+    """Types that a value may have, without None."""
     if get_origin(kind) not in (UnionType, Union):
         return [kind]
     return [part for part in get_args(kind) if part is not type(None)]

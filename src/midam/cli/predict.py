@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,7 +69,7 @@ def add_inputs(parser: ArgumentParser) -> None:
 
 
 def add_tables(parser: ArgumentParser) -> None:
-    """Add --trust, and the options that say how labels are read where the run's own settings do not hold."""
+    """Add --trust, and the options that replace settings of the run for reading labels."""
     parser.add_argument("--trust", action="store_true", help=TRUST)
     for name, text in TABLES.items():
         kind = str | None if name != "missing" else Literal["error", "skip"] | None
@@ -104,8 +105,8 @@ def run(options: Namespace, console: Console) -> int:
     runs = [load_run(name, trust=options.trust) for name in options.run]
     reading = {name: options[name] for name in TABLES}
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **reading))
-    for out, own in zip(outs, bags):
-        keep_sources(own, options.data, str(out), "--out", folder=False)
+    for out, run_bags in zip(outs, bags):
+        keep_sources(run_bags, options.data, str(out), "--out", folder=False)
         keep_other(out)
     if options.instances is not None:
         keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
@@ -121,7 +122,7 @@ def run(options: Namespace, console: Console) -> int:
             _write(out, scoring, scores, shard, instances=options.instances is not None)
             if scoring.journal is not None:
                 scoring.journal.remove()
-    # What reads the scores from a stream reads nothing else there.
+    # A stream gets the scores and nothing else.
     said_to = console if is_stream(outs[0]) else stdout_console()
     if not is_stream(outs[0]):
         tell_left_out(bags[0], outs[0], said_to)
@@ -168,7 +169,7 @@ def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
 
 
 def _names(runs: list[str]) -> list[str]:
-    """Names of run folders, with as many of the folders above them as tell them apart."""
+    """Names of run folders, with as many parent folders as make them different."""
     from midam.runs.instance_files import file_name
 
     places = [Path(run).resolve() for run in runs]
@@ -195,7 +196,7 @@ def _scoring(
 
 
 def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Path) -> "ScoreJournal | None":
-    """Scores that a stopped call has left next to its file; a stream has none."""
+    """Journal of scores that a stopped call has left next to its file; None for a stream."""
     from midam.files import is_stream, resolved
     from midam.runs.journal import ScoreJournal
 
@@ -208,7 +209,7 @@ def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Pa
 
 
 def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
-    """Scores of each run; what is read for several is read once."""
+    """Scores of each run; instances that several runs share are read once."""
     from midam.report.terminal import BagProgress
     from midam.runs.scoring import passes, predict_run, score_together
 
@@ -216,7 +217,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
     for journal in journals:
         if len(journal):
             console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
-    found: dict[int, Scores] = {}
+    by_scoring: dict[int, Scores] = {}
     groups = passes(scorings)
     if len(groups) > 1:
         console.print(f"{len(groups)} passes: not all of the runs take the same instances in the same chunks")
@@ -231,9 +232,9 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
                 if options.instances is None:
                     scores = score_together(group, on_bags=done)
                 else:
-                    how: dict[str, Any] = {"part": part, "journal": first.journal, "on_bags": done}
-                    scores = [predict_run(first.run, first.bags, instances=Path(options.instances), **how)[0]]
-            found |= {id(one): own for one, own in zip(group, scores, strict=True)}
+                    score = partial(predict_run, part=part, journal=first.journal, on_bags=done)
+                    scores = [score(first.run, first.bags, instances=Path(options.instances))[0]]
+            by_scoring |= {id(one): run_scores for one, run_scores in zip(group, scores, strict=True)}
     except KeyboardInterrupt:
         held = [f"{one.path} holds {len(one)}" for one in journals if len(one)]
         if not held:
@@ -242,7 +243,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
         raise RunStoppedError(
             f"stopped; {', '.join(held)} of {bags} bags. The same command goes on from there"
         ) from None
-    return [found[id(one)] for one in scorings]
+    return [by_scoring[id(one)] for one in scorings]
 
 
 def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None", *, instances: bool) -> None:

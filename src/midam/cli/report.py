@@ -72,10 +72,10 @@ def _evaluate(
 ) -> Path:
     from midam.runs.report import evaluation_path, write_evaluation_report
 
-    bags, found, notes = evaluated(options, console)
+    bags, evaluation, notes = evaluated(options, console)
     root, data = Path(options.run), options.data
     tell_left_out(bags, out or evaluation_path(root, data), stdout_console())
-    return write_evaluation_report(root, bags, found, data=data, out=out, table=table, notes=notes, key=key)
+    return write_evaluation_report(root, bags, evaluation, data=data, out=out, table=table, notes=notes, key=key)
 
 
 def _table(options: Namespace) -> "SubgroupTable | None":
