@@ -62,7 +62,7 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
         v = v.masked_fill(~mask.unsqueeze(-1), 0.0)
     total = torch.logsumexp(z, dim=-1)
     weight = torch.exp(z - total.unsqueeze(-1))
-    # Not einsum: autocast would take the sum in half precision.
+    # Not einsum: autocast would compute the sum in half precision.
     r = (weight.unsqueeze(-1) * v).sum(dim=1)
     return BagStatistic(n, total - torch.log(n), r)
 
@@ -224,9 +224,9 @@ class Rate(NamedTuple):
 
 
 def rate_of(gamma0: Tensor, *, drawn: int | None = None, floor: float = 0.0) -> Rate:
-    """Rate of weights in (0, 1], of samples of so many instances where that is known.
+    """Rate of weights in (0, 1], for samples of `drawn` instances if that is known.
 
-    `floor` in [0, 1) is the least share of the sample in a state with values, at most gamma0; 0 is the paper's.
+    `floor` in [0, 1) is the least share of the sample in a state with values, at most gamma0; 0 in the paper.
     """
     log_new = torch.log(gamma0)
     log_each = None if drawn is None else log_new - math.log(drawn)
@@ -242,7 +242,7 @@ def track(
     This is eq. ui, sm and ab of the paper: `reduce`, `moving_average` and `point_weights` fused into one softmax, since
     every step of the variance-reduced estimator takes it. A state with values weighs them by exp(l). Where the weights
     of a bag have fallen since its last visit, the old values outweigh the sample, which then gets no gradient; so the
-    sample's share of such a state has a floor. A state without values, that of smoothed-max, is l itself, and has none.
+    sample's share of such a state has a floor. A state without values, that of smoothed-max, is l alone, without floor.
 
     The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each. An
     instance's share of it is gamma0 w. Of a state with values the old one weighs less, where the sample's share would
@@ -265,10 +265,10 @@ def track(
     if log_each is None or mask is not None:
         log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
         log_each = rate.log_new - log_n
-    own, old = z + log_each, l_old + rate.log_old
+    new, old = z + log_each, l_old + rate.log_old
     if rate.log_most is not None and v.shape[-1]:
-        old = torch.minimum(old, own.logsumexp(dim=1, keepdim=True) + rate.log_most)
-    parts = torch.cat([old, own], dim=1)
+        old = torch.minimum(old, new.logsumexp(dim=1, keepdim=True) + rate.log_most)
+    parts = torch.cat([old, new], dim=1)
     top = parts.amax(dim=1, keepdim=True)
     share = torch.exp_(parts - top)
     total = share.sum(dim=1, keepdim=True)
@@ -276,6 +276,6 @@ def track(
     w = share.narrow(1, 1, z.shape[1]) / rate.gamma0
     if v.shape[-1] == 0:
         return top + total.log_(), r_old, w
-    # Not einsum: autocast would take the sum in half precision.
+    # Not einsum: autocast would compute the sum in half precision.
     r = (share.unsqueeze(-1) * torch.cat([r_old.unsqueeze(1), v], dim=1)).sum(dim=1)
     return top + total.log_(), r, w

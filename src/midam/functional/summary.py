@@ -41,7 +41,7 @@ def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kind
     n, level = _counts(z, segment, num_bags=num_bags)
     columns, present = _by_kind(v, kinds), (n > 0).unsqueeze(1)
     mean = torch.zeros(0)
-    found = []
+    parts = []
     for kind, x in columns.items():
         index = segment.unsqueeze(1).expand_as(x)
         if kind in ("min", "max"):
@@ -51,8 +51,8 @@ def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kind
             reduced = mean = _mean(x, segment, n)
         else:
             reduced = _mean(x + (columns["mean"] - mean[segment]) ** 2, segment, n)
-        found.append(torch.where(present, reduced, torch.zeros_like(reduced)))
-    return BagStatistic(n, level, torch.cat(found, dim=1))
+        parts.append(torch.where(present, reduced, torch.zeros_like(reduced)))
+    return BagStatistic(n, level, torch.cat(parts, dim=1))
 
 
 def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[str]) -> BagStatistic:
@@ -71,7 +71,7 @@ def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[
 
 
 def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Least value, how many there are of it, and how many of all: of bags given as by `reduce_columns`, V = 3.
+    """Least value, number of instances with it, and of all, of bags given as for `reduce_columns`, V = 3.
 
     Examples
     --------
@@ -82,8 +82,8 @@ def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> Ba
     n, level = _counts(z, segment, num_bags=num_bags)
     lowest, ground, count = v.unbind(1)
     least = v.new_full((num_bags,), math.inf).scatter_reduce(0, segment, lowest, "amin")
-    own = torch.where(lowest == least[segment], ground, torch.zeros_like(ground))
-    sums = v.new_zeros(num_bags, 2).index_add(0, segment, torch.stack([own, count], dim=1))
+    ties = torch.where(lowest == least[segment], ground, torch.zeros_like(ground))
+    sums = v.new_zeros(num_bags, 2).index_add(0, segment, torch.stack([ties, count], dim=1))
     return BagStatistic(n, level, torch.cat([torch.where(n > 0, least, torch.zeros_like(least)).unsqueeze(1), sums], 1))
 
 

@@ -111,8 +111,8 @@ class CutSettings(SettingsGroup):
     def cut(self, kind: str) -> dict[str, Any]:
         """Settings of the cut into "patches", "slices" or "volume"; defaults spelled out."""
         names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
-        found = {name: self.step if name == "stride" else getattr(self, name) for name in names}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        values = {name: self.step if name == "stride" else getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 class DataSettings(SettingsGroup):

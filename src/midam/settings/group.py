@@ -33,7 +33,7 @@ class SettingsGroup(BaseModel):
     """Settings of one theme.
 
     Whole numbers pass for floats, numpy's numbers for Python's and lists for tuples; a text is no number, and a truth
-    value no whole number. Whatever is wrong is listed in one `ConfigError`.
+    value no whole number. One `ConfigError` lists all faults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
@@ -42,7 +42,7 @@ class SettingsGroup(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            faults = [fault for found in error.errors() for fault in _faults(type(self), found)]
+            faults = [fault for details in error.errors() for fault in _faults(type(self), details)]
             head = f"Expected settings that can be, got {len(faults)} that cannot; correct them:"
             raise ConfigError(fault_list(head, faults), faults) from None
 
@@ -52,14 +52,14 @@ class SettingsGroup(BaseModel):
         return _plain(value)
 
     def _filled(self, **usual: Any) -> dict[str, Any]:
-        """Its values, with the usual ones for those that are None."""
+        """Values of the group, with those of `usual` instead of None."""
         return dict(self) | {name: value for name, value in usual.items() if getattr(self, name) is None}
 
 
 class Named:
-    """Marks a setting that names something of a registry, or is in `also`; unknown names are refused, no import.
+    """Marks a setting whose value is a name in a registry or in `also`; unknown names are refused, without import.
 
-    A class path is one that the user wrote: `Settings.from_flat`, which takes those of files, refuses others.
+    A class path must come from the user: `Settings.from_flat`, which reads those of files, refuses others.
     """
 
     def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
@@ -88,14 +88,14 @@ def marks_of(kind: Any) -> list[Any]:
     """All marks of an annotation, those of its parts included."""
     if isinstance(kind, FieldInfo):
         return [*kind.metadata, *marks_of(kind.annotation)]
-    own: list[Any] = []
+    marks: list[Any] = []
     for mark in getattr(kind, "__metadata__", ()):
-        own += mark.metadata if isinstance(mark, FieldInfo) else [mark]
-    return own + [mark for part in _parts(kind) for mark in marks_of(part)]
+        marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
+    return marks + [mark for part in _parts(kind) for mark in marks_of(part)]
 
 
 def plain_type(kind: Any) -> Any:
-    """An annotation without marks, with lists in place of tuples: how a setting is written in YAML."""
+    """An annotation without marks, with lists instead of tuples: the form of a setting in YAML."""
     if get_origin(kind) is Annotated:
         return plain_type(get_args(kind)[0])
     if get_origin(kind) in (UnionType, Union):
@@ -124,26 +124,26 @@ def _plain(value: Any) -> Any:
     return sys.intern(value) if type(value) is str else value
 
 
-def _faults(group: type[BaseModel], found: ErrorDetails) -> list[str]:
-    cause = found.get("ctx", {}).get("error")
-    return cause.faults if isinstance(cause, ConfigError) else [_fault(group, found)]
+def _faults(group: type[BaseModel], details: ErrorDetails) -> list[str]:
+    cause = details.get("ctx", {}).get("error")
+    return cause.faults if isinstance(cause, ConfigError) else [_fault(group, details)]
 
 
-def _fault(group: type[BaseModel], found: ErrorDetails) -> str:
-    name, *place = found["loc"]
-    if found["type"] == "extra_forbidden":
+def _fault(group: type[BaseModel], details: ErrorDetails) -> str:
+    name, *place = details["loc"]
+    if details["type"] == "extra_forbidden":
         return f"Expected a known setting, got {name!r}; {option_advice(name, group.model_fields)}"
-    field, value = group.model_fields[str(name)], found["input"]
+    field, value = group.model_fields[str(name)], details["input"]
     entry = place[0] + 1 if place and isinstance(place[0], int) else 0
-    what = "" if found["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"
+    kind = "" if details["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"
     got = str(list(value)) if isinstance(value, tuple) else repr(value)
     if entry and not isinstance(value, tuple):
         got += f" as entry {entry}"
     advice = "choose another value."
-    if found["type"] == "literal_error" and isinstance(value, str):
+    if details["type"] == "literal_error" and isinstance(value, str):
         advice = nearest(value, _choices(field.annotation))
     words = [] if get_origin(field.annotation) is Literal else _choices(field.annotation)
-    return f"Expected `{name}`{what}{_range(field)}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
+    return f"Expected `{name}`{kind}{_range(field)}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:

@@ -113,15 +113,15 @@ class Settings(SettingsGroup):
 
     def flat(self) -> dict[str, Any]:
         """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
-        found = (pair for group in dict(self).values() for pair in group)
-        return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in found}
+        pairs = (pair for group in dict(self).values() for pair in group)
+        return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in pairs}
 
     def replace(self, **changes: Any) -> Self:
         """The same settings with some others, by their flat names or by group."""
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
-        """These settings with all filled in that depends on the shape of an instance; resolved ones stay as they are.
+        """These settings with all filled in that depends on the shape of an instance; resolved ones stay.
 
         [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features. A `ConfigError` names a
         setting that was given and that the encoder does not take.
@@ -188,7 +188,7 @@ def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTIN
 def refuse_unknown(
     given: Iterable[object], known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()
 ) -> None:
-    """Refuse settings that are not `known`, all at once, a line each; `kept` are those that a run knows itself."""
+    """Refuse settings that are not `known`, all at once, a line each; `kept` are those that a run has."""
     names, given = list(known), list(dict.fromkeys(given))
     lost = [name for name in given if name not in names]
     faults = [unknown_setting(name, names, source=source, kept=kept) for name in lost[:_SHOWN]]
@@ -211,11 +211,11 @@ def _named(settings: type[Settings]) -> dict[str, Named]:
     groups = [field.annotation for field in settings.model_fields.values()]
     fields = {name: field for group in groups for name, field in group.model_fields.items()}  # type: ignore[union-attr]
     marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}
-    return {name: found[0] for name, found in marks.items() if found}
+    return {name: named[0] for name, named in marks.items() if named}
 
 
 def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting: str) -> None:
-    """Refuse a setting that was given, and whose parameter the chosen class does not take; it is imported only then."""
+    """Refuse a setting that was given, and whose parameter the chosen class does not take; only then is it imported."""
 
     def takes(known: str) -> bool:  # as `midam.registry.build` gives it
         return setting in inspect.signature(registry.find(known)).parameters
@@ -235,7 +235,7 @@ class _Loader(yaml.SafeLoader):
     merged = parts = 0
 
     def get_event(self) -> Any:
-        """Give the next event; one with a tag is refused, which may stand for anything, and one too many."""
+        """Give the next event; refused are one with a tag, which may mean anything, and one too many."""
         event, self.parts = super().get_event(), self.parts + 1  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in _TAGS:
@@ -255,7 +255,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: Any) -> None:
-        """Take over what merge keys (<<) name; counted first, as merges of merges grow tenfold a line."""
+        """Insert the mappings of merge keys (<<); counted first, as merges of merges grow tenfold with each line."""
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -327,15 +327,15 @@ class Description:
 
 def describe_settings() -> list[Description]:
     """All settings, in the order of the groups."""
-    defaults, found = Settings().flat(), []
+    defaults, descriptions = Settings().flat(), []
     for group, (_, kind) in groups().items():
         texts = _texts(kind)
         for name, field in kind.model_fields.items():
             marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
             known, paths = tuple(name for mark in marks for name in mark.names()), any(mark.paths for mark in marks)
             kind_of = plain_type(field.annotation)
-            found.append(Description(name, group, kind_of, defaults[name], texts[name], known, paths))
-    return found
+            descriptions.append(Description(name, group, kind_of, defaults[name], texts[name], known, paths))
+    return descriptions
 
 
 def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
@@ -347,10 +347,10 @@ def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
 def _texts(group: type[SettingsGroup]) -> dict[str, str]:
     """Text of each setting in the docstring of its group."""
     lines = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for line in lines:
         if line.startswith(" "):
-            found[list(found)[-1]].append(line.strip())
+            texts[list(texts)[-1]].append(line.strip())
         else:
-            found[line.strip()] = []
-    return {name: " ".join(text) for name, text in found.items()}
+            texts[line.strip()] = []
+    return {name: " ".join(text) for name, text in texts.items()}

@@ -35,14 +35,14 @@ def _word_or_number(value: Any) -> str:
     return "word" if isinstance(value, str) else "number"
 
 
-# By its tag, so that of the two only the one that was meant is told to be wrong.
+# By its tag, so that an error names only the one of the two that was meant.
 OpenCount = Annotated[
     Annotated[Count, Tag("number")] | Annotated[Literal["auto"], Tag("word")], Discriminator(_word_or_number)
 ]
 
 
 def threshold_rule(text: str) -> tuple[str, float]:
-    """Name and number of a rule for the threshold: the share that is wanted, or the ratio of the costs; else 0.
+    """Name and number of a rule for the threshold: the required share, or the ratio of the costs; else 0.
 
     A `ConfigError` for a text that is no rule.
 
@@ -51,13 +51,13 @@ def threshold_rule(text: str) -> tuple[str, float]:
     >>> threshold_rule("youden"), threshold_rule("sensitivity=.9"), threshold_rule("cost=10:1")
     (('youden', 0.0), ('sensitivity', 0.9), ('cost', 10.0))
     """
-    found = _RULE.fullmatch(text) if isinstance(text, str) else None
-    if found is not None and found["plain"]:
+    match = _RULE.fullmatch(text) if isinstance(text, str) else None
+    if match is not None and match["plain"]:
         return text, 0.0
-    if found is not None and found["of"] and 0 < float(found["share"]) <= 1:
-        return found["of"], float(found["share"])
-    if found is not None and found["missed"] and float(found["missed"]) > 0 and float(found["alarm"]) > 0:
-        return "cost", float(found["missed"]) / float(found["alarm"])
+    if match is not None and match["of"] and 0 < float(match["share"]) <= 1:
+        return match["of"], float(match["share"])
+    if match is not None and match["missed"] and float(match["missed"]) > 0 and float(match["alarm"]) > 0:
+        return "cost", float(match["missed"]) / float(match["alarm"])
     raise ConfigError(
         f"Expected `threshold` as a rule, got {text!r}; choose youden, f1, sensitivity=0.9, specificity=0.95, "
         "ppv=0.5 (a share in (0, 1]), or cost=10:1 (of a missed positive bag, of a false alarm)."
@@ -139,13 +139,13 @@ class TrainingSettings(SettingsGroup):
     @property
     def batch(self) -> tuple[int, int, int]:
         """S+, S- and B; a `ConfigError` where one is open."""
-        found = self.num_positive, self.num_negative, self.num_instances
-        if found[0] == AUTO or found[1] == AUTO or found[2] == AUTO:
+        counts = self.num_positive, self.num_negative, self.num_instances
+        if counts[0] == AUTO or counts[1] == AUTO or counts[2] == AUTO:
             raise ConfigError(
                 f"Expected a number for `{self.open[0]}`, got 'auto', which `Trainer` and `build_training` replace for "
                 "their bags; give one."
             )
-        return found[0], found[1], found[2]
+        return counts[0], counts[1], counts[2]
 
     def decays(self, epoch: int) -> int:
         """How often the rates have fallen when epoch `epoch` (from 0) starts."""
