@@ -171,8 +171,8 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
         )
 
 
-def note_of_merged(words: Iterable[str], what: str, *, source: str) -> None:
-    """Say in a note which words differ only in case, and are read as one."""
+def merge_words(words: Iterable[str], what: str, *, source: str) -> dict[str, str]:
+    """Spelling of each word, the first one, by its casefolded form; a note names those that differ only in case."""
     found: dict[str, list[str]] = {}
     for word in dict.fromkeys(words):
         found.setdefault(word.casefold(), []).append(word)
@@ -180,6 +180,7 @@ def note_of_merged(words: Iterable[str], what: str, *, source: str) -> None:
     if pairs:
         text = f"{what} that differ only in case are read as one: {'; '.join(pairs[:_SHOWN])} (in {source})"
         warnings.warn(text, Note, stacklevel=4)
+    return {form: same[0] for form, same in found.items()}
 
 
 def _near(name: str) -> str:

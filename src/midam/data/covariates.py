@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.errors import BagDataError, Note, listed, nearest
-from midam.names import EXACT, is_missing, name_of, note_of_merged
+from midam.names import EXACT, is_missing, merge_words, name_of
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
@@ -171,9 +171,8 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
             return days.reshape(array.shape)
         _refuse_nearly_numbers(name, parsed, texts, source)
     # Of words that differ by case alone, all are written as the first one.
-    note_of_merged(given, f"categories of the covariate {name!r}", source=source)
-    first: dict[str, str] = {}
-    return np.array([first.setdefault(word.casefold(), word) for word in words], dtype=np.str_).reshape(array.shape)
+    spelled = merge_words(given, f"categories of the covariate {name!r}", source=source) | {"": ""}
+    return np.array([spelled[word.casefold()] for word in words], dtype=np.str_).reshape(array.shape)
 
 
 def _usable(name: str, numbers: NDArray[np.float64], source: str) -> NDArray[np.float64]:

@@ -213,13 +213,8 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options: dict[str, Any] = {
-            "shape": self.shape,
-            "dtype": self.dtype.str,
-            "reads": self.reads,
-            "stamp": self._stamp,
-        }
-        return partial(RowFile, **options), (str(self.path),)
+        opened = partial(RowFile, shape=self.shape, dtype=self.dtype.str, reads=self.reads, stamp=self._stamp)
+        return opened, (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed

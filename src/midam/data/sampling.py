@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
 from midam.data.validate import as_array, int_array
 from midam.data.witnesses import WitnessLog, load_log
-from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError, require, require_counts
+from midam.errors import BagDataError, CheckpointError, OneClassError, require_counts
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
@@ -81,9 +81,7 @@ class Sampler:
         if self._sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
         require_counts(**({} if num_instances is None else {"num_instances": num_instances}))
-        require(seed, int, "seed", "set a whole number")
-        if seed < 0:
-            raise ConfigError(f"Expected a seed of at least 0, got {seed}; set another one.")
+        require_counts(0, seed=seed)
         self._seed = seed
         self.draw = draw or Uniform()
         self.drawn: dict[str, float] = {}

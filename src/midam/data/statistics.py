@@ -73,8 +73,7 @@ def color_statistics(bags: Bags, index: Positions) -> Statistics:
     columns = []
     for number in index.tolist():
         count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
-        for chunk in _chunks(bags, number):
-            pixels = chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
+        for pixels in _pixels(bags, number):
             count += pixels.shape[0] * pixels.shape[2]
             total += pixels.sum(axis=(0, 2))
             squares += (pixels**2).sum(axis=(0, 2))
@@ -89,8 +88,7 @@ def color_statistics(bags: Bags, index: Positions) -> Statistics:
 def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
     squares, low, high = np.zeros(len(mean)), np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
-    for chunk in _chunks(bags, number):
-        pixels = chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
+    for pixels in _pixels(bags, number):
         squares += ((pixels - mean[:, None]) ** 2).sum(axis=(0, 2))
         low, high = np.minimum(low, pixels.min(axis=(0, 2))), np.maximum(high, pixels.max(axis=(0, 2)))
     return np.where(alike(low, high), 0.0, squares / count)
@@ -150,6 +148,12 @@ def _added(total: Statistics, rows: Statistics) -> Statistics:
 def _flat(instances: NDArray[Any]) -> Statistics:
     """Instances as float64 rows."""
     return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
+
+
+def _pixels(bags: Bags, number: int) -> Iterator[NDArray[np.float64]]:
+    """Chunks of a bag of images [m, C, pixels]."""
+    for chunk in _chunks(bags, number):
+        yield chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
 
 
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:

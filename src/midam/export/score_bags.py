@@ -472,8 +472,9 @@ def _flush(model: Model, totals: dict[str, Any], waiting: dict[str, list[list[fl
 
 
 def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None) -> Tensor | Iterator[Tensor]:
-    """The bag of a file: a tensor of torch.save, or an array of numpy.save, which is read part by part.
+    """The bag of a file: a tensor of torch.save, or an array of numpy.save or HDF5, which is read part by part.
 
+    Of HDF5, as CLAM, TRIDENT and STAMP write it, that is the dataset `features` or `feats`; needs h5py.
     A file that calls its features otherwise than by these `names`, or in another order, is refused.
     """
     if path.suffix in (".pt", ".pth"):
@@ -488,32 +489,22 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
     if path.suffix == ".npy":
         import numpy as np  # for this format alone
 
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        array = array[0] if array.ndim == 3 and len(array) == 1 else array
-        starts = range(0, len(array), chunk_size)
-        return (torch.from_numpy(_native(np.array(array[low : low + chunk_size]))) for low in starts)
+        return _parts(np.load(path, mmap_mode="r", allow_pickle=False), chunk_size)
     if path.suffix in (".h5", ".hdf5"):
-        return _read_h5(path, chunk_size=chunk_size, names=names)
+        try:
+            import h5py  # for this format alone
+        except ImportError:
+            raise ValueError(f"Expected the package h5py to read {path}, got none; pip install h5py.") from None
+        return _parts(_features(h5py.File(path, "r"), path, names), chunk_size)
     raise ValueError(f"Expected .csv, .tsv, .pt, .npy or .h5, got {path}.")
 
 
-def _read_h5(path: Path, *, chunk_size: int, names: Sequence[str] | None) -> Iterator[Tensor]:
-    """Parts of the dataset `features` or `feats`, as CLAM, TRIDENT and STAMP write it; needs h5py."""
-    try:
-        import h5py  # for this format alone
-    except ImportError:
-        raise ValueError(f"Expected the package h5py to read {path}, got none; pip install h5py.") from None
-    with h5py.File(path, "r") as file:
-        found = _features(file, path, names)
-        whole = found.ndim == 3 and len(found) == 1  # [1, n, D]
-        for low in range(0, found.shape[1] if whole else len(found), chunk_size):
-            part = slice(low, low + chunk_size)
-            yield torch.from_numpy(_native(found[0, part] if whole else found[part]))
-
-
-def _native(array: Any) -> Any:
-    """The same numbers of a numpy array in the byte order of this machine."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+def _parts(array: Any, chunk_size: int) -> Iterator[Tensor]:
+    """Parts of an array on disk, [n, ...] or [1, n, D], in the byte order of this machine."""
+    whole = array.ndim == 3 and len(array) == 1
+    for low in range(0, array.shape[1] if whole else len(array), chunk_size):
+        rows = array[0, low : low + chunk_size] if whole else array[low : low + chunk_size]
+        yield torch.from_numpy(rows.astype(rows.dtype.newbyteorder("=")))
 
 
 def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:

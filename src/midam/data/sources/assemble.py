@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,26 +50,34 @@ def assemble(
     _, first, codes = np.unique(names[kept], return_index=True, return_inverse=True)
     numbers = codes if by_name else np.argsort(np.argsort(first))[codes]
     order = np.argsort(numbers, kind="stable")
-    at = kept[order]
-    grouped = _GroupedFiles([paths[i] for i in at], names[at], at, numbers[order], source)
-    files = FileSet.probed(grouped.paths, [fact for i in at if (fact := facts[i]) is not None], options, reader=reader)
-    opens, ends = grouped.opens, np.append(grouped.opens[1:], len(at))
-    parts = [(grouped.paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]
+    at, numbers = kept[order], numbers[order]
+    names, paths = names[at], [paths[i] for i in at]
+    files = FileSet.probed(paths, [fact for i in at if (fact := facts[i]) is not None], options, reader=reader)
+    opens = np.flatnonzero(np.append(True, np.diff(numbers) != 0))  # number of the first file of each bag
+    ends = np.append(opens[1:], len(at))
+    parts = [(paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]
     described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
-    values = grouped.one_each("label", None if outcome is None else outcome.values)
+    where = [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
+
+    def one_each(what: str, values: NDArray[Any] | None) -> Any:
+        return None if values is None else _one_each(what, values[at], opens, numbers, where)
+
+    if outcome is not None:
+        outcome = replace(outcome, values=one_each("label", outcome.values))
     if covariates is not None:
-        columns = map(grouped.covariate, covariates.names, covariates.columns)
+        pairs = zip(covariates.names, covariates.columns)
+        columns = [_one_each(name, *_filled(column[at], opens, numbers), numbers, where) for name, column in pairs]
         covariates = replace(covariates, columns=tuple(columns))
     return Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
-        ids=grouped.names[opens],
-        labels=grouped.one_each("label", labels),
+        ids=names[opens],
+        labels=one_each("label", labels),
         classes=classes,
-        outcome=None if outcome is None or values is None else replace(outcome, values=values),
+        outcome=outcome,
         covariates=covariates,
-        groups=grouped.one_each("group", groups),
-        splits=grouped.one_each("split", splits),
+        groups=one_each("group", groups),
+        splits=one_each("split", splits),
         coords=FileRows.places(files),
         feature_names=files.feature_names,
         sources=[SEPARATOR.join(map(str, own)) for own, _ in parts],
@@ -79,48 +87,29 @@ def assemble(
     )
 
 
-@dataclass(frozen=True)
-class _GroupedFiles:
-    """Files in the order of their bags: names and numbers [n] of the bags, `positions` [n] among the files given."""
+def _one_each(
+    what: str, values: NDArray[Any], first: NDArray[np.int64], numbers: NDArray[np.int64], where: Sequence[str]
+) -> NDArray[Any]:
+    """Value of each bag, that of its file `first` [N], which all of its files have; `numbers` [n] are their bags."""
+    expected = values[first][numbers]
+    differs = values != expected
+    if values.dtype.kind == "f":  # two values that are missing are the same
+        differs &= ~(np.isnan(values) & np.isnan(expected))
+    for at in np.flatnonzero(differs.any(axis=1) if values.ndim == 2 else differs)[:1].tolist():
+        raise BagDataError(
+            f"Expected one {what} in a bag, got {expected[at]} and {values[at]} (in {where[at]}); correct the table."
+        )
+    return values[first]
 
-    paths: list[Path]
-    names: NDArray[np.str_]
-    positions: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    source: str
 
-    @property
-    def opens(self) -> NDArray[np.int64]:
-        """Number of the first file of each bag, [N]."""
-        return np.flatnonzero(np.append(True, np.diff(self.numbers) != 0))
-
-    def one_each(self, what: str, values: NDArray[Any] | None) -> NDArray[Any] | None:
-        """Value of each bag, [N], which all of its files have."""
-        if values is None:
-            return None
-        values = values[self.positions]
-        return self._shared(what, values, values[self.opens])
-
-    def covariate(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
-        """Value of each bag, [N], which all of its files have but those where it is missing."""
-        column = column[self.positions]
-        gaps, first = missing_of(column), self.opens
-        known = np.flatnonzero(~gaps)[::-1]
-        first[self.numbers[known]] = known
-        return self._shared(name, np.where(gaps, column[first][self.numbers], column), column[first])
-
-    def _shared(self, what: str, values: NDArray[Any], of_bags: NDArray[Any]) -> NDArray[Any]:
-        expected = of_bags[self.numbers]
-        differs = values != expected
-        if values.dtype.kind == "f":  # two values that are missing are the same
-            differs = differs & ~(np.isnan(values) & np.isnan(expected))
-        differs = differs.any(axis=1) if values.ndim == 2 else differs
-        for at in np.flatnonzero(differs)[:1].tolist():
-            raise BagDataError(
-                f"Expected one {what} in a bag, got {expected[at]} and {values[at]} (in {self.source}, bag "
-                f"{self.names[at]}, {self.paths[at].name}); correct the table."
-            )
-        return of_bags
+def _filled(
+    column: NDArray[Any], opens: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """A covariate of files with that of another file of the bag where one is missing, and the file that has it."""
+    gaps, first = missing_of(column), opens.copy()
+    known = np.flatnonzero(~gaps)[::-1]
+    first[numbers[known]] = known
+    return np.where(gaps, column[first][numbers], column), first
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:

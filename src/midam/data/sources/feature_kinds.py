@@ -12,7 +12,7 @@ from midam.data.covariates import Column, are_dates, category_of, days_of, days_
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults, is_group_like, plain_numbers, require_columns
 from midam.errors import BagDataError, Note, given, listed
-from midam.names import note_of_merged
+from midam.names import merge_words
 from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
@@ -140,9 +140,8 @@ def _places(
     words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Place of the category of each row, -1 of none, and the categories; those that differ by case alone are one."""
-    note_of_merged([word for word in words if word], f"categories of column {name}", source=where)
-    first: dict[str, str] = {}
-    names = tuple(sorted({first.setdefault(word.casefold(), word) for word in words if word}))
+    spelled = merge_words([word for word in words if word], f"categories of column {name}", source=where)
+    names = tuple(sorted(spelled.values()))
     place = {word.casefold(): number for number, word in enumerate(names)}
     return np.array([place.get(word.casefold(), -1) for word in words], dtype=np.float64)[of_row], names
 

@@ -23,7 +23,7 @@ from midam.data.sources.request import Request
 from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
-from midam.names import is_missing, note_of_merged
+from midam.names import is_missing, merge_words
 
 TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survival")
 SURVIVAL = ("time", "event")
@@ -164,11 +164,8 @@ def _single(
 def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
     """Names of the classes of a column; one that names the bags is refused."""
     kinds = _kinds(request)
-    note_of_merged(words, f"{kinds} in column {column}", source=where)
-    first: dict[str, str] = {}
-    for word in words:
-        first.setdefault(word.casefold(), word)
-    names = sorted(first.values(), key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
+    spelled = merge_words(words, f"{kinds} in column {column}", source=where).values()
+    names = sorted(spelled, key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
         raise BagDataError(

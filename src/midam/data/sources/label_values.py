@@ -11,7 +11,6 @@ The rule, in this order:
 Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -19,11 +18,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.covariates import number_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, Note, given, with_article
-from midam.names import is_missing, name_of, note_of_merged
+from midam.names import is_missing, merge_words, name_of
 
 T = TypeVar("T")
 NEGATIVE = (
@@ -55,13 +55,8 @@ def code_labels(
     values = list(values)
     refuse_gaps(values, column, request, where, ids)
     words = [word_of(value) for value in values]
-    keys = [word.casefold() for word in words]
-    names: dict[str, str] = {}
-    for key, word in zip(keys, words):
-        names.setdefault(key, word)
-    note_of_merged(words, f"labels in {of}", source=where)
-    codes, classes = _rule(names, request, of, where)
-    return Coded(np.array([codes[key] for key in keys], dtype=np.int64), classes)
+    codes, classes = _rule(merge_words(words, f"labels in {of}", source=where), request, of, where)
+    return Coded(np.array([codes[word.casefold()] for word in words], dtype=np.int64), classes)
 
 
 def word_of(value: object) -> str:
@@ -69,11 +64,8 @@ def word_of(value: object) -> str:
     text = name_of(value)
     if text.isdecimal():
         return str(int(text))
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return str(int(number)) if math.isfinite(number) and number == int(number) else text
+    number = number_of(text)
+    return text if number is None or number != int(number) else str(int(number))
 
 
 def plain_pair(words: Iterable[str]) -> bool:
@@ -177,10 +169,8 @@ def _rule(
 
 def _brief(word: str) -> str:
     """A word, or a number without the decimals that its type adds."""
-    try:
-        return f"{float(word):g}"
-    except ValueError:
-        return word
+    number = number_of(word)
+    return word if number is None else f"{number:g}"
 
 
 def _rest(name: ClassName) -> str:

@@ -96,20 +96,15 @@ class NpzReader(FileReader):
         return OpenFile(features, coords, held=held, names=names)
 
 
-def read_archive(
-    path: Path, wanted: Collection[str], *, content: IO[bytes] | None = None
-) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Arrays of an npz file, those `wanted` or the only one, and the names of the others, which are not loaded.
 
     Each member is read to its end, so that its checksum is compared; Python objects are refused, and arrays that do not
-    fit into memory. `content` stands for a file that is read already.
+    fit into memory.
     """
     arrays: dict[str, NDArray[Any]] = {}
     others: list[str] = []
-    with (
-        sound("a sound npz archive", path, advice=f"{_ANEW}z"),
-        zipfile.ZipFile(path if content is None else content) as archive,
-    ):
+    with sound("a sound npz archive", path, advice=f"{_ANEW}z"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         taken = [one for one in members if len(members) == 1 or one.filename.removesuffix(".npy") in wanted]
         require_free(sum(member.file_size for member in taken), "arrays", source=str(path))

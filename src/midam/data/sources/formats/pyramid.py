@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ def is_pyramid(path: Path) -> bool:
     try:
         slide = open_pyramid(path)
         slide.close()
-        return len(slide.sizes) > 1 or tiff_facts(path).levels > 1
+        return len(slide.sizes) > 1 or tiff_facts(path)[0] > 1
     except BagDataError:
         return False
 
@@ -138,16 +138,15 @@ def open_pyramid(path: Path) -> Pyramid:
         return tiff_pyramid(path)
     micrometers: str | float | None = slide.properties.get(openslide.PROPERTY_NAME_MPP_X)
     if maker == _PLAIN and slide.level_count == 1:
-        facts = tiff_facts(path)
-        if facts.levels > 1 and not facts.coded:
+        levels, micrometers, coded = tiff_facts(path)
+        if levels > 1 and not coded:
             slide.close()
             return tiff_pyramid(path)
-        if facts.levels > 1:
+        if levels > 1:
             warnings.warn(
                 f"{path}: its smaller levels need the package imagecodecs; without it all is read from level 0, slowly",
                 stacklevel=1,
             )
-        micrometers = facts.micrometers
     slide.set_cache(_tile_cache())
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
@@ -169,23 +168,18 @@ def _tile_cache() -> Any:
     return openslide.OpenSlideCache(_CACHE)
 
 
-class TiffFacts(NamedTuple):
-    """Facts from the header of a TIFF."""
+def tiff_facts(path: Path) -> tuple[int, float | None, bool]:
+    """Levels of a TIFF, micrometers a pixel of level 0, and whether it is coded as this installation cannot decode.
 
-    levels: int
-    micrometers: float | None  # a pixel of level 0
-    coded: bool  # in a way that this installation cannot decode
-
-
-def tiff_facts(path: Path) -> TiffFacts:
-    """Read the header of a TIFF; a damaged one, and an OME-TIFF of anything but red, green and blue, are refused."""
+    A damaged file, and an OME-TIFF of anything but red, green and blue, are refused.
+    """
     file, tifffile = _opened(path)
     with file, whole_slide(path):
         series, page = file.series[0], file.pages[0]
         if file.is_ome:
             _require_color(series, path)
         coded = page.compression not in tifffile.TIFF.DECOMPRESSORS
-        return TiffFacts(len(series.levels), _micrometers(file), coded)
+        return len(series.levels), _micrometers(file), coded
 
 
 def tiff_pyramid(path: Path) -> Pyramid:
