@@ -65,28 +65,28 @@ class Volume:
         """
         (self._check_flat if self.flat else self._check)(options, where)
         gray = not self.flat or len(self.data[0]) == 1
-        plans = [Resampling(options, spacing, small=self.small or not gray) for spacing in self.spacings]
-        least = 0.0
-        if places is None or plans[0].pads:  # what is padded is the least
+        least, spacings = 0.0, list(self.spacings)
+        pads = options.spacing is not None or options.slice_size is not None or _sizes(options)[1]
+        if places is None or pads:  # what is padded is the least
             kept, least = kept_slices(self.data, options, where=where)
             places = kept[:, None]
         if options.volume:
             images = [np.asarray(self.data)]
         else:
-            numbers, plans = places[:, 0].tolist(), plans * (len(self.data) // len(plans))
+            numbers, spacings = places[:, 0].tolist(), spacings * (len(self.data) // len(spacings))
             images = [self.data[number] if self.flat else self.data[number][None] for number in numbers]
-            plans = [plans[number] for number in numbers]
-        for plan in plans:
-            plan.least = least if gray else 0.0  # colors are padded with black
-        shapes = [plan.shape(image.shape) for plan, image in zip(plans, images)]
-        if len(set(shapes)) > 1:
+            spacings = [spacings[number] for number in numbers]
+        least, small = least if gray else 0.0, self.small or not gray  # colors are padded with black
+        pairs = zip(spacings, images)
+        plans = [Resampling(options, spacing, image, least=least, small=small) for spacing, image in pairs]
+        shapes = {plan.shape for plan in plans}
+        if len(shapes) > 1:
             sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
             raise BagDataError(
                 f"Expected images of one size, got {len(sizes)}: {', '.join(sizes[:3])} (in {where}); resize them, "
                 f"such as with {given(slice_size=64)}."
             )
-        replaced = (plan.replaced(image.shape) for plan, image in zip(plans, images))
-        resized = next((size for size in replaced if size is not None), None)
+        resized = next((plan.replaced for plan in plans if plan.replaced is not None), None)
         return _Resampled(images, plans, whole=options.volume), places, resized
 
     def _check(self, options: ImageOptions, where: str) -> None:
@@ -236,57 +236,59 @@ def refuse_coarse(low: float, high: float, *, where: str) -> None:
         )
 
 
-class Resampling:
-    """From stored intensities, with voxels of `spacing` [mm], to those of an instance; `least` is what pads.
+def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
+    """Slices, rows and columns of an instance, None of those that stay as they are; and whether a run has them so.
 
-    `small`: uint8 stays uint8 where there is no window.
+    Sizes of a run replace others where the settings ask for none.
+    """
+    asked = options.volume_size or (None, options.slice_size, options.slice_size)
+    if isinstance(options, RunOptions) and not any(asked):
+        return (None, None, None, *options.matrix)[-3:], True
+    return asked, False
+
+
+class Resampling:
+    """From `stored` intensities [D, H, W], with voxels of `spacing` [mm], to those of an instance; `least` pads.
+
+    `small`: uint8 stays uint8 where there is no window. Of the instance there are `shape` and `dtype`; `replaced` are
+    the sizes that the settings alone would give, where those of a run replace them.
     """
 
-    def __init__(self, options: ImageOptions, spacing: Spacing | None, *, small: bool) -> None:
-        wanted, depth, height, width = options.spacing, 1.0, 1.0, 1.0
+    def __init__(
+        self, options: ImageOptions, spacing: Spacing | None, stored: NDArray[Any], *, least: float, small: bool
+    ) -> None:
+        self._window, self._least = options.window, least
+        plain = small and options.window is None and stored.dtype in (np.uint8, np.bool_)
+        self.dtype = np.dtype(np.uint8 if plain else np.float32)
+        wanted, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels for an old one
         if wanted is not None and spacing is not None:
-            depth = spacing[0] / wanted if options.volume else 1.0
-            height, width = spacing[1] / wanted, spacing[2] / wanted
-        self._zoom = (depth, height, width)  # new voxels for an old one
-        # Sizes at the end; None leaves an axis as it is.
-        self._size = options.volume_size or (None, options.slice_size, options.slice_size)
-        # Sizes of a run, which replace others where the settings ask for none.
-        matrix = options.matrix if isinstance(options, RunOptions) and not any(self._size) else None
-        self._matrix = None if matrix is None else (None, None, None, *matrix)[-3:]
+            zoom = [mm / wanted for mm in spacing] if options.volume else [1.0, *(mm / wanted for mm in spacing[1:])]
+        spaced = tuple(max(1, round(old * new)) for old, new in zip(stored.shape, zoom))
+        sizes, of_run = _sizes(options)
+        self.shape = tuple(old if new is None else new for old, new in zip(spaced, sizes))
+        changed = self.shape != spaced
+        self.replaced = tuple(old for old, new in zip(spaced, sizes) if new is not None) if of_run and changed else None
         # Without a spacing to keep, a slice fills its frame as far as its proportions allow.
-        self._fills = wanted is None and not options.volume
-        self._crop = wanted is not None or self._fills
-        self._pixel = (1.0, 1.0) if spacing is None else spacing[1:]
-        self._window, self._small, self.least = options.window, small, 0.0
-        self.pads = options.spacing is not None or options.slice_size is not None or self._matrix is not None
-
-    def dtype(self, stored: "np.dtype[Any]") -> "np.dtype[Any]":
-        """Type of the instances."""
-        small = self._small and self._window is None and stored in (np.uint8, np.bool_)
-        return np.dtype(np.uint8 if small else np.float32)
-
-    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        """Sizes at the end of an array [D, H, W]."""
-        return self._shapes(stored)[1]
-
-    def replaced(self, stored: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Sizes that the settings alone would give, where those of a run replace them."""
-        spaced = self._spaced(stored)
-        sizes = tuple(old for old, new in zip(spaced, self._matrix or ()) if new is not None)
-        return sizes if self._matrix and self.shape(stored) != spaced else None
+        fills = wanted is None and not options.volume
+        self._crop, self._zoomed = wanted is not None or fills, spaced
+        if fills and any(sizes) and (changed or not of_run):
+            pixel = (1.0, 1.0) if spacing is None else spacing[1:]
+            sides = [old * mm for old, mm in zip(stored.shape[1:], pixel)]  # as long as they are in the patient
+            tight = int(np.argmax([side / new for side, new in zip(sides, self.shape[1:])]))
+            fitted = (max(1, round(self.shape[1 + tight] * side / sides[tight])) for side in sides)
+            self._zoomed = (stored.shape[0], *fitted)
 
     def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
-        """Resample intensities [D, H, W]."""
-        kind, (zoomed, shape) = self.dtype(stored.dtype), self._shapes(stored.shape)
-        values = self._windowed(np.ascontiguousarray(stored, dtype=kind))
-        if shape == zoomed == stored.shape:
+        """Resample the intensities."""
+        values = self._windowed(np.ascontiguousarray(stored, dtype=self.dtype))
+        if self.shape == self._zoomed == stored.shape:
             return values
         if self._crop:
-            ground = float(self._windowed(np.array(self.least, dtype=kind)))
-            values = _fitted(resized(values, zoomed), shape, ground)
+            ground = float(self._windowed(np.array(self._least, dtype=self.dtype)))
+            values = _fitted(resized(values, self._zoomed), self.shape, ground)
         else:
-            values = resized(values, shape)
-        return np.rint(values).astype(kind) if kind == np.uint8 else values
+            values = resized(values, self.shape)
+        return np.rint(values).astype(self.dtype) if self.dtype == np.uint8 else values
 
     def _windowed(self, values: NDArray[Any]) -> NDArray[Any]:
         if self._window is None:
@@ -294,29 +296,14 @@ class Resampling:
         low, high = self._window
         return np.clip((values - np.float32(low)) / np.float32(high - low), 0, 1)
 
-    def _spaced(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(max(1, round(old * zoom)) for old, zoom in zip(stored, self._zoom))
-
-    def _shapes(self, stored: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Sizes of an array [D, H, W] before it is cropped and padded, and at the end."""
-        spaced = self._spaced(stored)
-        wanted = self._size if self._matrix is None else self._matrix
-        shape = tuple(old if new is None else new for old, new in zip(spaced, wanted))
-        if not self._fills or not any(wanted) or (self._matrix and shape == spaced):
-            return spaced, shape
-        sides = [old * pixel for old, pixel in zip(stored[1:], self._pixel)]  # as long as they are in the patient
-        tight = int(np.argmax([side / new for side, new in zip(sides, shape[1:])]))
-        fitted = (max(1, round(shape[1 + tight] * side / sides[tight])) for side in sides)
-        return (stored[0], *fitted), shape
-
 
 class _Resampled:
     """Images [C, H, W], or a `whole` volume [D, H, W], as instances, resampled when they are read."""
 
     def __init__(self, images: Sequence[NDArray[Any]], plans: Sequence[Resampling], *, whole: bool) -> None:
         self._images, self._plans = images, plans
-        self.shape = (len(images), *((1,) if whole else ()), *plans[0].shape(images[0].shape))
-        self.dtype = plans[0].dtype(images[0].dtype)
+        self.shape = (len(images), *((1,) if whole else ()), *plans[0].shape)
+        self.dtype = plans[0].dtype
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         numbers = np.arange(len(self._images))[index].tolist()
