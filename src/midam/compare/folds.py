@@ -81,13 +81,11 @@ def table_folds(
     Training and validation bags of the table are the training part; methods take new validation bags from it. Bags that
     a fold does not name are left out of it. A fold without test bags is a `BagDataError`.
     """
-    groups = None if bags.groups is None else bags.groups.tolist()
-    made = []
+    made, lost = [], lost_bags(bags.left_out)
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:
-        options: dict[str, Any] = {"groups": groups, "fold": number, "group_column": group_column}
-        options |= {"skip_missing": skip_missing, "source": bags.source, "left_out": lost_bags(bags.left_out)}
-        splits = read_splits(path, bags.ids.tolist(), **options)
+        options: dict[str, Any] = {"group_column": group_column, "fold": number, "skip_missing": skip_missing}
+        splits = read_splits(bags, path, left_out=lost, **options)
         test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
         if not len(test) or not len(train):
             where = "" if number is None else f", fold {number}"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
+from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, Note, listed, nearest
 from midam.names import EXACT, is_missing, merge_words, name_of
 
@@ -151,7 +152,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     large = array.dtype.kind in "iu" and bool((array >= EXACT).any())
     if array.dtype.kind in "biuf" and not large:
         numbers = array.astype(np.float64)
-        _usable(name, numbers, source)
+        _check_usable(name, numbers, source)
         note_of_packed_dates(numbers, name, source)
         return numbers
     array = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
@@ -160,7 +161,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     parsed = {word: number_of(word) for word in given}
     texts = [word for word, number in parsed.items() if number is None]
     if not texts:
-        _usable(name, np.array([parsed[word] for word in given], dtype=np.float64), source)
+        _check_usable(name, np.array([parsed[word] for word in given], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         found = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(found, name, source)
@@ -175,15 +176,11 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     return np.array([spelled[word.casefold()] for word in words], dtype=np.str_).reshape(array.shape)
 
 
-def _usable(name: str, numbers: NDArray[np.float64], source: str) -> NDArray[np.float64]:
-    """The same numbers; infinite ones, and those beyond float32, in which models compute, are refused."""
-    wrong = np.abs(numbers) > float(np.finfo(np.float32).max)  # not NaN
-    if wrong.any():
-        got = numbers[wrong][0]
-        expected = "finite numbers" if np.isinf(got) else "numbers of at most 3.4e38, the largest of float32,"
+def _check_usable(name: str, numbers: NDArray[np.float64], source: str) -> None:
+    """Refuse infinite numbers, and those beyond float32, in which models compute."""
+    for got in numbers[~usable(numbers) & ~np.isnan(numbers)][:1]:
         advice = "correct it, or leave the field empty where the value is not known"
-        raise BagDataError(f"Expected {expected} in the covariate {name!r}, got {got:g} (in {source}); {advice}.")
-    return numbers
+        raise BagDataError(f"Expected {wanted(got)} in the covariate {name!r}, got {got:g} (in {source}); {advice}.")
 
 
 def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts: Sequence[str], source: str) -> None:

@@ -20,36 +20,27 @@ from pydantic.dataclasses import dataclass
 from midam.data.bags import Bags
 from midam.data.sets.digits import DRAWN
 from midam.data.sets.layouts import LAYOUTS
-from midam.data.sets.tabular import Progress, TabularSet, download
+from midam.data.sets.tabular import CatalogSet, Progress, TabularSet, download
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
 from midam.settings import read_yaml
 from midam.settings.data import PATCHES, VOLUMES
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class ImageSet:
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class ImageSet(CatalogSet):
     """An image set of the paper, with its numbers by the default settings.
 
-    Only ``adrenal`` is a single public file; others are fetched by hand or are private.
+    Only ``adrenal`` is a single public file; others are fetched by hand or are private. The digest is the MD5 of its
+    only file, else the SHA-256 of names, sizes, labels and groups; empty where it is not known.
     """
 
-    name: str
-    description: str
-    license: str
-    citation: str
-    bags: int
     positives: int
-    instances: int
     features: str
     kind: str  # of its files: images, arrays or volumes
-    obtain: str
     places: tuple[str, ...]  # names under MIDAM_DATA or the cache
-    url: str | None = None
-    digest: str = ""  # MD5 of its only file, else SHA-256 of names, sizes, labels and groups; empty: not known
     strict: bool = True  # another digest is an error; else, where other copies of the set are known, a warning
     archive: str | None = None  # address of its only file
-    part: str | None = None  # read where the name has none, as in pdgm:FLAIR; None: the set has no parts
 
     @property
     def file(self) -> str:

@@ -10,12 +10,11 @@ from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS
 
-_SEED = 2023
+_SEEDS = {"digits": 2023, "digits-classes": 2024, "digits-labels": 2025}
 _BAGS = {"train": 200, "val": 60, "test": 100}
 _SHARES = (0.6, 0.15, 0.25)  # of the digits, so that bags of two splits share none
 _NINE = 9
 # Of the sets of ten classes or labels: 20 test bags of each class, below which intervals are wide.
-_SEEDS = {"digits-classes": 2024, "digits-labels": 2025}
 _MORE_BAGS = {"train": 200, "val": 60, "test": 200}
 _MORE_SHARES = (0.5, 0.15, 0.35)
 _TEN = 10
@@ -26,8 +25,7 @@ Rows = NDArray[np.int64]
 
 def digit_bags() -> Bags:
     """The bags of the set ``digits``, always the same: 5 to 15 digits [64] in [0, 1]; 1 to 3 nines make it positive."""
-    images, digits = _source()
-    rng = np.random.Generator(np.random.Philox(_SEED))
+    images, digits, rng = _source("digits")
     nines = _parts(rng.permutation(np.flatnonzero(digits == _NINE)), _SHARES)
     others = _parts(rng.permutation(np.flatnonzero(digits != _NINE)), _SHARES)
     members: list[Rows] = []
@@ -42,8 +40,7 @@ def digit_bags() -> Bags:
 
 def class_bags() -> Bags:
     """The bags of ``digits-classes``: 5 to 15 digits, of which a third are the class, the digit that occurs most."""
-    images, digits = _source()
-    rng = np.random.Generator(np.random.Philox(_SEEDS["digits-classes"]))
+    images, digits, rng = _source("digits-classes")
     pools = _parts_by_digit(digits, rng)
     members: list[Rows] = []
     classes: list[int] = []
@@ -58,8 +55,7 @@ def class_bags() -> Bags:
 
 def label_bags() -> Bags:
     """The bags of ``digits-labels``: 2 to 6 digits; the labels are the digits that occur."""
-    images, digits = _source()
-    rng = np.random.Generator(np.random.Philox(_SEEDS["digits-labels"]))
+    images, digits, rng = _source("digits-labels")
     members: list[Rows] = []
     for split, pool in zip(SPLITS, _parts_by_digit(digits, rng), strict=True):
         sizes = rng.integers(2, 6, _MORE_BAGS[split], endpoint=True)
@@ -72,12 +68,13 @@ def label_bags() -> Bags:
 DRAWN: dict[str, Callable[[], Bags]] = {"digits": digit_bags, "digits-classes": class_bags, "digits-labels": label_bags}
 
 
-def _source() -> tuple[NDArray[np.float32], Rows]:
-    """Images [1797, 64] in [0, 1], and which digit each shows."""
+def _source(name: str) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:
+    """Images [1797, 64] in [0, 1], which digit each shows, and the random numbers of a set."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64)
+    rng = np.random.Generator(np.random.Philox(_SEEDS[name]))
+    return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64), rng
 
 
 def _bags(

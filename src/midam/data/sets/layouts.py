@@ -162,18 +162,19 @@ class VolumeSet(Parts):
     ) -> None:
         self._volumes, self._options = volumes, options
         self._names, self.plan = names, repr(options)
-        super().__init__(names, facts or [facts_of(self._open(n), where=name) for n, name in enumerate(names)])
+        super().__init__(names, facts or [facts_of(self._cut(n), where=name) for n, name in enumerate(names)])
 
-    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Rows of one volume."""
-        return getattr(self._open(number, self.facts[number].places), column)[index]
+    def open(self, number: int) -> OpenFile:
+        """Cut one volume at the places that are known."""
+        return self._cut(number, self.facts[number].places)
 
     def __reduce__(self) -> tuple[Any, ...]:
         path = getattr(self._volumes, "filename", None)
         return _volume_set, (self._volumes if path is None else str(path), self._names, self._options, self.facts)
 
-    def _open(self, number: int, places: Places | None = None) -> OpenFile:
-        return open_array(self._volumes[number], Path(self._names[number]), self._options, held=0, places=places)
+    def _cut(self, number: int, places: Places | None = None) -> OpenFile:
+        volume = self._volumes[number]
+        return open_array(volume, Path(self._names[number]), self._options, held=volume.nbytes, places=places)
 
 
 def _bags_of_volumes(volumes: NDArray[Any], *, options: ImageOptions, source: str, **known: Any) -> Bags:

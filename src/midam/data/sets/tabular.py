@@ -166,13 +166,9 @@ def _next_group(position: int, group: int, width: int) -> int:
     return group - (group - position) // bits * bits
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class TabularSet:
-    """A set of feature vectors, and its numbers; `member` and `form` as in `midam.data.sets.tabular.parse_archive`.
-
-    Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class or with each
-    label, or with the event; none of numbers.
-    """
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class CatalogSet:
+    """What is known of each set of the catalog, and its numbers."""
 
     name: str
     description: str
@@ -180,17 +176,27 @@ class TabularSet:
     citation: str
     bags: int
     instances: int
+    url: str | None = None  # of a public archive or, of a set with `obtain`, where it comes from; None: bundled
+    obtain: str = ""  # how to obtain a set that has no public archive
+    digest: str = ""  # of the content, see the kind of the set
+    part: str | None = None  # read where the name has none, as in pdgm:FLAIR; None: the set has no parts
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class TabularSet(CatalogSet):
+    """A set of feature vectors; `member` and `form` as in `midam.data.sets.tabular.parse_archive`.
+
+    Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class or with each
+    label, or with the event; none of numbers.
+    """
+
     features: int
-    digest: str  # of the content
     target: str = "binary"
     positives: int | None = None  # of two classes
     names: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
-    url: str | None = None  # of a public archive or, of a set with `obtain`, where it comes from; None: bundled
-    obtain: str = ""  # how to obtain a set that has no public archive
     member: str = ""
     form: str = ""
-    part: None = None
 
     @property
     def archive(self) -> str | None:

@@ -207,14 +207,12 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     if split_file is None:
         return bags
     splits = read_splits(
+        bags,
         split_file,
-        bags.ids.tolist(),
-        groups=None if bags.groups is None else bags.groups.tolist(),
         group_column=request.group_column,
         fold=request.fold,
         skip_missing=request.missing == "skip",
         left_out=lost_bags(request.left_out),
-        source=bags.source,
     )
     named = splits != ""
     if not named.all():

@@ -6,8 +6,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,25 @@ _HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
 
 
 class Parts(ABC):
-    """Parts that hold the instances, one after the other: files, or the items of a data set."""
+    """Parts that hold the instances, one after the other: files, or the items of a data set.
+
+    They are opened when they are read; of too many, or by another process, they are opened again.
+    """
 
     paths: Sequence[Path] = ()  # where the parts are files
     plan: str = ""  # what else the rows depend on
+    _once = False
 
     def __init__(self, names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         self.names = list(names)  # what messages call the parts
         self.facts = list(facts)
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
         self.feature_names = next((fact.names for fact in facts if fact.names is not None), None)
+        self._forget()
+
+    @abstractmethod
+    def open(self, number: int) -> OpenFile:
+        """Open one part."""
 
     def order(self, number: int) -> list[int] | None:
         """Places of the features of `feature_names` in a part; None where they stand in this order."""
@@ -42,61 +52,26 @@ class Parts(ABC):
             return None
         return feature_order(self.feature_names, own, of=str(self.names[0]), where=str(self.names[number]))
 
-    @abstractmethod
+    def once(self) -> Self:
+        """The same parts for a thread that reads one after the other, each once: the last one stays in memory."""
+        parts = copy(self)
+        parts._once = True
+        return parts
+
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Read rows of the column "features" or "coords" of one part; ascending and distinct."""
-
-    def once(self) -> "Parts":
-        """The same parts for a thread that reads one after the other, each once: few stay in memory."""
-        return self
-
-    def close(self) -> None:
-        """Let go of what is open; a later read opens it again."""
-        return
-
-
-class FileSet(Parts):
-    """Files of instances, opened when they are read; of too many, or by another process, they are opened again."""
-
-    _once = False
-
-    def __init__(
-        self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
-    ) -> None:
-        super().__init__(paths, facts)
-        self.paths, self.options, self.reader = list(paths), options, reader
-        self.plan = repr((options, reader))
-        self._forget()
-
-    @classmethod
-    def probed(
-        cls, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, *, reader: str | None = None
-    ) -> "FileSet":
-        """Put probed files together; warn once of scans in which something may be wrong."""
-        _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
-        return cls(paths, facts, options, reader)
-
-    def once(self) -> "FileSet":
-        """The same files, of which the last one alone stays in memory."""
-        found = FileSet(self.paths, self.facts, self.options, self.reader)
-        found._once = True
-        return found
-
-    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows of one file; one that has become unreadable is refused."""
         places = self.facts[number].places
         if column == "coords" and places is not None:
             return places[index]  # nothing is decoded for them
         self._leave_inherited()
-        with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
-            with self._lock:
-                opened = self._opened(number)
-                if opened.serial:
-                    return np.asarray(getattr(opened, column)[index])
-            return np.asarray(getattr(opened, column)[index])
+        with self._lock:
+            opened = self._opened(number)
+            if opened.serial:
+                return np.asarray(getattr(opened, column)[index])
+        return np.asarray(getattr(opened, column)[index])
 
     def close(self) -> None:
-        """Close all files; a later read opens them again."""
+        """Close all parts; a later read opens them again."""
         self._leave_inherited()
         with self._lock:
             for opened in self._open.values():
@@ -104,13 +79,9 @@ class FileSet(Parts):
             self._open.clear()
             self._handles = self._held = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileSet, (self.paths, self.facts, self.options, self.reader)
-
     def _opened(self, number: int) -> OpenFile:
         if number not in self._open:
-            places = self.facts[number].places
-            opened = self._open[number] = open_file(self.paths[number], self.options, places, reader=self.reader)
+            opened = self._open[number] = self.open(number)
             self._handles, self._held = self._handles + opened.handle, self._held + opened.held
         self._open.move_to_end(number)
         most = 0 if self._once else _HELD_BYTES
@@ -133,6 +104,37 @@ class FileSet(Parts):
             self._forget()
             for opened in inherited:
                 opened.close()
+
+
+class FileSet(Parts):
+    """Files of instances."""
+
+    def __init__(
+        self, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, reader: str | None
+    ) -> None:
+        super().__init__(paths, facts)
+        self.paths, self.options, self.reader = list(paths), options, reader
+        self.plan = repr((options, reader))
+
+    @classmethod
+    def probed(
+        cls, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, *, reader: str | None = None
+    ) -> "FileSet":
+        """Put probed files together; warn once of scans in which something may be wrong."""
+        _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
+        return cls(paths, facts, options, reader)
+
+    def open(self, number: int) -> OpenFile:
+        """Open a file."""
+        return open_file(self.paths[number], self.options, self.facts[number].places, reader=self.reader)
+
+    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Read rows of one file; one that has become unreadable is refused."""
+        with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
+            return super().read(number, column, index)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileSet, (self.paths, self.facts, self.options, self.reader)
 
 
 def _warn_of_scans(paths: Sequence[Path], attributes: Sequence[Mapping[str, Any]]) -> None:

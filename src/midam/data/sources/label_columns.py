@@ -148,8 +148,11 @@ def _single(
     refuse_gaps(values, column, request, where, ids)
     known = request.classes if request.classes is not None else request.grades or None
     names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
-    if known is None and target == "ordinal":
-        names = _ascending(names, column, where)
+    if known is None and target == "ordinal" and any(number_of(name) is None for name in names):
+        raise BagDataError(
+            f"Expected the order of the grades in column {column}, which are words: {', '.join(names[:_SHOWN])} (in "
+            f"{where}); say it with `grades`, the lowest first."
+        )
     codes = {name.casefold(): code for code, name in enumerate(names)}
     lost = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if lost is not None:
@@ -179,16 +182,6 @@ def _classes(words: Sequence[str], request: Request, column: str, where: str) ->
     if request.target == "auto":
         text = f"{len(names)} classes in column {column}: {shown} (in {where}): the target is multiclass"
         warnings.warn(f"{text}; {given(positive=names[-1])} ranks one against the rest", Note, stacklevel=6)
-    return names
-
-
-def _ascending(names: list[str], column: str, where: str) -> list[str]:
-    if any(number_of(name) is None for name in names):
-        shown = ", ".join(names[:_SHOWN])
-        raise BagDataError(
-            f"Expected the order of the grades in column {column}, which are words: {shown} (in {where}); say it with "
-            "`grades`, the lowest first."
-        )
     return names
 
 

@@ -49,10 +49,9 @@ class Coded(NamedTuple):
 
 
 def code_labels(
-    values: Iterable[object], request: Request, *, of: str, where: str, column: str = "label", ids: Sequence[str] = ()
+    values: Sequence[object], request: Request, *, of: str, where: str, column: str = "label", ids: Sequence[str] = ()
 ) -> Coded:
     """Values of a column, or another list `of` labels, as 0 and 1, by the rule of this module; gaps are refused."""
-    values = list(values)
     refuse_gaps(values, column, request, where, ids)
     words = [word_of(value) for value in values]
     codes, classes = _rule(merge_words(words, f"labels in {of}", source=where), request, of, where)

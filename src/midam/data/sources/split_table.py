@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bags import Bags
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.patient_rows import barcodes
 from midam.data.sources.request import Request
@@ -25,15 +26,13 @@ _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0"
 
 
 def read_splits(
+    bags: Bags,
     path: str | Path,
-    ids: Sequence[str],
     *,
-    groups: Sequence[str] | None = None,
     group_column: str | None = None,
     fold: int | None = None,
     skip_missing: bool = False,
     left_out: Sequence[str] = (),
-    source: str = "memory",
 ) -> NDArray[np.str_]:
     """Split of each bag by a split table: "train", "val" or "test"; empty where the table has none.
 
@@ -43,7 +42,7 @@ def read_splits(
     that were `left_out` are skipped.
     """
     path = _table_of(on_disk(path), fold)
-    where = str(path)
+    where, source, ids = str(path), bags.source, bags.ids.tolist()
     frame = with_groups(_by_fold(read_names(path)), Request("", group_column=group_column, require_labels=False), where)
     if group_column in frame.columns:  # its parts name no group alone
         frame = frame.drop(
@@ -51,8 +50,8 @@ def read_splits(
         )
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
-    groups = barcodes(ids) if groups is None else groups
-    bags, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
+    groups = barcodes(ids) if bags.groups is None else bags.groups.tolist()
+    names, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(
             f"Expected columns fold_0, fold_1, ..., or fold, with `fold`, got {', '.join(map(str, frame.columns))} "
@@ -63,13 +62,13 @@ def read_splits(
     else:
         column = _split_column(lowered, folds, fold, where)
         frame = frame.dropna(subset=[column])
-        names = _name_column(frame, bags, patients, column, where=where, source=source)
-        pairs = list(zip(frame[names].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
-    by_patient = patients is not None and patients.count(n for n, _ in pairs) > bags.count(n for n, _ in pairs)
-    named, keys = (patients, groups) if by_patient else (bags, ids)
+        own = _name_column(frame, names, patients, column, where=where, source=source)
+        pairs = list(zip(frame[own].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
+    by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
+    named, keys = (patients, groups) if by_patient else (names, ids)
     lost = NameIndex(left_out)
-    pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or bags).certain(pair[0]) is not None]
-    splits = _spread(pairs, named or bags, skip_missing=skip_missing, where=where, source=source)
+    pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or names).certain(pair[0]) is not None]
+    splits = _spread(pairs, named or names, skip_missing=skip_missing, where=where, source=source)
     return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
 
 

@@ -1,6 +1,5 @@
 """Bags of a torchmil dataset, read item by item."""
 
-import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -62,38 +61,29 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 
 
 class ItemSet(Parts):
-    """Items of a dataset, each read once to learn what it holds; the last one is kept, for it is read in chunks."""
+    """Items of a dataset, each read once to learn what it holds, and again when its instances are asked for."""
 
     def __init__(
         self, dataset: TorchmilDataset, ids: list[str], source: str, facts: list[FileFacts] | None = None
     ) -> None:
         self._dataset, self._ids, self._source = dataset, ids, source
-        self._lock = threading.Lock()
-        self._last: tuple[int, dict[str, NDArray[Any]]] | None = None
         if not ids:
             raise BagDataError(f"Expected at least one item, got none (in {source}); give a dataset with bags.")
         self.labels: list[float | None] = []
         names = [f"{source}, bag {name}" for name in ids]
-        super().__init__(names, facts or [self._facts(number, name) for number, name in enumerate(names)])
-        check_like(names, self.facts)
+        if facts is None:
+            facts = [self._facts(number, name) for number, name in enumerate(names)]
+            check_like(names, facts)
+        super().__init__(names, facts)
 
-    def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Rows of one item."""
-        return self._arrays(number)["X" if column == "features" else column][index]
-
-    def close(self) -> None:
-        """Let go of the item that was read last."""
-        with self._lock:
-            self._last = None
+    def open(self, number: int) -> OpenFile:
+        """Read an item."""
+        arrays = self._arrays(number)
+        held = sum(array.nbytes for array in arrays.values())
+        return OpenFile(arrays["X"], arrays.get("coords"), held=held, handle=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ItemSet, (self._dataset, self._ids, self._source, self.facts)
-
-    def _arrays(self, number: int) -> dict[str, NDArray[Any]]:
-        with self._lock:
-            if self._last is None or self._last[0] != number:
-                self._last = number, self._read(number)
-            return self._last[1]
 
     def _facts(self, number: int, name: str) -> FileFacts:
         arrays = self._arrays(number)
@@ -105,7 +95,7 @@ class ItemSet(Parts):
         self.labels.append(None if label is None else float(label.reshape(())))
         return facts_of(OpenFile(arrays["X"], arrays.get("coords")), where=name)
 
-    def _read(self, number: int) -> dict[str, NDArray[Any]]:
+    def _arrays(self, number: int) -> dict[str, NDArray[Any]]:
         held = getattr(self._dataset, "loaded_bags", None)
         before = set(held) if isinstance(held, dict) else set()
         item: Mapping[str, Any] = self._dataset[number]

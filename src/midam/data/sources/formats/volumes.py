@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,9 +76,10 @@ class Volume:
             numbers, spacings = places[:, 0].tolist(), spacings * (len(self.data) // len(spacings))
             images = [self.data[number] if self.flat else self.data[number][None] for number in numbers]
             spacings = [spacings[number] for number in numbers]
-        least, small = least if gray else 0.0, self.small or not gray  # colors are padded with black
-        pairs = zip(spacings, images)
-        plans = [Resampling(options, spacing, image, least=least, small=small) for spacing, image in pairs]
+        least, kinds = least if gray else 0.0, {image.dtype for image in images}  # colors are padded with black
+        small = (self.small or not gray) and options.window is None and kinds <= {np.dtype("u1"), np.dtype("?")}
+        plan_of = cache(partial(Resampling, options, least=least, small=small))  # slices that are alike share one
+        plans = [plan_of(spacing, image.shape) for spacing, image in zip(spacings, images)]
         shapes = {plan.shape for plan in plans}
         if len(shapes) > 1:
             sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
@@ -248,22 +249,21 @@ def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
 
 
 class Resampling:
-    """From `stored` intensities [D, H, W], with voxels of `spacing` [mm], to those of an instance; `least` pads.
+    """From intensities of a shape `stored`, with voxels of `spacing` [mm], to those of an instance; `least` pads.
 
-    `small`: uint8 stays uint8 where there is no window. Of the instance there are `shape` and `dtype`; `replaced` are
-    the sizes that the settings alone would give, where those of a run replace them.
+    These are uint8 if `small`, else float32, and of another `shape`; `replaced` are the sizes that the settings alone
+    would give, where those of a run replace them.
     """
 
     def __init__(
-        self, options: ImageOptions, spacing: Spacing | None, stored: NDArray[Any], *, least: float, small: bool
+        self, options: ImageOptions, spacing: Spacing | None, stored: tuple[int, ...], *, least: float, small: bool
     ) -> None:
         self._window, self._least = options.window, least
-        plain = small and options.window is None and stored.dtype in (np.uint8, np.bool_)
-        self.dtype = np.dtype(np.uint8 if plain else np.float32)
+        self.dtype = np.dtype(np.uint8 if small else np.float32)
         wanted, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels for an old one
         if wanted is not None and spacing is not None:
             zoom = [mm / wanted for mm in spacing] if options.volume else [1.0, *(mm / wanted for mm in spacing[1:])]
-        spaced = tuple(max(1, round(old * new)) for old, new in zip(stored.shape, zoom))
+        spaced = tuple(max(1, round(old * new)) for old, new in zip(stored, zoom))
         sizes, of_run = _sizes(options)
         self.shape = tuple(old if new is None else new for old, new in zip(spaced, sizes))
         changed = self.shape != spaced
@@ -273,10 +273,10 @@ class Resampling:
         self._crop, self._zoomed = wanted is not None or fills, spaced
         if fills and any(sizes) and (changed or not of_run):
             pixel = (1.0, 1.0) if spacing is None else spacing[1:]
-            sides = [old * mm for old, mm in zip(stored.shape[1:], pixel)]  # as long as they are in the patient
+            sides = [old * mm for old, mm in zip(stored[1:], pixel)]  # as long as they are in the patient
             tight = int(np.argmax([side / new for side, new in zip(sides, self.shape[1:])]))
             fitted = (max(1, round(self.shape[1 + tight] * side / sides[tight])) for side in sides)
-            self._zoomed = (stored.shape[0], *fitted)
+            self._zoomed = (stored[0], *fitted)
 
     def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Resample the intensities."""
