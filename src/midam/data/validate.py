@@ -14,6 +14,7 @@ from midam.names import MISSING, is_missing, name_of
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
+TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # of whole numbers
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
@@ -136,7 +137,7 @@ def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]
 
 
 def label_array(
-    values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: tuple[ClassName, ClassName] | None = None
+    values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: TwoNames | None = None
 ) -> NDArray[np.int64]:
     """Return labels as int64 [N]: each is 0 or 1, or a text of `classes`."""
     array = np.asarray(values)
@@ -176,7 +177,7 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
     return array.astype(np.bool_)
 
 
-def class_names(values: Sequence[ClassName], source: str) -> tuple[ClassName, ClassName]:
+def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     """Return the names of label 0 and of label 1, as Python's own texts, numbers or truth values."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     names = tuple(name_of(name) if isinstance(name, str) else name for name in names)

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
     *("path_or_name", "order", "images", "reads", "require_labels", "reader", "on_file"),
-    *("classes", "features", "kinds", "bad_labels", "left_out", "read_as_missing"),
+    *("classes", "features", "kinds", "bad_labels", "left_out", "read_as_missing", "where"),
 )
 
 

@@ -54,13 +54,7 @@ class Kinds(NamedTuple):
 
 
 def read_kinds(
-    frame: "pd.DataFrame",
-    features: Sequence[str],
-    codes: NDArray[np.int64],
-    request: Request,
-    faults: Faults,
-    *,
-    where: str,
+    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], request: Request, faults: Faults
 ) -> Kinds:
     """Read the columns of features as a run did, or as what they are; text that is none of these stays as it is.
 
@@ -68,6 +62,7 @@ def read_kinds(
     """
     import pandas as pd
 
+    where = request.where
     wanted = [("categories", name) for name in request.categories if request.features is None]
     require_columns(features, wanted, where)
     columns, changed, said = list[Column](), dict[str, Any](), dict[str, str]()

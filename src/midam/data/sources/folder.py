@@ -162,12 +162,10 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
     one = request.positive is not None and request.positive.casefold() in known
     named = request.classes is not None and known <= {str(name).casefold() for name in request.classes}
     if request.target in CODED and len(known) > 1:
-        return labels_or_none(request, lambda: code_columns({"folder": folders}, request, where=str(request.path)))
+        return labels_or_none(request, lambda: code_columns({"folder": folders}, request))
     if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
         return None
-    return labels_or_none(
-        request, lambda: code_labels(folders, request, of="the folders of the files", where=str(request.path))
-    )
+    return labels_or_none(request, lambda: code_labels(folders, request, of="the folders of the files"))
 
 
 def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:

@@ -38,9 +38,7 @@ def is_label_like(name: str) -> bool:
     return _OF_LABEL.fullmatch(name.strip().lower()) is not None
 
 
-def warn_of_features(
-    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], labels: Coded, *, where: str
-) -> None:
+def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> None:
     """Warn of columns that are read as features, and are likely none.
 
     - One called as patients are, with one value in each bag.
@@ -51,17 +49,14 @@ def warn_of_features(
 
     Parameters
     ----------
-    frame : DataFrame
-        The table, of M rows.
+    table : Table
+        The table, whose bags are found.
     features : sequence of str
         Its columns that are features, numeric and without gaps.
-    codes : int64 array [M]
-        Number of the bag of each row, from 0.
     labels : Coded
         What the bags are ranked by.
-    where : str
-        Where the table is from, for messages.
     """
+    frame, codes, where = table.frame, table.codes, table.where
     firsts = np.unique(codes, return_index=True)[1]
     many = len(firsts) > _FEW
     several, named = many and len(codes) > len(firsts), []
@@ -181,7 +176,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     Without `require_labels`, and unless it is `strict`, every column but the bag's may be absent.
     """
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
-    table.frame = tables.with_groups(table.frame, request, table.where)
+    table.frame = tables.with_groups(table.frame, request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels and not strict:
@@ -209,15 +204,15 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     made = [] if request.order is None else tables.order_names(request.features or ())  # of the order, not of the file
     wanted = None if request.features is None else [name for name in request.features if name not in made]
     features = table.features(present, wanted)
-    kinds = read_kinds(table.frame, features, table.codes, request, table.faults, where=table.where)
+    kinds = read_kinds(table.frame, features, table.codes, request, table.faults)
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
-    covariates = tables.read_covariates(columns, request, where=table.where)
+    covariates = tables.read_covariates(columns, request)
     if request.features is None:
         kinds.tell(table.where)
-        warn_of_features(table.frame, features, table.codes, labels, where=table.where)
+        warn_of_features(table, features, labels)
     arrays = {
         "X": instances,
         "bag": table.codes,
@@ -331,7 +326,7 @@ class Table:
                 rarest = len(counts) - 1 - counts[::-1].argmin()
                 where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
         try:
-            return code_columns(values, request, where=where, ids=self.ids.tolist())
+            return code_columns(values, request.changed(where=where), ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None

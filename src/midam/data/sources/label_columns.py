@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.covariates import number_of
-from midam.data.sources.label_values import PLAIN_WORDS, Coded, bag_named, code_labels, refuse_gaps, word_of
+from midam.data.sources.label_values import PLAIN_WORDS, Coded, code_labels, place_of, refuse_gaps, word_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted
@@ -60,9 +60,7 @@ def is_binary(values: Iterable[object], request: Request) -> bool:
     return request.positive is not None or request.classes is not None or len(words) <= 2 or not in_words
 
 
-def code_columns(
-    columns: Mapping[str, Sequence[object]], request: Request, *, where: str, ids: Sequence[str] = ()
-) -> Coded:
+def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, ids: Sequence[str] = ()) -> Coded:
     """Labels or outcome of n bags, from columns [n]; None or NaN where a value is missing.
 
     Messages call the bags by their `ids` [n], where these are known.
@@ -73,21 +71,21 @@ def code_columns(
     if len(names) == 1:
         (values,) = columns.values()
         if is_binary(values, request):
-            return code_labels(values, request, of=f"column {names[0]}", where=where, column=names[0], ids=ids)
-    target = _target(columns, request, where)
+            return code_labels(values, request, of=f"column {names[0]}", column=names[0], ids=ids)
+    target = _target(columns, request)
     if target == "multilabel":
-        outcome = _several(columns, request, where)
+        outcome = _several(columns, request)
     elif target == "survival":
-        outcome = _survival(columns, request, where, ids)
+        outcome = _survival(columns, request, ids)
     else:
-        outcome = _single(target, columns, request, where, ids)
+        outcome = _single(target, columns, request, ids)
     if request.target == "auto" and target != "multiclass":
         text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
-        warnings.warn(f"labels of the {text} (in {where}): the target is {target}", Note, stacklevel=5)
+        warnings.warn(f"labels of the {text} (in {request.where}): the target is {target}", Note, stacklevel=5)
     return Coded(outcome=outcome)
 
 
-def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> TargetLabels | None:
+def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | None:
     """Return the outcome of data that have one, with the classes or labels of the request in its order.
 
     Another target than the request names, and other classes, are refused.
@@ -95,8 +93,8 @@ def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> Targ
     target = "binary" if outcome is None else outcome.target
     if request.target not in ("auto", target):
         raise BagDataError(
-            f"Expected labels of the target {request.target!r}, got {target!r} (in {where}), which says itself what "
-            "its labels are; leave `target` out, or name other data."
+            f"Expected labels of the target {request.target!r}, got {target!r} (in {request.where}), which says itself "
+            "what its labels are; leave `target` out, or name other data."
         )
     if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome
@@ -108,7 +106,7 @@ def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> Targ
         got = f"{lost[0]!r}" if lost else f"{len(own)} of them"
         raise BagDataError(
             f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
-            f"as in training, got {got} (in {where}); use data that has the same."
+            f"as in training, got {got} (in {request.where}); use data that has the same."
         )
     places = np.array([-1 if place is None else place for place in own])
     values = (
@@ -117,7 +115,7 @@ def as_asked(outcome: TargetLabels | None, request: Request, where: str) -> Targ
     return TargetLabels.of(target, values, names=[str(name) for name in request.classes])
 
 
-def _target(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> str:
+def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
     names, target = tuple(columns), request.target
     if target == "auto":
         target = "multiclass" if len(names) == 1 else "multilabel"
@@ -128,45 +126,43 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request, where: st
         example = "such as label_column='time,event'" if wanted == 2 else "such as label_column='label'"
         raise ConfigError(
             f"Expected {wanted} label column{'s' * (wanted > 1)} for the target {target!r}, got {', '.join(names)} (in "
-            f"{where}); name {'time and event' if wanted == 2 else 'one'}, {example}."
+            f"{request.where}); name {'time and event' if wanted == 2 else 'one'}, {example}."
         )
     return target
 
 
-def _single(
-    target: str, columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]
-) -> TargetLabels:
+def _single(target: str, columns: Mapping[str, Sequence[object]], request: Request, ids: Sequence[str]) -> TargetLabels:
     ((column, values),) = columns.items()
     if target == "continuous":
-        numbers = _numbers(values, column, where, ids)
+        numbers = _numbers(values, column, request, ids)
         if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
-            text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
+            text = f"column {column} holds each of {numbers.min():g} to {numbers.max():g} once (in {request.where})"
             advice = "if it numbers the bags, name the column of the label with `label_column`"
             warnings.warn(f"{text}: {advice}", stacklevel=5)
         return TargetLabels.of(target, numbers, names=[column])
     words = [word_of(value) for value in values]
-    refuse_gaps(values, column, request, where, ids)
+    refuse_gaps(values, column, request, ids)
     known = request.classes if request.classes is not None else request.grades or None
-    names = _classes(words, request, column, where) if known is None else [word_of(name) for name in known]
+    names = _classes(words, request, column) if known is None else [word_of(name) for name in known]
     if known is None and target == "ordinal" and any(number_of(name) is None for name in names):
         raise BagDataError(
             f"Expected the order of the grades in column {column}, which are words: {', '.join(names[:_SHOWN])} (in "
-            f"{where}); say it with `grades`, the lowest first."
+            f"{request.where}); say it with `grades`, the lowest first."
         )
     codes = {name.casefold(): code for code, name in enumerate(names)}
     lost = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if lost is not None:
         what = f"one of the {_kinds(request)} {', '.join(names)}"
         raise BagDataError(
-            f"Expected {what} in column {column}, got {words[lost]} (in {where}{bag_named(ids, lost)}); correct it, or "
-            "leave such bags out."
+            f"Expected {what} in column {column}, got {words[lost]} (in {place_of(lost, request, ids)}); correct it, "
+            "or leave such bags out."
         )
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
 
-def _classes(words: Sequence[str], request: Request, column: str, where: str) -> list[str]:
+def _classes(words: Sequence[str], request: Request, column: str) -> list[str]:
     """Names of the classes of a column; one that names the bags is refused."""
-    kinds = _kinds(request)
+    kinds, where = _kinds(request), request.where
     spelled = merge_words(words, f"{kinds} in column {column}", source=where).values()
     names = sorted(spelled, key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
@@ -185,7 +181,7 @@ def _classes(words: Sequence[str], request: Request, column: str, where: str) ->
     return names
 
 
-def _several(columns: Mapping[str, Sequence[object]], request: Request, where: str) -> TargetLabels:
+def _several(columns: Mapping[str, Sequence[object]], request: Request) -> TargetLabels:
     names = [name.removeprefix(_OF_SEVERAL) for name in columns]
     values = np.full((len(next(iter(columns.values()))), len(names)), np.nan)
     for place, (column, entries) in enumerate(columns.items()):
@@ -194,24 +190,23 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request, where: s
         if not words <= {"0", "1", "False", "True", "false", "true"}:
             wrong = sorted(words - {"0", "1"})[0]
             raise BagDataError(
-                f"Expected 0, 1 or nothing in column {column}, one of {len(names)} labels, got {wrong} (in {where}); "
-                "recode the column, or name another one with `label_column`."
+                f"Expected 0, 1 or nothing in column {column}, one of {len(names)} labels, got {wrong} (in "
+                f"{request.where}); recode the column, or name another one with `label_column`."
             )
         values[known, place] = [word_of(entries[row]).casefold() in ("1", "true") for row in known]
     if request.classes is not None and list(map(str, request.classes)) != names:
         raise BagDataError(
             f"Expected the labels {', '.join(map(str, request.classes))} as in training, got {', '.join(names)} (in "
-            f"{where}); name their columns with `label_column`, in this order."
+            f"{request.where}); name their columns with `label_column`, in this order."
         )
     return TargetLabels.of("multilabel", values, names=names)
 
 
-def _survival(
-    columns: Mapping[str, Sequence[object]], request: Request, where: str, ids: Sequence[str]
-) -> TargetLabels:
+def _survival(columns: Mapping[str, Sequence[object]], request: Request, ids: Sequence[str]) -> TargetLabels:
     (time, times), (event, events) = columns.items()
     words = [word_of(value) for value in events]
-    refuse_gaps(events, event, request, where, ids)
+    where = request.where
+    refuse_gaps(events, event, request, ids)
     known = sorted({word.casefold() for word in words})
     happened = None if request.positive is None else word_of(request.positive).casefold()
     if happened is None:
@@ -228,7 +223,7 @@ def _survival(
             "name one of these as `positive`."
         )
     advice = "write the time of the event, or of the last visit where none was seen"
-    numbers = _numbers(times, time, where, ids, advice)
+    numbers = _numbers(times, time, request, ids, advice)
     flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
     return TargetLabels.of("survival", np.stack([numbers, flags], axis=1), names=(time, event))
 
@@ -238,21 +233,21 @@ def _kinds(request: Request) -> str:
 
 
 def _numbers(
-    values: Sequence[object], column: str, where: str, ids: Sequence[str], advice: str = "correct it"
+    values: Sequence[object], column: str, request: Request, ids: Sequence[str], advice: str = "correct it"
 ) -> NDArray[np.float64]:
     found = [number_of(str(value).strip()) for value in values]
     wrong = next((row for row, number in enumerate(found) if number is None), None)
     if wrong is not None:
         got = "none" if is_missing(values[wrong]) else str(values[wrong])
         raise BagDataError(
-            f"Expected numbers in column {column}, got {got} (in {where}{bag_named(ids, wrong)}); {advice}, or leave "
+            f"Expected numbers in column {column}, got {got} (in {place_of(wrong, request, ids)}); {advice}, or leave "
             "such bags out."
         )
     numbers = np.array(found, dtype=np.float64)
     for row in np.flatnonzero(~usable(numbers))[:1].tolist():
         raise BagDataError(
-            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {where}{bag_named(ids, row)}); "
-            "correct it, give it in another unit, or leave such bags out."
+            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {place_of(row, request, ids)}"
+            "); correct it, give it in another unit, or leave such bags out."
         )
     return numbers
 

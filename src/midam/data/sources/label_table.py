@@ -22,7 +22,7 @@ from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
-from midam.data.validate import ClassName
+from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
 from midam.names import name_of
 
@@ -55,7 +55,7 @@ def read_labels(
     suffixes: Iterable[str] = (),
     *,
     groups: Sequence[str] | None = None,
-    usual: tuple[ClassName, ClassName] | None = None,
+    usual: TwoNames | None = None,
 ) -> Labeled:
     """Read the labels and metadata of files from the label table of a request, by their names without suffix.
 
@@ -65,11 +65,11 @@ def read_labels(
     for one, and labels in doubt are refused. Groups are those of a column named group, or of patients, where no other
     is named; splits those of a column named split.
     """
-    where = str(request.labels)
+    where = request.where
     frame = read_names(where, request)
     if request.slides is not None:
         frame = _join(frame, request)
-    frame = tables.with_groups(frame, request, where)
+    frame = tables.with_groups(frame, request)
     files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
@@ -84,14 +84,14 @@ def read_labels(
     known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
     spread = by_patient(frame, names, groups, named=known_as, columns=columns, several=several, where=where)
     if spread is not None:
-        labels = _labeled(spread, files, FILE, request, where, usual=usual)
+        labels = _labeled(spread, files, FILE, request, usual)
         return labels if groups is None or request.group_column is not None else replace(labels, groups=None)
     if fault is not None and column is None and groups:
         first, last = str(fault).rsplit("; ", 1)
         raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
     if fault is not None:
         raise fault
-    return _labeled(frame, files, str(named), request, where, usual=usual)
+    return _labeled(frame, files, str(named), request, usual)
 
 
 def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence[Mapping[str, object]]) -> Labeled:
@@ -102,9 +102,9 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     import pandas as pd
 
     texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in attributes]
-    where = str(request.source)
+    where = request.where
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
-    frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request, where)
+    frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request)
     label = label_columns(frame.columns, request)
     silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0
     if request.bad_labels == "ignore":
@@ -116,25 +116,19 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
         frame = frame.dropna(subset=list(label), how="all")
-    return _labeled(frame, NameIndex(names), FILE, request, where)
+    return _labeled(frame, NameIndex(names), FILE, request)
 
 
 def _labeled(
-    frame: "pd.DataFrame",
-    files: NameIndex,
-    column: str,
-    request: Request,
-    where: str,
-    *,
-    usual: tuple[ClassName, ClassName] | None = None,
+    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, usual: TwoNames | None = None
 ) -> Labeled:
     """Read the labels and other metadata of files, which the `column` of a table names."""
-    label, group, split = columns_of(frame, request, where)
+    label, group, split = columns_of(frame, request)
     if label:
-        frame = _without_unlabeled(frame, label, column, request, where)
-    frame = _matched(frame, files, column, request, where, single=(*label, group, split, *request.covariate_columns))
+        frame = _without_unlabeled(frame, label, column, request)
+    frame = _matched(frame, files, column, request, single=(*label, group, split, *request.covariate_columns))
     patient, groups = _owners(frame, group, column)
-    refuse_empty_fields(frame, (patient, groups, split), request, where, shown=column)
+    refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
 
     def values(name: str | None) -> NDArray[np.str_] | None:
         return None if name is None else frame[name].to_numpy(dtype=np.str_)
@@ -143,7 +137,7 @@ def _labeled(
         columns, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
         words = {word_of(value).casefold() for values in columns.values() for value in values}
         fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
-        return code_columns(columns, request.changed(classes=usual) if fits else request, where=where, ids=ids)
+        return code_columns(columns, request.changed(classes=usual) if fits else request, ids=ids)
 
     splits = values(split)
     return Labeled(
@@ -151,13 +145,13 @@ def _labeled(
         labels=labels_or_none(request, labels) if label else None,
         patients=values(patient),
         groups=values(groups),
-        splits=None if splits is None else tables.split_names(splits, where),
-        covariates=read_covariates(frame, request, where=where),
+        splits=None if splits is None else tables.split_names(splits, request.where),
+        covariates=read_covariates(frame, request),
     )
 
 
 def columns_of(
-    frame: "pd.DataFrame", request: Request, where: str, *others: tuple[str, str]
+    frame: "pd.DataFrame", request: Request, *others: tuple[str, str]
 ) -> tuple[tuple[str, ...], str | None, str | None]:
     """Columns of the label, the group and the split; those that the request names and the table lacks are refused.
 
@@ -172,22 +166,20 @@ def columns_of(
         split = None  # scores need none
     label = label if tables.has_labels(frame, request) else ()
     named = [*others, *(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
-    tables.require_columns(frame.columns, [*named, *request.named_covariates], where)
+    tables.require_columns(frame.columns, [*named, *request.named_covariates], request.where)
     return label, group, split
 
 
-def _without_unlabeled(
-    frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request, where: str
-) -> "pd.DataFrame":
+def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request) -> "pd.DataFrame":
     """The table without rows that have no label, with a warning."""
     empty = frame[list(label)].isna().all(axis=1)
     if not empty.any():
         return frame
     advice = next(filter(None, (gap_advice(request, name, "") for name in label)), "")
-    text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {where})"
+    text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {request.where})"
     _warn(f"{text}; {advice}" if advice else text)
     lost = frame[column][empty].dropna().astype(str).tolist()
-    request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {where}") for name in lost)
+    request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {request.where}") for name in lost)
     return frame[~empty]
 
 
@@ -221,10 +213,10 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
 
 
 def _matched(
-    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, where: str, *, single: Sequence[str | None]
+    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, *, single: Sequence[str | None]
 ) -> "pd.DataFrame":
     """Rows that name a file, one a file and in its order, with its position `_file` and one value of each `single`."""
-    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
+    patient, where = tables.find_column(frame, tables.PATIENT_COLUMNS), request.where
     positions = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in positions])
     lost = frame[frame["_file"] < 0]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from midam.data.covariates import number_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import ClassName
+from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, with_article
 from midam.names import is_missing, merge_words, name_of
 
@@ -44,17 +44,17 @@ class Coded(NamedTuple):
     """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1; or another outcome."""
 
     labels: NDArray[np.int64] | None = None
-    classes: tuple[ClassName, ClassName] | None = None
+    classes: TwoNames | None = None
     outcome: TargetLabels | None = None
 
 
 def code_labels(
-    values: Sequence[object], request: Request, *, of: str, where: str, column: str = "label", ids: Sequence[str] = ()
+    values: Sequence[object], request: Request, *, of: str, column: str = "label", ids: Sequence[str] = ()
 ) -> Coded:
     """Values of a column, or another list `of` labels, as 0 and 1, by the rule of this module; gaps are refused."""
-    refuse_gaps(values, column, request, where, ids)
+    refuse_gaps(values, column, request, ids)
     words = [word_of(value) for value in values]
-    codes, classes = _rule(merge_words(words, f"labels in {of}", source=where), request, of, where)
+    codes, classes = _rule(merge_words(words, f"labels in {of}", source=request.where), request, of)
     return Coded(np.array([codes[word.casefold()] for word in words], dtype=np.int64), classes)
 
 
@@ -101,28 +101,26 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
     )
 
 
-def refuse_gaps(values: Sequence[object], column: str, request: Request, where: str, ids: Sequence[str] = ()) -> None:
+def refuse_gaps(values: Sequence[object], column: str, request: Request, ids: Sequence[str] = ()) -> None:
     """Refuse values of a column of labels that stand for none; the message names the first of the bags `ids`."""
     named = named_words(request)
     gaps = [row for row, value in enumerate(values) if is_missing(value, named)]
     if gaps:
         advice = gap_advice(request, column, "fill it in, or leave such bags out")
         raise BagDataError(
-            f"Expected {with_article(column)} of each bag, got none for {len(gaps)} of {len(values)} (in {where}"
-            f"{bag_named(ids, gaps[0])}); {advice}."
+            f"Expected {with_article(column)} of each bag, got none for {len(gaps)} of {len(values)} (in "
+            f"{place_of(gaps[0], request, ids)}); {advice}."
         )
 
 
-def bag_named(ids: Sequence[str], row: int) -> str:
-    """The bag of a row, as a message adds it; nothing where the `ids` are not known."""
-    return f", bag {ids[row]}" if len(ids) else ""
+def place_of(row: int, request: Request, ids: Sequence[str]) -> str:
+    """Where a row stands, as a message says it: the table and, where the `ids` are known, the bag."""
+    return f"{request.where}, bag {ids[row]}" if len(ids) else request.where
 
 
-def _rule(
-    names: dict[str, str], request: Request, of: str, where: str
-) -> tuple[dict[str, int], tuple[ClassName, ClassName] | None]:
+def _rule(names: dict[str, str], request: Request, of: str) -> tuple[dict[str, int], TwoNames | None]:
     """Code of each value, and the names of the classes."""
-    known = sorted(names)
+    known, where = sorted(names), request.where
     shown = ", ".join(_brief(names[key]) for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {of}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
@@ -172,6 +170,6 @@ def _brief(word: str) -> str:
     return word if number is None else f"{number:g}"
 
 
-def _rest(name: ClassName) -> str:
+def _rest(name: object) -> str:
     """Name of all classes but one."""
     return f"not {name}"

@@ -90,7 +90,7 @@ def _read(request: Request) -> Bags:
     present = set(labeled) <= arrays.keys()
     coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
     coded = coded or Coded()
-    covariates = read_covariates(arrays, request, where=str(path))
+    covariates = read_covariates(arrays, request)
     known: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
@@ -108,7 +108,7 @@ def _read(request: Request) -> Bags:
 
 def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> Coded:
     """Labels of the keys y, or time and event."""
-    y, where = arrays[keys[0]], str(request.path)
+    y, where = arrays[keys[0]], request.where
     if len(keys) == 1 and y.ndim == 2:
         names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
         if len(names) != y.shape[1]:
@@ -116,11 +116,11 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
                 f"Expected a name for each of the {y.shape[1]} labels, got {len(names)} (in {where}, key names); name "
                 "them all."
             )
-        return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request, where=where)
+        return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
     columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
     if len(keys) == 1 and is_binary(columns["y"], request):
-        return code_labels(columns["y"], request, of="key y", where=where, ids=ids)
-    return code_columns(columns, request, where=where, ids=ids)
+        return code_labels(columns["y"], request, of="key y", ids=ids)
+    return code_columns(columns, request, ids=ids)
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -109,6 +109,7 @@ class Request:
     on_file: OnFile | None = None
     left_out: list[LeftOut] = field(default_factory=list, init=False)  # grows while it is read
     read_as_missing: dict[str, str] = field(default_factory=dict, init=False)  # words of label columns, grows too
+    where: str = field(default="", init=False)  # what messages call the table: that of the labels, or the data
 
     def __post_init__(self) -> None:
         if not isinstance(self.path_or_name, str | Path):
@@ -124,6 +125,7 @@ class Request:
             value = getattr(self, name)
             if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):
                 object.__setattr__(self, name, type(value)(path))
+        object.__setattr__(self, "where", str(self.source if self.labels is None else self.labels))
 
     @property
     def source(self) -> str | Path:
@@ -137,9 +139,10 @@ class Request:
 
     def changed(self, **changes: Any) -> Self:
         """The request with other values of some parameters; what grows while it is read is shared."""
+        known = {name: changes.pop(name, getattr(self, name)) for name in ("left_out", "read_as_missing", "where")}
         request = replace(self, **changes)
-        object.__setattr__(request, "left_out", self.left_out)
-        object.__setattr__(request, "read_as_missing", self.read_as_missing)
+        for name, value in known.items():
+            object.__setattr__(request, name, value)
         return request
 
     def completed(self) -> Self:

@@ -43,7 +43,7 @@ def read_splits(
     """
     path = _table_of(on_disk(path), fold)
     where, source, ids = str(path), bags.source, bags.ids.tolist()
-    frame = with_groups(_by_fold(read_names(path)), Request("", group_column=group_column, require_labels=False), where)
+    frame = with_groups(_by_fold(read_names(path)), Request(path, group_column=group_column, require_labels=False))
     if group_column in frame.columns:  # its parts name no group alone
         frame = frame.drop(
             columns=[name for name in group_parts(group_column) if name in frame and name != group_column]

@@ -131,7 +131,7 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
     outcome = bags.outcome
     if bags.labels is None and outcome is None:
         return bags
-    coded = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request, bags.source)))
+    coded = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request)))
     if coded is None:
         return bags.replace(labels=None, outcome=None)
     return bags if coded.outcome is outcome else bags.replace(outcome=coded.outcome)

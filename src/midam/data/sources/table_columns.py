@@ -58,7 +58,7 @@ def group_parts(column: str | None) -> tuple[str, ...]:
     return () if column is None else tuple(name_of(part) for part in column.split(","))
 
 
-def with_groups(frame: "pd.DataFrame", request: Request, where: str) -> "pd.DataFrame":
+def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """The table, and where several columns name the group (`site,patient`) a column of that name: site/patient.
 
     A name that holds the separator is quoted, so that two groups never get one name.
@@ -67,7 +67,7 @@ def with_groups(frame: "pd.DataFrame", request: Request, where: str) -> "pd.Data
     known = set(map(str, frame.columns))
     if column is None or len(parts) < 2 or column in known or (not request.require_labels and not known >= {*parts}):
         return frame
-    require_columns(frame.columns, [("group_column", name) for name in parts], where)
+    require_columns(frame.columns, [("group_column", name) for name in parts], request.where)
     rows = zip(*(names_in(frame[name]).tolist() for name in parts), strict=True)
     joined = ["/".join(map(_quoted, row)) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
     return frame.assign(**{column: np.array(joined, dtype=object)})
@@ -246,14 +246,14 @@ class Faults:
 
 
 def refuse_empty_fields(
-    frame: "pd.DataFrame", columns: Iterable[str | None], request: Request, where: str, *, shown: str | None = None
+    frame: "pd.DataFrame", columns: Iterable[str | None], request: Request, *, shown: str | None = None
 ) -> None:
     """Refuse empty fields of columns, all at once; messages give their lines, or their values of the column `shown`."""
-    faults, labels = Faults(where), label_columns(frame.columns, request)
+    faults, labels = Faults(request.where), label_columns(frame.columns, request)
     for name in dict.fromkeys(filter(None, columns)):
         gaps = frame[frame[name].isna()]
         if len(gaps):
-            lines, got, place = (gaps.index + 2).tolist(), "none", f"in {where}"
+            lines, got, place = (gaps.index + 2).tolist(), "none", f"in {request.where}"
             if shown is None:
                 place += f", line {lines[0]}"
             else:
@@ -263,13 +263,14 @@ def refuse_empty_fields(
     faults.refuse()
 
 
-def read_covariates(columns: Any, request: Request, *, where: str) -> Covariates | None:
+def read_covariates(columns: Any, request: Request) -> Covariates | None:
     """The covariates that a request names, and the site, of a frame or columns by name; None where it names none.
 
     A column that is missing is refused. Before a training, a note describes each of them.
     """
     if not request.covariate_columns:
         return None
+    where = request.where
     require_columns(columns, request.named_covariates, where)
     covariates = Covariates.of({name: columns[name] for name in request.covariate_columns}, source=where)
     for name, column in zip(covariates.names, covariates.columns):

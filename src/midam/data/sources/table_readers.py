@@ -54,14 +54,14 @@ class ManifestReader(BagReader):
 
         path, where, bag = request.path, str(request.path), request.bag_column
         frame = read_names(path, request, raw="path")
-        frame = tables.with_groups(frame, request, where)
-        label, group, split = columns_of(frame, request, where, ("bag_column", bag), ("", "path"))
+        frame = tables.with_groups(frame, request)
+        label, group, split = columns_of(frame, request, ("bag_column", bag), ("", "path"))
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
         ignoring = request.bad_labels == "ignore"
         full = () if ignoring or len(label) > 1 else label
-        refuse_empty_fields(frame, (bag, "path", *full, group, split), request, where)
+        refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -78,32 +78,32 @@ class ManifestReader(BagReader):
             request.left_out.extend(LeftOut(str(own), name, "no file", int(kept.get(own, 0))) for own, name in rows)
             frame = frame[exists]
         paths = places[frame.index].tolist()
-        coded = labels_or_none(request, lambda: _labels(frame, label, request, where)) if label else None
+        coded = labels_or_none(request, lambda: _labels(frame, label, request)) if label else None
         check_options(request, paths)
         return assemble(
             paths,
             frame[bag].to_numpy(dtype=np.str_),
             request,
             coded=coded,
-            covariates=read_covariates(frame, request, where=where),
+            covariates=read_covariates(frame, request),
             groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
             splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
         )
 
 
-def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request, where: str) -> Coded:
+def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> Coded:
     """Labels of the rows, which are one for each bag."""
     if len(columns) == 1:
-        refuse_empty_fields(frame, columns, request, where)
+        refuse_empty_fields(frame, columns, request)
     ids, words = frame[request.bag_column].to_numpy(dtype=np.str_), frame[list(columns)].fillna("").astype(str)
-    coded = code_columns({name: frame[name].tolist() for name in columns}, request, where=where, ids=ids.tolist())
+    coded = code_columns({name: frame[name].tolist() for name in columns}, request, ids=ids.tolist())
     _, first, codes = np.unique(ids, return_index=True, return_inverse=True)
     rows = words.to_numpy() if coded.labels is None else coded.labels[:, None]
     for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
         values = " and ".join(", ".join(words.iloc[at]) for at in (first[codes[row]], row))
         raise BagDataError(
-            f"Expected one label in a bag, got {values} (in {where}, line {frame.index[row] + 2}, bag {ids[row]}); "
-            "correct the table."
+            f"Expected one label in a bag, got {values} (in {request.where}, line {frame.index[row] + 2}, bag "
+            f"{ids[row]}); correct the table."
         )
     return coded
 

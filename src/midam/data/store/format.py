@@ -33,7 +33,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import ClassName, digest_array, name_array
+from midam.data.validate import TwoNames, digest_array, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.names import name_of
 from midam.reading import parse_json, read_bytes
@@ -102,7 +102,7 @@ class Description:
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
-    classes: tuple[ClassName, ClassName] | None = None
+    classes: TwoNames | None = None
     outcome: TargetFacts | None = None
     covariates: tuple[str, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
