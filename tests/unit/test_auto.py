@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from midam import MIDAMClassifier
 from midam.cli import main
 from midam.cli.fit import take_defaults
 from midam.compare import repeated_folds, run_comparison
+from midam.compare.auto import candidates
 from midam.compare.auto import search as searching
 from midam.compare.auto.candidates import (
     PIXELS,
@@ -26,7 +28,7 @@ from midam.compare.auto.candidates import (
     usual_candidates,
 )
 from midam.compare.auto.method import Auto
-from midam.compare.auto.search import DIVERGED, OVER, SETTLED, fit_line, fit_mixture, prior_weights, search
+from midam.compare.auto.search import DIVERGED, OVER, SETTLED, STOPPED, fit_line, fit_mixture, prior_weights, search
 from midam.compare.baselines import ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
@@ -174,11 +176,11 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     bags, journal, calls = make_bags(), tmp_path / "candidates.jsonl", []
     real = Candidate.held_out
 
-    def counted(self, bags, trials):
+    def counted(self, bags, trials, **limit):
         calls.append(self.name)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(self, bags, trials)
+        return real(self, bags, trials, **limit)
 
     wanted = search(usual_candidates((5,), 40), bags, seed=0)
     monkeypatch.setattr(Candidate, "held_out", counted)
@@ -201,6 +203,27 @@ def test_a_budget_leaves_out_what_would_take_longer(monkeypatch):
     assert found.taken == [VECTORS[0]]
     assert found.mixture.weights.tolist() == [1]
     assert all(row.note is None for row in search(usual_candidates((5,), 40), bags, seed=0, budget=3600).tried)
+
+
+def test_a_candidate_that_takes_longer_than_its_short_trial_told_is_stopped_after_a_fold(monkeypatch):
+    bags = make_bags()
+    clock = iter(range(10**6))  # each look at the clock is a second later, whatever the machine does
+    monkeypatch.setattr(searching, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr(candidates, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(Candidate, "seconds", lambda *_: 0.0)
+    found = search([make_candidate(name, (5,)) for name in VECTORS[:2]], bags, seed=0, budget=3)
+    assert [row.note for row in found.tried] == [None, STOPPED]
+    assert found.taken == [VECTORS[0]]
+
+
+def test_without_time_the_features_are_not_shuffled(tmp_path, capsys):
+    rows = [f"b{bag},{bag % 2},{bag % 2 + 0.1 * i},{i}" for bag in range(60) for i in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag,label,f1,f2", *rows]))
+    for budget, known in (("0.001s", False), ("1h", True)):
+        out = tmp_path / budget
+        assert main(["fit", str(tmp_path / "t.csv"), "--budget", budget, "--out", str(out)]) == 0
+        assert ("importance" in json.loads((out / "summary.json").read_text())) == known
+        assert ("no time to shuffle the features" in capsys.readouterr().err) == (not known)
 
 
 def test_the_time_of_a_candidate_is_told_by_a_short_trial():
@@ -644,7 +667,7 @@ def test_statistics_of_bags_are_computed_once_for_all_folds_to_the_same_scores(n
     expected = ModelBaseline.held_out(method, bags, trials)
     computed = type(method).statistics
     monkeypatch.setattr(type(method), "statistics", staticmethod(lambda *of: seen.append(len(of[1])) or computed(*of)))
-    found = method.held_out(bags, trials)
+    found = [*method.held_out(bags, trials)]
     assert seen == [24]
     for one, other in zip(found, expected, strict=True):
         assert one.tobytes() == other.tobytes()

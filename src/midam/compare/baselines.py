@@ -132,10 +132,10 @@ class ModelBaseline(Baseline):
         Its state dictionary holds all that it learned, as tensors of finite numbers.
         """
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
-        """Scores of the bags that each trial holds out, by a model of its training bags."""
-        models = (self.fit(bags.subset(trial.train), seed=trial.seed) for trial in trials)
-        return [predict(model, bags.subset(trial.score)) for model, trial in zip(models, trials)]
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
+        for trial in trials:
+            yield predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
     def out_of_fold(self, bags: Bags, *, seed: int) -> OutOfFold | None:
         """Scores of bags by models of inner folds that hold them out; None where there are too few bags for folds."""
@@ -143,7 +143,7 @@ class ModelBaseline(Baseline):
         if not trials:
             return None
         index = np.concatenate([trial.score for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate(self.held_out(bags, trials)))
+        return OutOfFold(bags.require_labels()[index], np.concatenate([*self.held_out(bags, trials)]))
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
@@ -187,13 +187,12 @@ class _OfStatistics(ModelBaseline):
         """The method as a model."""
         return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> list[Scores]:
-        """Scores of the bags that each trial holds out, by a model of its training bags."""
-        rows, scores = self.statistics(bags, np.arange(len(bags))), []
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
+        rows = self.statistics(bags, np.arange(len(bags)))
         for trial in trials:
             model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
-            scores.append(predict(model, bags.subset(trial.score)))
-        return scores
+            yield predict(model, bags.subset(trial.score))
 
     @abstractmethod
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:

@@ -1,5 +1,6 @@
 """Read and split bags by the settings of a run; and columns of a table about bags, for subgroups."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,13 +41,17 @@ _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coo
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that are called as a run proceeds, see `midam.runs.fit_run`."""
+    """Functions that are called as a run proceeds, see `midam.runs.fit_run`.
+
+    After the time `until` (`time.monotonic`) nothing begins that a run can do without.
+    """
 
     on_start: Callable[[Settings, str | None], None] | None = None
     on_epoch: Callable[[dict[str, Any], "Trainer"], None] | None = None
     on_stage: Callable[[str, int], None] | None = None
     on_bags: Callable[[Sequence[int]], None] | None = None
     on_candidate: Callable[[str, int, int], None] | None = None
+    until: float = math.inf
 
     def stage(self, name: str, bags: int = 0) -> None:
         """Report the stage that begins, and the number of bags that it processes."""

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def fit_at_once(
     remember({"method": method, **taken_settings(config)})
     if calls.on_start is not None:
         calls.on_start(settings, method)
+    calls = calls if budget is None else replace(calls, until=read + budget)
     search = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
     fitted = fit_baseline(method, config, parts.part("train"), few=has_few(parts), **search)
     trained = time.monotonic()

@@ -1,5 +1,7 @@
 """The evaluation of a run by its target, and the files of a finished run: model, predictions, summary, figures."""
 
+import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +15,10 @@ from numpy.typing import NDArray
 from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder
+from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
+from midam.evaluate.predict import predict
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.importance import permutation_importance
@@ -312,6 +316,15 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
     held = bags.subset(np.flatnonzero(parts.splits == part))
     if held.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
         return None
+    if calls.until < math.inf:
+        started = time.monotonic()
+        predict(model, held)
+        each = time.monotonic() - started
+        if time.monotonic() + each * len(bags.feature_names) * _SHUFFLES > calls.until:
+            warnings.warn(
+                "the budget leaves no time to shuffle the features: their importance is not known", Note, stacklevel=2
+            )
+            return None
     calls.stage("shuffling the features")
     importances = permutation_importance(model, held, repeats=_SHUFFLES)
     return {"part": part, "features": [row._asdict() for row in importances if np.isfinite(row[1:]).all()]}

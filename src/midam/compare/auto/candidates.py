@@ -35,6 +35,10 @@ _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # of the epochs, from which their number is chosen
 
 
+class OverBudgetError(Exception):
+    """A candidate takes longer than the budget leaves."""
+
+
 class HeldOut(NamedTuple):
     """Result of inner cross-validation for a candidate.
 
@@ -63,15 +67,23 @@ class Candidate:
         """Scorers M that are trained from different seeds."""
         return 1 if self.config is None else self.config.training.members
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> HeldOut:
+    def held_out(self, bags: Bags, trials: Sequence[Trial], *, left: float | None = None) -> HeldOut:
         """Train one scorer a trial, and score the bags that it holds out.
 
         For a method that is trained, the number of epochs is chosen: that of the settings, or a half, fifth, tenth or
-        twentieth of it.
+        twentieth of it. An `OverBudgetError` after the trial which shows that all of them and `fit` take longer than
+        the seconds `left`.
         """
-        if self.baseline is not None:
-            return HeldOut([scores[None] for scores in self.baseline.held_out(bags, trials)])
-        return self.choose_epochs(bags, trials, self.paths(bags, trials))
+        started, scores = time.perf_counter(), list[NDArray[np.float64]]()
+        paths = (self.paths(bags, [trial])[0] for trial in trials)
+        for part in paths if self.baseline is None else self.baseline.held_out(bags, trials):
+            scores.append(part)
+            each = (time.perf_counter() - started) / len(scores)
+            if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
+                raise OverBudgetError
+        if self.baseline is None:
+            return self.choose_epochs(bags, trials, scores)
+        return HeldOut([part[None] for part in scores])
 
     def choose_epochs(self, bags: Bags, trials: Sequence[Trial], paths: Sequence[NDArray[np.float64]]) -> HeldOut:
         """Take the epochs with the highest mean AUROC of the `paths` [A, n] of a scorer of each trial.

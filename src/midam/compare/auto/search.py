@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import PRIOR, Candidate
+from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
@@ -108,7 +108,8 @@ def fit_mixture(
 
 
 OnCandidate = Callable[[str, int, int], None]
-OVER, DIVERGED = "not tried: the budget leaves no time", "left out: a training diverged"
+OVER, STOPPED = "not tried: the budget leaves no time", "stopped: it takes longer than the budget leaves"
+DIVERGED = "left out: a training diverged"
 SETTLED = "not tried: nothing is left to gain"
 _PERFECT = 0.998
 
@@ -194,7 +195,7 @@ def search(
         Of folds, weights and sampling.
     budget : float, optional
         Seconds that search and training may take. A candidate is not tried if a short trial of it predicts that it
-        needs more than are left; the first is always tried.
+        needs more than are left, and stopped after the fold that shows it; the first is always tried to its end.
     journal : Path, optional
         File of finished candidates, from which a second call continues.
     on_candidate : callable, optional
@@ -231,9 +232,13 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
     try:
-        if left is not None and candidate.seconds(bags, trials) > left:
+        if left is not None and (left <= 0 or candidate.seconds(bags, trials) > left):
             return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
-        scores, epochs = candidate.held_out(bags, trials)
+        tried = time.perf_counter() - started
+        scores, epochs = candidate.held_out(bags, trials, left=None if left is None else left - tried)
+    except OverBudgetError:
+        seconds = time.perf_counter() - started
+        return {"note": STOPPED, **nothing, "seconds": seconds, "spent": seconds}
     except ConfigError as error:  # what it does not take, such as volumes too thin for it
         return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
