@@ -114,8 +114,10 @@ def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> N
         dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id holds no quotes and no spaces
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Style the axes and write the PNG in one step."""
+def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
+    """Style the axes, add a legend of so many columns, if any, and write the PNG in one step."""
+    if columns:
+        add_legend(figure, columns=columns)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=GRID, linewidth=0.8)

@@ -179,10 +179,9 @@ def _rare(outcome: TargetLabels) -> Iterator[str]:
     columns, unit = _columns(outcome), _UNITS[outcome.target]
     without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
     for counts, how in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
-        none = [outcome.names[at] for at in np.flatnonzero(counts == 0).tolist()]
-        few = [
-            f"{outcome.names[at]} ({counts[at]})" for at in np.flatnonzero((counts > 0) & (counts < FEW_BAGS)).tolist()
-        ]
+        known = list(zip(outcome.names, counts.tolist()))
+        none = [name for name, count in known if count == 0]
+        few = [f"{name} ({count})" for name, count in known if 0 < count < FEW_BAGS]
         if none:
             yield f"no bags {how} the {unit} {_listed(none, _TOLD)}: nothing can be trained or tested of it"
         if few:
@@ -302,9 +301,7 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
 
 def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
     """Whether the sizes of the bags alone rank them as well as a feature that is named."""
-    sizes = bags.sizes.astype(np.float64)[:, None]
-    ranks = scipy.stats.rankdata(sizes, axis=0)
-    return any(float(_areas(label, sizes, ranks, tests=len(labels))[0]) > MOST - 0.1 for label in labels)
+    return any(_area(label, bags.sizes.astype(np.float64), tests=len(labels)) > MOST - 0.1 for label in labels)
 
 
 def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
@@ -316,17 +313,14 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
         return
     for name, column in zip(bags.covariates.names, bags.covariates.columns):
         area, known = 0.0, ~missing_of(column)
-        has = known.astype(np.float64)[:, None]
-        gaps = max(
-            float(_areas(label, has, scipy.stats.rankdata(has, axis=0), tests=len(labels))[0]) for label in labels
-        )
+        gaps = max(_area(label, known.astype(np.float64), tests=len(labels)) for label in labels)
         if gaps > MOST:
             yield Single(name, gaps, GAPS)
             continue
         for label in _labels(bags.subset(known)) if known.any() else ():
             own = column[known]
-            values = (own if own.dtype.kind == "f" else _encoded(own, label.values))[:, None]
-            area = max(area, float(_areas(label, values, scipy.stats.rankdata(values, axis=0), tests=len(labels))[0]))
+            values = own if own.dtype.kind == "f" else _encoded(own, label.values)
+            area = max(area, _area(label, values, tests=len(labels)))
         if area > MOST:
             yield Single(name, area, "value")
 
@@ -351,6 +345,11 @@ def _labels(bags: Bags) -> list[_Label]:
     if target == "survival":
         return [_Label(values[:, 0], Pairs.of_times(*values.T)), _Label(values[:, 1], None)]
     return [_Label(values[:, 0], Pairs.of_numbers(values[:, 0]))]
+
+
+def _area(label: _Label, values: Numbers, *, tests: int) -> float:
+    """`_areas` of one column [N]."""
+    return float(_areas(label, values[:, None], scipy.stats.rankdata(values)[:, None], tests=tests)[0])
 
 
 def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Numbers:

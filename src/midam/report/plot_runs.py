@@ -13,19 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.target_labels import TargetLabels
 from midam.evaluate.proportions import Estimate
 from midam.report.describe import is_wide, size_edges
-from midam.report.figures import (
-    BLUE,
-    COLORS,
-    GRAY,
-    ORANGE,
-    add_dots,
-    add_legend,
-    finish,
-    new_chart,
-    new_figure,
-    save_figure,
-    span,
-)
+from midam.report.figures import BLUE, COLORS, GRAY, ORANGE, add_dots, finish, new_chart, new_figure, save_figure, span
 from midam.report.words import METRIC_NAMES, metric_of_history, shortened
 
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
@@ -74,8 +62,7 @@ def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = 
     for axes, panel in zip(figure.subplots(1, 2), learning_panels(history), strict=True):
         _learning(axes, history, panel, best_epoch)
         axes.set_title(panel[0], loc="left", fontweight="bold")
-    add_legend(figure, columns=4)
-    save_figure(figure, Path(path))
+    save_figure(figure, Path(path), columns=4)
     return figure
 
 
@@ -242,8 +229,7 @@ def plot_sizes(
         axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes[-1].set_xlabel("Instances in a bag")
     axes[0].set_title(title, loc="left", fontweight="bold", parse_math=False)
-    add_legend(figure, columns=2)
-    save_figure(figure, Path(path))
+    save_figure(figure, Path(path), columns=2)
     return figure
 
 

@@ -60,12 +60,13 @@ def report_page(study: Study) -> str:
     sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", how))
     sections.append(_checklist(study, page, {section.name for section in sections}))
     kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
-    title = (
-        f"Trained on {study.trained_on}, tested on {study.data}" if study.external else f"{study.data}: {study.method}"
-    )
+    title, kicker = f"{study.data}: {study.method}", f"midam {middot} {kind}"
+    if study.external:
+        title = f"Trained on {study.trained_on}, tested on {study.data}"
+        kicker += f" {middot} {study.method}"
     context: dict[str, Any] = {
         "title": title,
-        "kicker": f"midam {middot} {kind}" + (f" {middot} {study.method}" if study.external else ""),
+        "kicker": kicker,
         "description": f"{kind}: {title}",
         "lead": _lead(study, page),
         "sections": sections,
@@ -148,12 +149,10 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
         return None
     names = ("own test bags", study.data)
     units = [own.ids, new.ids] if own.groups is None or new.groups is None else [own.groups, new.groups]
-    both = ScoredBags(
-        ids=np.append(own.ids, new.ids),
-        values=np.concatenate([own.values, new.values]),
-        scores=np.concatenate([own.scores, new.scores]),
-        groups=np.array([f"{at} {group}" for at, part in enumerate(units) for group in part]),  # none of one is of both
-    )
+    groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # none of one is of both
+    pairs = zip((own.ids, own.values, own.scores), (new.ids, new.values, new.scores))
+    ids, values, scores = map(np.concatenate, pairs)
+    both = ScoredBags(ids, values, scores, groups=groups)
     levels = np.repeat(names, [len(own), len(new)])
     caption = "Compared with the run's own test bags"
     return page.subgroup_table("data", both, levels, caption=caption, reference=names[0])[0]
@@ -169,14 +168,8 @@ def _baseline(study: Study) -> dict[str, Any] | None:
         return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
     part, name, metric = words.PART_NAMES[entry["part"]], entry["method"], words.metric_of_part(entry)
     bags = len(study.parts[entry["part"]])
-    rows: list[list[Any]] = [
-        ["this model", _estimate(baseline.model, metric, bags), None],
-        [
-            f"baseline: {name}",
-            Number(_estimate(entry, metric, bags), key=f"baseline.{metric}"),
-            Number(_estimate(entry, "difference", bags), "+.3f", "baseline.difference"),
-        ],
-    ]
+    rows: list[list[Any]] = [["this model", _estimate(baseline.model, metric, bags), None]]
+    rows.append([f"baseline: {name}", *_with_difference(entry, bags, "baseline")])
     heads = ["method", words.METRIC_NAMES[metric], "model minus baseline"]
     return {
         "missing": None,
@@ -198,15 +191,17 @@ def _covariates(study: Study) -> dict[str, Any] | None:
     if alone is None:
         return {"names": names, "table": None}
     part, bags, metric = words.PART_NAMES[alone["part"]], alone["bags"], words.metric_of_part(alone)
-    figure = Number(_estimate(alone, metric, bags), key=f"covariates.alone.{metric}")
-    gap = Number(_estimate(alone, "difference", bags), "+.3f", "covariates.alone.difference")
     title = f"What the instances add to the covariates, on the same {bags} {part} bags"
-    heads, rows = (
-        ["method", words.METRIC_NAMES[metric], "this model minus it"],
-        [[f"{names} alone: {alone['method']}", figure, gap]],
-    )
-    table = Table(title, heads, rows)
-    return {"names": names, "table": table, "verdict": words.covariate_verdict(alone)}
+    heads = ["method", words.METRIC_NAMES[metric], "this model minus it"]
+    row = [f"{names} alone: {alone['method']}", *_with_difference(alone, bags, "covariates.alone")]
+    return {"names": names, "table": Table(title, heads, [row]), "verdict": words.covariate_verdict(alone)}
+
+
+def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Number]:
+    """The main metric of an entry of summary.json, which stands at a place of it, and its difference."""
+    metric = words.metric_of_part(entry)
+    difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{place}.difference")
+    return [Number(_estimate(entry, metric, bags), key=f"{place}.{metric}"), difference]
 
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
@@ -243,11 +238,10 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
 
 def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
     lines = [f"{sum(map(len, parts)):,} bags", *page.card_lines(parts)]
-    groups, sizes = [part.groups for part in parts], [part.sizes for part in parts]
-    if all(known is not None for known in groups):
-        lines.append(f"{len(set().union(*(known.tolist() for known in groups if known is not None))):,} groups")
-    if all(known is not None for known in sizes):
-        lines.append(f"{sum(int(known.sum()) for known in sizes if known is not None):,} instances")
+    groups = [part.groups.tolist() for part in parts if part.groups is not None]
+    sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
+    lines += [f"{len(set().union(*groups)):,} groups"] if len(groups) == len(parts) else []
+    lines += [f"{sum(sizes):,} instances"] if len(sizes) == len(parts) else []
     return {"title": title, "lines": lines, "role": role}
 
 
@@ -264,10 +258,8 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
     says = f"{metric} of each level of {name}, with 95% intervals."
     text = "Lines are 95% intervals; the dashed line is that of all bags."
-    shared = False
-    if tested.groups is not None:
-        pairs = np.unique(np.stack([tested.groups, levels]), axis=1)
-        shared = len(np.unique(pairs[0])) < int(pairs.shape[1])
+    pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
+    shared = len({group for group, _ in pairs}) < len(pairs)
     return {
         "title": f"Site by site: {name}" if names_sites(name) else f"By {name}",
         "forest": drawing(forest, says, f"{metric} by {name}.", text, wide=True),
@@ -299,11 +291,9 @@ def _features(study: Study) -> Section:
     says = f"Drop of the {metric} as the values of each feature are shuffled."
     text = "Values move between the instances of all bags. Features that say the same cover for each other."
     chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, text)
+    keys = ("drop", "low", "high")
     cells = [
-        [
-            row["feature"],
-            *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in ("drop", "low", "high")),
-        ]
+        [row["feature"], *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in keys)]
         for at, row in enumerate(rows)
     ]
     heads = ["feature", f"drop of the {metric}", "95% from", "to"]
@@ -315,7 +305,7 @@ def _features(study: Study) -> Section:
 def _tried(auto: Mapping[str, Any]) -> Section:
     """The methods that `auto` tried, as a chart and a table; `auto` is its entry of summary.json."""
     rows: list[list[Any]] = []
-    lines, nan = list[Row](), float("nan")
+    lines = list[Row]()
     for at, row in enumerate(auto["tried"]):
         taken = "taken" if row["weight"] > 0 else "left out: surely behind, or no better than chance"
         area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
@@ -323,14 +313,14 @@ def _tried(auto: Mapping[str, Any]) -> Section:
         bounds = interval(row["interval"]) if row.get("interval") else None
         rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or taken])
         if row["auroc"] is not None:
-            low, high = row.get("interval") or (nan, nan)
+            low, high = row.get("interval") or (np.nan, np.nan)
             lines.append(Row(row["method"], Estimate(row["auroc"], low, high, 0), filled=row["weight"] > 0))
     legend = {"Taken": ("o", BLUE, True)}
     legend |= {"Left out": ("o", BLUE, False)} if any(not line.filled for line in lines) else {}
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
         rows.append(["the model", mixed, None, None, None, "fitted for each fold on the others"])
-        lines.append(Row("the model", Estimate(auto["auroc"], nan, nan, 0), "D", ORANGE))
+        lines.append(Row("the model", Estimate(auto["auroc"], np.nan, np.nan, 0), "D", ORANGE))
         legend["The model, their weighted mean"] = ("D", ORANGE, True)
     heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
     chart = None
