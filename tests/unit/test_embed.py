@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -384,6 +385,7 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
         assert main(["fit", "images", *words, "--seed", seed, "--out", f"runs/{seed}"]) == 0
         made, found = found, capsys.readouterr().err
     assert f"vectors: runs/vectors/{TINY}-" in made
+    assert re.search(r"^training .* on images$", made, flags=re.MULTILINE)
     assert f"vectors of an earlier run: runs/vectors/{TINY}-" in found
     (store,) = (images / "runs/vectors").glob("*/images")
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]

@@ -145,7 +145,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
         name = Path(options.data).absolute().stem
         store, is_new = cached_store(bags, network, recipe, folder, name=name, **embedding)
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
-    options.data, options.encoder = str(store), AUTO
+    options.named, options.data, options.encoder = options.data, str(store), AUTO
     defaults = Settings().flat()
     for setting in set(_READING) - _READ_AGAIN:
         options[setting] = defaults[setting]

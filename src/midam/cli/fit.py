@@ -169,7 +169,9 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
         def titled(taken: Settings, method: str | None) -> str:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
             why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            return f"training {method_title(method, taken, sign='x')} on {options.data}{on}{why}"
+            return (
+                f"training {method_title(method, taken, sign='x')} on {options.get('named') or options.data}{on}{why}"
+            )
 
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
