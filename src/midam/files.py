@@ -11,34 +11,18 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from midam.errors import MidamError, listed, nearest
+from midam.errors import MidamError
 from midam.plain_files import is_partial, make_own, open_own, open_plain, replacing
 from midam.reading import parse_json
 
 LOCK = ".lock"
 _MOST = 1000  # files of a folder that a message looks through
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no space
-
-
-def missing(path: Path, what: str) -> str:
-    """Return the message that a file is not there, with names in its folder that are like it."""
-    names: list[str] = []
-    with suppress(OSError):
-        names = [one.name for one in islice(path.parent.iterdir(), _MOST)]
-    near = nearest(path.name, names, count=3)
-    return f"Expected {what}, got none (in {path}); {near if near.startswith('did you') else 'check the path.'}"
-
-
-def advice_on(path: Path) -> str:
-    """Advice for a missing file of a run: its folder may be the one above runs, as of `midam fit --fold all`."""
-    runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
-    return f"name one of the runs in it, such as {listed(runs, most=3)}" if runs else "check the path"
 
 
 def write_bytes(path: Path, content: bytes | memoryview, *, typed: bool = False) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-from midam.errors import BagDataError, Note, listed
+from midam.errors import BagDataError, Note, listed, nearest
 
 # Zero-width characters (the byte order mark is one) and marks of the direction of text; joiners shape some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -26,6 +26,7 @@ MISSING = frozenset(
 )
 EXACT = 2**53  # float64 holds each whole number below it
 _SHOWN = 3
+_MOST = 1000  # files of a folder that a message looks through
 
 
 def name_of(value: object) -> str:
@@ -101,6 +102,24 @@ def _is_formula(text: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.") -> str:
+    """Advice on a path that is not there: names like it in its folder, or `known` ones; `otherwise` if none."""
+    names = [] if path.exists() else _listed(path.parent)[:_MOST]
+    advice = nearest(path.name, [*known, *names], count=3)
+    return advice if advice.startswith("did you") else otherwise
+
+
+def missing(path: Path, what: str) -> str:
+    """Return the message that a file is not there."""
+    return f"Expected {what}, got none (in {path}); {nearby(path)}"
+
+
+def advice_on(path: Path) -> str:
+    """Advice for a missing file of a run: its folder may be the one above runs, as of `midam fit --fold all`."""
+    runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
+    return f"name one of the runs in it, such as {listed(runs, most=3)}." if runs else nearby(path.parent)
 
 
 def on_disk(path: str | Path) -> Path:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import socket
 import zipfile
@@ -215,6 +216,36 @@ def test_bad_options(case, here, capsys):
 
 
 MANY = "bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("fit imges", "images"),
+        ("fit data/bgs", "bags.npy"),
+        ("fit data/bgs.csv", "bags.csv"),
+        ("fit --config data/confg.yaml", "config.yaml"),
+        ("fit --resume runs/binry", "binary"),
+        ("predict runs/binry data/bags.csv --out x.csv", "binary"),
+        ("predict --merge data/bgs.csv --out x.csv", "bags.csv"),
+        ("report runs/binry", "binary"),
+        ("export runs/binry --out m", "binary"),
+        ("data verify imges", "images"),
+        ("data import data/bgs.csv --out s", "bags.csv"),
+        ("fit images --labels data/bgs.csv", "bags.csv"),
+    ],
+)
+def test_a_path_that_is_not_there_is_met_with_what_is_like_it(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("images", "data", "runs/binary"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("images/a.npy", "data/bags.npy", "data/bags.csv", "data/config.yaml"):
+        (tmp_path / file).touch()
+    np.save(tmp_path / "images/a.npy", np.zeros((2, 3)))
+    assert main(words.split()) == 2
+    found = re.search(r"did you mean (.*)\?", capsys.readouterr().err)
+    assert found is not None
+    assert repr(name) in found[1]
 
 
 def test_several_faults_print_as_a_list_with_the_same_advice_once(here, capsys):

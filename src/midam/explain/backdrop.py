@@ -18,6 +18,7 @@ from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
 from midam.explain.patches import Patches, SlideFacts, has_places, level0_width
+from midam.names import nearby
 
 MAX_SIDE = 1600
 _SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
@@ -50,7 +51,8 @@ class ImageFolder:
 
     def __init__(self, folder: Path, downsample: float | None = None) -> None:
         if not folder.is_dir():
-            raise ConfigError(f"Expected a folder for --images, got {folder}; name the folder of the slides' images.")
+            advice = nearby(folder, otherwise="name the folder of the slides' images.")
+            raise ConfigError(f"Expected a folder for --images, got {folder}; {advice}")
         self._folder, self._downsample = folder, downsample
         inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
         self._paths = [path for path in inside if path.suffix.lower() in _SUFFIXES]

@@ -14,6 +14,7 @@ from midam.errors import CheckpointError, ExportError, RunExistsError, check_eac
 from midam.evaluate.predict import covariate_names
 from midam.export.card import card_text
 from midam.files import held, write_bytes, write_json, write_text
+from midam.names import nearby
 from midam.nn.encoders import MLP, Encoder, ResNet20
 from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
 from midam.nn.pooling import Pooling
@@ -187,7 +188,7 @@ def _has_summary(path: Path) -> bool:
             f"{path}`."
         )
     if not folder.summary.exists():
-        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; check the path.")
+        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; {nearby(path)}")
     return True
 
 

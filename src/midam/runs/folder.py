@@ -19,8 +19,8 @@ from pydantic import Field
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
-from midam.files import advice_on, held, is_left
-from midam.names import safe_cell
+from midam.files import held, is_left
+from midam.names import advice_on, safe_cell
 from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
@@ -171,7 +171,7 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
         )
     if not folder.config.exists():
         raise CheckpointError(
-            f"Expected a run folder, got {folder.root} without config.yaml; {advice_on(folder.config)}."
+            f"Expected a run folder, got {folder.root} without config.yaml; {advice_on(folder.config)}"
         )
     values = _read_config(folder)
     data = str(values.pop("data", ""))

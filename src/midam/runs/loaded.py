@@ -17,7 +17,7 @@ from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import saved_coder
-from midam.names import name_of
+from midam.names import name_of, nearby
 from midam.nn.ensemble import BagEnsemble, Inputs
 from midam.reading import read_text
 from midam.report.words import METRIC_NAMES
@@ -175,7 +175,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     """
     folder = RunFolder(path_of(path, "a run folder"))
     if not folder.root.exists():
-        raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; check the path.")
+        raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; {nearby(folder.root)}")
     # The summary is written after the model: with it alone, a finished run has lost its model.
     if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, DataNotFoundError
 from midam.evaluate.predict import bag_groups
 from midam.files import write_json, write_parts
+from midam.names import missing
 from midam.plain_files import open_plain
 from midam.reading import Count, Form, Positive, check_form, parse_json, read_bytes
 
@@ -199,6 +200,8 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
     """Tables of shards among these files and in these folders, without the facts and journals next to them."""
     files: list[Path] = []
     for path in paths:
+        if not path.exists():
+            raise DataNotFoundError(missing(path, "a file or folder of shards"))
         inside = sorted(path.iterdir()) if path.is_dir() else [path]
         files += [file for file in inside if not path.is_dir() or _is_table(file)]
     tables = [path for path in files if path.suffix not in (".json", ".part")]

@@ -12,6 +12,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from midam.errors import ConfigError, fault_list, option_advice
+from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, ClassPath, Registry
 from midam.settings.data import CutSettings, DataSettings
@@ -290,7 +291,7 @@ for _kind in ("int", "float"):
 def read_yaml(path: Path) -> dict[str, Any]:
     """Settings of a YAML file as a plain dictionary."""
     if not path.exists():
-        raise ConfigError(f"Expected a settings file, got nothing at {path}; check the path.")
+        raise ConfigError(f"Expected a settings file, got nothing at {path}; {nearby(path)}")
     text = read_text(path, error=ConfigError, most=_BYTES)
     try:
         values = yaml.load(text, _Loader)  # of a safe loader

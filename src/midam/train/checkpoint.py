@@ -16,7 +16,8 @@ from torch import Tensor
 from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import Thresholds
-from midam.files import advice_on, write_bytes
+from midam.files import write_bytes
+from midam.names import advice_on
 from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
 from midam.registry import ClassPath
@@ -175,7 +176,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice_on(path)}.") from None
+        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice_on(path)}") from None
     except NotADirectoryError:
         text = f"Expected the folder of a run, got the file {path.parent}; name the folder that it lies in."
         raise CheckpointError(text) from None

@@ -17,6 +17,7 @@ from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import ORDER, split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
+from midam.names import nearby
 from midam.registry import typed
 
 __all__ = ["read_bags"]
@@ -172,9 +173,10 @@ def _unknown(request: Request) -> DataNotFoundError:
         return DataNotFoundError(
             f"Expected a folder of such files, got one file (in {request.source}); put it into a folder, and name that."
         )
+    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), known, count=3))
     return DataNotFoundError(
         f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
-        f"got {str(request.source)!r}; {nearest(str(request.source), known, count=3)}"
+        f"got {str(request.source)!r}; {advice}"
     )
 
 

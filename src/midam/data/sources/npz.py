@@ -21,7 +21,8 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError, path_of, require
-from midam.files import missing, write_bytes
+from midam.files import write_bytes
+from midam.names import missing
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # are neither one a bag nor one an instance

@@ -19,7 +19,7 @@ from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
 from midam.data.validate import check_feature_names, feature_order, usable, wanted
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
-from midam.files import missing
+from midam.names import missing
 from midam.plain_files import require_plain, require_plain_folder
 
 _LISTED = 10  # files at fault that a message names in one line

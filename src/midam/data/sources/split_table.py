@@ -16,8 +16,7 @@ from midam.data.sources.table_columns import find_column, find_file_column, grou
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
-from midam.files import missing
-from midam.names import on_disk
+from midam.names import missing, on_disk
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import group_parts, names_in, without_words
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
-from midam.files import missing, size_text
-from midam.names import MISSING, name_of, on_disk
+from midam.files import size_text
+from midam.names import MISSING, missing, name_of, on_disk
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,8 +24,7 @@ from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, fil
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
-from midam.files import missing
-from midam.names import on_disk
+from midam.names import missing, on_disk
 from midam.settings.data import DataSettings
 
 if TYPE_CHECKING:

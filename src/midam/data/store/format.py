@@ -35,7 +35,7 @@ from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, digest_array, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
-from midam.names import name_of
+from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
@@ -366,7 +366,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
 def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]:
     """Bags of a store, and the digests of their coordinates."""
     if not path.is_dir():
-        raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); check the path.")
+        raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); {nearby(path)}")
     facts = read_description(path)
     instances = _rows(path, facts.instances, reads)
     coords = None if facts.coords is None else _rows(path, facts.coords, reads)
