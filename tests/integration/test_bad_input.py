@@ -222,7 +222,7 @@ MANY = "bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n"
     ("words", "name"),
     [
         ("fit imges", "images"),
-        ("fit data/bgs", "bags.npy"),
+        ("fit data/bags", "bags.npy"),
         ("fit data/bgs.csv", "bags.csv"),
         ("fit --config data/confg.yaml", "config.yaml"),
         ("fit --resume runs/binry", "binary"),
