@@ -1,4 +1,4 @@
-"""All of the classifier but its constructor, whose parameters are the settings."""
+"""The classifier without its constructor, whose parameters are the settings."""
 
 import math
 import warnings
@@ -48,22 +48,22 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         X : Bags, DataFrame, array or sequence
             Bags, as the class says.
         y : array [N] or [N, L], optional
-            Their labels: any values, of which each is a class; in several columns 0 or 1, or NaN where a label is not
+            Their labels: any values, each of which is a class; in several columns 0 or 1, or NaN if a label is not
             known. Default: the labels of `Bags`.
         groups : array [N], optional
-            Group (patient) of each bag: the bags held out share no group with the rest. Default: those of `Bags`.
+            Group (patient) of each bag: held-out bags share no group with the others. Default: those of `Bags`.
 
         Raises
         ------
         MidamError
-            Where bags, labels or settings cannot be used.
+            If bags, labels or settings cannot be used.
         """
         return self._fit(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
 
     def partial_fit(
         self, X: Any, y: ArrayLike | None = None, classes: ArrayLike | None = None, *, groups: ArrayLike | None = None
     ) -> Self:
-        """Train one epoch on N bags of all classes, the same as before or others, from where the last call ended.
+        """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
 
         The features are standardized as in the first call; `classes`, if given, are the labels in y. Probabilities and
         operating point come from the bags that this call holds out. The rest is as in `fit`.
@@ -73,19 +73,19 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return self._fit(X, y, groups, settings, going_on=going_on, classes=classes)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """How far each bag is from another class, as logits.
+        """Confidence of the predictions, as logits.
 
-        Of two classes [N]: how far the score lies above the operating point, positive where `predict` gives
-        ``classes_[1]``. Of more classes [N, C]: what the softmax of `predict_proba` takes; the largest is that of the
-        class that `predict` gives. Of several labels [N, L]: positive where `predict` gives the label.
+        Two classes [N]: the distance of the score above the operating point, positive if `predict` gives
+        ``classes_[1]``. More classes [N, C]: the logits of the softmax in `predict_proba`; `predict` gives the class
+        with the largest one. Several labels [N, L]: positive if `predict` gives the label.
         """
         scores = super().bag_scores(X)
         return self._decide(scores) if scores.ndim == 1 else self._logits(scores)[:, self._order]
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Class of each bag, [N]: of two at the operating point `threshold_`, of more the most probable one.
+        """Class of each bag, [N]: with two classes at the operating point `threshold_`, else the most probable one.
 
-        Of several labels 0 or 1, int64 [N, L]: 1 from a probability of 1/2 on.
+        With several labels 0 or 1, int64 [N, L]: 1 from a probability of 1/2 on.
         """
         far = self.decision_function(X)
         if self.target_ == "multilabel":
@@ -95,10 +95,10 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of `classes_`, calibrated on the held-out bags: [N, 2] or [N, C] with rows of sum 1, or [N, L].
 
-        With few of these, "auto" and other methods without epochs take scores of inner folds too. Without any bags
-        (``val_fraction=0``, or none of a class) nothing is calibrated: of two classes that is a
-        `ConfigError`, of more they are the softmax of the scores' logits, of several labels the scores. These rank the
-        bags of a class; they do not say how likely it is.
+        With few held-out bags, "auto" and other methods without epochs use scores of inner folds too. Without any
+        (``val_fraction=0``, or none of a class) nothing is calibrated: with two classes that is a `ConfigError`; with
+        more classes, the result is the softmax of the scores' logits, and with several labels the scores. These rank
+        the bags of a class, but are no probabilities.
         """
         check_is_fitted(self)
         if self.target_ == "multilabel":
@@ -114,9 +114,9 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Share of the bags that `predict` gives their label, of several labels all that are known of the bag.
+        """Share of the bags for which `predict` is right; with several labels, for all known labels of the bag.
 
-        For the AUC, pass a `scoring` to a search: "roc_auc" of two classes and of labels, "roc_auc_ovr" of classes.
+        For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
         """
         if self.target_ != "multilabel":
             return float(super().score(X, per_bag(y, X, "label"), sample_weight))
@@ -125,26 +125,26 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
-        """Scores in [0, 1] as in the files of a run, larger is more likely; no probability.
+        """Scores in [0, 1] as in the files of a run; larger is more likely, but they are no probabilities.
 
-        Of two classes [N], those of `positive_`; of more, and of labels, [N, C] in the order of `classes_`.
+        With two classes [N], those of `positive_`; with more, and with labels, [N, C] in the order of `classes_`.
         """
         scores = super().bag_scores(X)
         return scores if scores.ndim == 1 else scores[:, self._order]
 
     def instance_scores(self, X: Any, *, of: Any = None) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`.
+        """Score, attention logit and weight of every instance, one `midam.InstanceScores` a bag.
 
-        They are those of the class or label `of`; of two classes, of the positive one. Default: the most probable
+        They are those of the class or label `of`; with two classes, of the positive one. Default: the most probable
         class or label of each bag.
         """
         bags = self._match_fitted(X)
         return self._instance_scores(bags, self._columns(bags, of))
 
     def explain(self, X: Any, *, of: Any = None, faithful: bool = False) -> "list[Explanation]":
-        """Why each bag got its score, see `midam.explain.explain_bag`; `faithful` measures deletion curves too.
+        """Explain the score of each bag, see `midam.explain.explain_bag`; `faithful` measures deletion curves too.
 
-        `of` as of `instance_scores`.
+        `of` as in `instance_scores`.
         """
         bags = self._match_fitted(X)
         return self._explain(bags, self._columns(bags, of), faithful=faithful)
@@ -166,26 +166,26 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         labels = self.target_ == "multilabel"
         return np.arange(len(self._classes)) if labels else np.argsort(self._classes)
 
-    def _columns(self, bags: Bags, of: Any) -> list[int | None]:
-        """Score column of each bag to look at: that of a class, or of its most probable one."""
-        if self.target_ == "binary" and of is None:
+    def _columns(self, bags: Bags, label: Any) -> list[int | None]:
+        """Score column of each bag: that of the `label`, or of its most probable class."""
+        if self.target_ == "binary" and label is None:
             return [None] * len(bags)
-        if of is None:
+        if label is None:
             scores = predict(self.model_, bags, chunk_size=self.settings_.run.chunk_size)
             return [int(column) for column in self._target.main_column(scores, self.decision_)]
         known = self._classes.tolist()
-        if self.target_ == "binary" or of not in known:
-            what = "no class of two: the score is that of the positive one" if self.target_ == "binary" else "a class"
-            raise ConfigError(f"Expected {what}, got {of!r}; known are {', '.join(map(repr, known))}.")
-        return [known.index(of)] * len(bags)
+        if self.target_ == "binary" or label not in known:
+            wanted = "no class of two: the score is that of the positive one" if self.target_ == "binary" else "a class"
+            raise ConfigError(f"Expected {wanted}, got {label!r}; known are {', '.join(map(repr, known))}.")
+        return [known.index(label)] * len(bags)
 
     def _logits(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logits of the probabilities of classes or labels, of their scores [N, C]; uncalibrated ones of the scores."""
-        own: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE))
+        """Logits of the probabilities of classes or labels from scores [N, C]; of the scores if not calibrated."""
+        uncalibrated: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE))
         if self.decision_ is None:
-            return own
-        found = cast(TemperatureCalibrator | LabelCalibrator, self.decision_).logits(scores)
-        return np.where(np.isnan(found), own, found)
+            return uncalibrated
+        logits = cast(TemperatureCalibrator | LabelCalibrator, self.decision_).logits(scores)
+        return np.where(np.isnan(logits), uncalibrated, logits)
 
     def _decide(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         far: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE)) - logit(
@@ -206,35 +206,34 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         classes: ArrayLike | None = None,
     ) -> Self:
         bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
-        how: dict[str, Any] = {"positive": self.positive, "estimator": self, "before": before}
-        labeled = with_classes(bags, per_bag(y, X, "label"), **how)
-        found = labeled.classes
-        known = self.classes_ if going_on else found if classes is None else np.asarray(classes)
-        if np.unique(known).tolist() != np.unique(found).tolist():
-            raise BagDataError(
-                f"Expected the classes {np.unique(known).tolist()}, got {np.unique(found).tolist()}; give bags of each."
-            )
+        y = per_bag(y, X, "label")
+        labeled = with_classes(bags, y, positive=self.positive, estimator=self, before=before)
+        present = labeled.classes
+        known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
+        wanted, got = np.unique(known).tolist(), np.unique(present).tolist()
+        if wanted != got:
+            raise BagDataError(f"Expected the classes {wanted}, got {got}; give bags of each.")
         if going_on and self.positive_ != labeled.positive:
             raise ConfigError(
                 f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
             )
         self._train(labeled, X, groups, settings, going_on=going_on)
-        self.classes_ = found if self.target_ == "multilabel" else np.unique(found)
+        self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
         self.positive_ = labeled.positive
         return self
 
     def _take(self, decision: Decision | None) -> None:
-        """Keep a decision, that of two classes as its parts."""
-        own = decision if isinstance(decision, BinaryDecision) else None
-        self.decision_ = None if own is not None else decision
-        self.calibrator_, self._thresholds = (None, None) if own is None else (own.calibrator, own.thresholds)
+        """Keep a decision; for two classes, keep its parts."""
+        binary = decision if isinstance(decision, BinaryDecision) else None
+        self.decision_ = None if binary is not None else decision
+        self.calibrator_, self._thresholds = (None, None) if binary is None else (binary.calibrator, binary.thresholds)
         none = 0.5 if self.target_ == "binary" else math.nan
-        self.threshold_ = none if own is None else own.threshold
+        self.threshold_ = none if binary is None else binary.threshold
 
     def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
         super()._decide_on(val, out_of_fold)
         columns = self.decision_.columns_ if isinstance(self.decision_, LabelCalibrator) else []
-        rare = [str(name) for name, of in zip(self._classes, columns) if of is None]
+        rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
         if rare:
             warnings.warn(
                 f"the bags held out all have, or all lack, {', '.join(rare)}: what predict_proba gives there are the "

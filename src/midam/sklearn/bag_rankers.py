@@ -1,4 +1,4 @@
-"""The estimators of one score that follows an order, but for their constructors, whose parameters are the settings."""
+"""The estimators of one score that follows an order, without their constructors, whose parameters are the settings."""
 
 from collections.abc import Sequence
 from typing import Any, Self, cast
@@ -19,7 +19,7 @@ from midam.sklearn.trained import TrainedEstimator
 
 
 class OrderEstimator(TrainedEstimator):
-    """Base of those whose scores are [N]."""
+    """Base of the estimators with scores [N]."""
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
         """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
@@ -29,34 +29,34 @@ class OrderEstimator(TrainedEstimator):
         X : Bags, DataFrame, array or sequence
             Bags, as the class says.
         y : array, optional
-            What they are ranked by, as the class says. Default: what `Bags` say.
+            Their labels, as the class says. Default: those of `Bags`.
         groups : array [N], optional
-            Group (patient) of each bag: the bags held out share no group with the rest. Default: those of `Bags`.
+            Group (patient) of each bag: held-out bags share no group with the others. Default: those of `Bags`.
 
         Raises
         ------
         MidamError
-            Where bags, labels or settings cannot be used.
+            If bags, labels or settings cannot be used.
         """
         return self._fit(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
-        """Train one epoch on N bags, the same as before or others, from where the last call ended.
+        """Train one epoch on N bags, continuing from the last call; the bags may be new ones.
 
-        The features are standardized as in the first call; what the scores mean follows from the bags that this call
-        holds out. The rest is as in `fit`.
+        The features are standardized as in the first call; predictions are fitted on the bags that this call holds
+        out. The rest is as in `fit`.
         """
         return self._fit(X, y, groups, self._settings().replace(epochs=1), going_on=hasattr(self, "model_"))
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
-        """Bags with what y says of those of X."""
+        """The bags with their labels from y."""
         raise NotImplementedError
 
-    def _decided(self, what: str) -> Decision:
+    def _decided(self, meaning: str) -> Decision:
         if self.decision_ is None:
             raise ConfigError(
-                f"Expected held-out bags of different labels, by which a score is {what}, got none; set val_fraction "
-                "above 0, or take the ranks of `bag_scores`."
+                f"Expected held-out bags of different labels, by which a score is {meaning}, got none; set "
+                "val_fraction above 0, or take the ranks of `bag_scores`."
             )
         return self.decision_
 
@@ -77,18 +77,18 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:
         """Predicted y of each bag, [N]: a grade of `grades_`, or a number.
 
-        It follows from the score alone, by cuts or by a rising curve that were fitted on the held-out bags; a
-        `ConfigError` without such bags. Bags that differ in `bag_scores` may share it.
+        It depends only on the score, by cuts or an increasing curve that were fitted on the held-out bags; a
+        `ConfigError` without such bags. Bags with different `bag_scores` may have the same prediction.
         """
         scores = self.bag_scores(X)
-        found = self._decided("a grade or a number").predict(scores)
-        return found if self.target_ == "continuous" else cast(NDArray[Any], self._classes[found])
+        predicted = self._decided("a grade or a number").predict(scores)
+        return predicted if self.target_ == "continuous" else cast(NDArray[Any], self._classes[predicted])
 
     def score(self, X: Any, y: Any) -> float:
-        """C-index of `bag_scores`: the share of the pairs of bags with different y that they order rightly.
+        """C-index of `bag_scores`: the share of the pairs of bags with different y that they order correctly.
 
-        Of two scores that are equal it counts one half; 1/2 is chance. For others, such as the error of `predict`, pass
-        a `scoring` to a search.
+        Two equal scores count one half; 1/2 is chance. For other metrics, such as the error of `predict`, pass a
+        `scoring` to a search.
         """
         bags = self._match_fitted(X)
         labeled = with_order(bags, per_bag(y, X, "label"), grades=self.grades_, estimator=self)
@@ -96,7 +96,7 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
 
     @property
     def grades_(self) -> NDArray[Any] | None:
-        """The grades, the lowest first; None of numbers."""
+        """The grades, the lowest first; None for numbers."""
         return self._classes if self.target_ == "ordinal" else None
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
@@ -113,17 +113,17 @@ class BagSurvival(OrderEstimator):
     targets = ("survival",)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Risk of each bag, [N] in [0, 1]: the higher, the earlier the event; `bag_scores` under another name."""
+        """Risk of each bag, [N] in [0, 1]: higher means an earlier event; the same as `bag_scores`."""
         return self.bag_scores(X)
 
     def risk_groups(self, X: Any) -> NDArray[np.str_]:
-        """Group of risk of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
+        """Risk group of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
         return np.array(RISKS)[self._decided("a group of risk").predict(self.bag_scores(X))]
 
     def score(self, X: Any, y: Any) -> float:
         """Harrell's C-index: the share of the comparable pairs of bags in which the earlier event has the higher risk.
 
-        Of two equal risks it counts one half; 1/2 is chance.
+        Two equal risks count one half; 1/2 is chance.
         """
         labeled = self._labeled(self._match_fitted(X), X, y)
         time, event = self._target.values(labeled.bags).T

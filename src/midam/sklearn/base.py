@@ -35,7 +35,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     n_features_in_ : int
         Numbers in one instance.
     feature_names_in_ : array of str
-        Names of the features, where X had some: later input is matched by them, whatever its order.
+        Names of the features, if X had some: later input is matched by name, in any order.
     """
 
     instance_shape_: tuple[int, ...]
@@ -44,7 +44,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     _single: bool
 
     def _learn_features(self, X: Any) -> Bags:
-        """Bags of X, whose features are remembered."""
+        """Bags of X; remember their features."""
         bags = bags_of(X, estimator=self, missing=getattr(self, "impute", "none") != "none")
         if not hasattr(self, "impute"):
             refuse_columns(bags, type(self).__name__)
@@ -60,10 +60,10 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         """Bags of X with the features that were learned."""
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
         inputs = getattr(getattr(self, "model_", None), "inputs", None)
-        how = {"missing": inputs is not None and inputs.filling is not None}
+        missing = inputs is not None and inputs.filling is not None
         kinds = {} if inputs is None or inputs.columns is None else inputs.columns.kinds
         names = None if known is None else known.tolist()
-        bags = bags_of(X, estimator=self, names=names, kinds=kinds, **how)
+        bags = bags_of(X, estimator=self, names=names, kinds=kinds, missing=missing)
         if bags.source == ROWS and not self._single:
             raise BagDataError(
                 "Expected bags, got rows [N, D], which would be N bags of one instance, and fit had larger ones; give "
@@ -78,16 +78,16 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=3)
             bags = bags.replace(feature_names=None)
         if bags.instance_shape != self.instance_shape_:
-            found, known = math.prod(bags.instance_shape), self.n_features_in_
+            width, known = math.prod(bags.instance_shape), self.n_features_in_
             raise BagDataError(
                 f"Expected instances of shape {list(self.instance_shape_)} as in fit, got {list(bags.instance_shape)} "
-                f"(in {bags.source}): X has {found} features, but {name} is expecting {known} features as input; use "
+                f"(in {bags.source}): X has {width} features, but {name} is expecting {known} features as input; use "
                 "the same features."
             )
         return bags
 
     def __sklearn_tags__(self) -> Any:
-        """Rows, stacks and more are taken."""
+        """Rows, stacks and other forms are accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = getattr(self, "impute", "none") != "none"
@@ -103,21 +103,21 @@ def setting_defaults() -> dict[str, Any]:
 
 
 def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
-    """Settings that the parameters of a classifier stand for; a `ConfigError` for values that cannot be."""
+    """Settings from the parameters of an estimator; a `ConfigError` for invalid values."""
     defaults = Settings().flat()
-    found = {name: parameters[name] for name in setting_defaults()}
-    return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in found.items()})
+    given = {name: parameters[name] for name in setting_defaults()}
+    return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in given.items()})
 
 
-def constructor(name: str, own: Mapping[str, Any]) -> Callable[..., None]:
-    """The ``__init__`` of a class of that name: a keyword parameter for each setting, and those of `own`."""
-    defaults = {**setting_defaults(), **own}
+def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
+    """The ``__init__`` of a class of that name: a keyword parameter for each setting, and the `extra` ones."""
+    defaults = {**setting_defaults(), **extra}
     named = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
     def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
         for given in parameters:
             ours = given in defaults or same_meaning(given, defaults)
-            if not ours and same_meaning(given, [own for own in _OF_FILES if own not in defaults]):
+            if not ours and same_meaning(given, [setting for setting in _OF_FILES if setting not in defaults]):
                 raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
             if given in _OF_RUNS:
                 raise TypeError(

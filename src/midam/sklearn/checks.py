@@ -34,7 +34,7 @@ EXPECTED_FAILURES: Mapping[str, Mapping[str, str]] = {
 def checked() -> list[Any]:
     """The estimators that are checked, small enough to be quick.
 
-    Of images there are no rows [N, D] to check with, and of survival no y that scikit-learn would make.
+    Images have no rows [N, D] to check with, and scikit-learn makes no y of survival times.
     """
     return [*(kind(epochs=5, members=1, threads=1) for kind in (MIDAMClassifier, MIDAMRanker)), BagStatistics()]
 
@@ -42,10 +42,10 @@ def checked() -> list[Any]:
 def results(estimator: Any) -> list[dict[str, Any]]:
     """Outcome of each check of `sklearn.utils.estimator_checks.check_estimator`."""
     expected = dict(EXPECTED_FAILURES[type(estimator).__name__])
-    found: list[dict[str, Any]] = check_estimator(
+    outcomes: list[dict[str, Any]] = check_estimator(
         estimator, expected_failed_checks=expected, on_skip=None, on_fail=None
     )
-    return found
+    return outcomes
 
 
 def main() -> int:

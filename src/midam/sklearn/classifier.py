@@ -7,24 +7,23 @@ from midam.sklearn.base import constructor
 class MIDAMClassifier(BagClassifier):
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
-    y [N] holds two classes or more, each of which is then ranked against the rest; y [N, L] of 0 and 1 holds L labels
-    that a bag may have next to each other, NaN where one is not known.
+    y [N] holds two classes, or more, each of which is ranked against the rest; y [N, L] of 0 and 1 holds L labels, of
+    which a bag may have several, NaN if one is not known.
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
-    probabilities, chooses the operating point at which `predict` tells two classes apart, and, with
-    ``select="best"``, the epoch.
+    probabilities, chooses the operating point at which `predict` separates two classes, and, with ``select="best"``,
+    the epoch.
 
     X is any of these, in `fit` and later on:
 
-    - `midam.Bags`, as `midam.read_bags` gives them; labels and groups of their own are taken where y and groups are not
-      given;
+    - `midam.Bags`, as from `midam.read_bags`; their labels and groups are used if y and groups are not given;
     - a DataFrame with a MultiIndex (bag, instance): a row is an instance. Bags are in the order of their first rows; y
       and groups may be Series that have the bags as index;
     - a list of N arrays [n_i, ...], or of N DataFrames;
     - an array [N, n, ...]: N bags of n instances;
     - an array or DataFrame [N, D]: N bags of one instance each.
 
-    Columns with names are matched by name: later input may have them in another order, and others beside.
+    Columns with names are matched by name: later input may have them in another order, and further columns.
 
     Every setting of `midam.settings` (method, training, model and run) that is not about files is a parameter, with the
     same default: `pooling`, `estimator`, `objective`, `epochs`, `lr`, `num_instances`, `members`, `seed`, ... None
@@ -36,8 +35,8 @@ class MIDAMClassifier(BagClassifier):
         "auto" tries a few methods on inner folds of the training bags and keeps a weighted mean of the best; also the
         name of any method of `midam compare` that can be a model. These take no settings of a training.
     positive : object, default None
-        Of two classes the positive one, whose witnesses make a bag one: a label of y. Default: what `Bags` call so,
-        else the second of `classes_`.
+        The positive one of two classes, the class of bags with witnesses: a label of y. Default: the positive class of
+        `Bags`, else the second of `classes_`.
     warm_start : bool, default False
         `fit` goes on from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
@@ -46,26 +45,26 @@ class MIDAMClassifier(BagClassifier):
     Attributes
     ----------
     classes_ : array [C]
-        The labels, in ascending order; those of y [N, L] by its columns: their names where it has some, else 0 to
-        L - 1.
+        The labels, in ascending order; for y [N, L], the names of its columns, else 0 to L - 1.
     positive_ : object
-        The positive one of two; None of more.
+        The positive one of two classes; None with more.
     target_ : str
         "binary", "multiclass" or "multilabel".
     settings_ : ResolvedSettings
-        The settings of the last training, with all filled in that depends on the shape of the instances.
+        The settings of the last training, with those that depend on the shape of the instances filled in.
     model_ : BagEnsemble
-        The trained scorers, one a member; the bags' scores are their mean.
+        The trained scorers, one a member; the score of a bag is their mean.
     history_ : list of dict
         A row an epoch; with ``method="auto"`` a row for each method that was tried.
     calibrator_ : PlattCalibrator or None
-        From the scores of two classes to probabilities; None with ``val_fraction=0``, but for methods without epochs.
+        From the scores of two classes to probabilities; None with ``val_fraction=0``, except for methods without
+        epochs.
     threshold_ : float
         Operating point of two classes on the scores of `bag_scores`, by the rule `threshold`; 0.5 without calibrator.
     decision_ : TemperatureCalibrator, LabelCalibrator or None
         From the scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
     instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str
-        Shape of one instance, how many numbers that is, and their names where X had some.
+        Shape of one instance, its count of numbers, and their names if X had some.
 
     Examples
     --------

@@ -34,7 +34,7 @@ def bags_of(
     kinds: Mapping[str, str] | None = None,
     missing: bool = False,
 ) -> Bags:
-    """Bags of what an estimator was given as X.
+    """Make bags of X, the input of an estimator.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def bags_of(
         of N DataFrames, whose columns are matched by name; an array [N, n, ...] of bags of one size; rows [N, D], a bag
         of one instance each.
     estimator : object
-        Whose name messages say.
+        Its name appears in messages.
     names : sequence of str, optional
-        Features that are wanted, in this order: others are left out with a note where X has names.
+        Features to select, in this order: others are left out with a note if X has names.
     kinds : mapping of str to str, optional
-        What the columns of a DataFrame are, where that is known: see `midam.read_bags`.
+        Kinds of the columns of a DataFrame, if known: see `midam.read_bags`.
     missing : bool
         Values may be NaN.
 
     Raises
     ------
     BagDataError
-        If that is none of these, a bag is at fault, or a feature is missing.
+        If X is none of these, a bag is invalid, or a feature is missing.
     """
     if isinstance(X, Bags):
         return X if names is None or X.feature_names is None else align_features(X, names, of="fit")
@@ -87,14 +87,14 @@ def bags_of(
 
 
 def is_frame(X: object) -> bool:
-    """Whether that is a DataFrame of pandas."""
+    """Whether X is a DataFrame of pandas."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
-def per_bag(values: Any, X: Any, what: str) -> Any:
-    """Labels or groups in the order of the bags of a DataFrame; those of any other X as they are.
+def per_bag(values: Any, X: Any, kind: str) -> Any:
+    """Labels or groups (`kind`, for messages) in the order of the bags of a DataFrame; unchanged for any other X.
 
-    A Series or DataFrame whose index holds the bags is put in their order. Values of the rows must be the same in all
+    A Series or DataFrame whose index holds the bags is put in their order. Values of rows must be the same for all rows
     of a bag.
     """
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
@@ -102,10 +102,10 @@ def per_bag(values: Any, X: Any, what: str) -> Any:
     named, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
     if len(values) == len(X) != len(bags):
         if named and not values.index.equals(X.index):
-            raise BagDataError(f"Expected the {what}s of the rows under the index of X, got another; give it that.")
+            raise BagDataError(f"Expected the {kind}s of the rows under the index of X, got another; give it that.")
         rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
         for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
-            raise BagDataError(f"Expected one {what} in a bag, got several (bag {bags[codes[row]]}); correct them.")
+            raise BagDataError(f"Expected one {kind} in a bag, got several (bag {bags[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
     if not named or values.index.nlevels > 1:
         return values
@@ -114,14 +114,14 @@ def per_bag(values: Any, X: Any, what: str) -> Any:
         return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
     if here.any() and list(values.index) != list(range(len(values))):
         raise BagDataError(
-            f"Expected a {what} for each of the {len(bags)} bags, got a Series whose index holds some of them; give it "
+            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index holds some of them; give it "
             "the bags of X, or pass an array."
         )
     return values
 
 
 def warn_of_groups_for_bags(bags: Bags) -> None:
-    """Warn of rows, each a bag of one instance, whose groups look like the bags: several rows of one label each."""
+    """Warn if each row is a bag of one instance, but the groups look like bags: several rows with one label each."""
     if bags.source != ROWS or bags.groups is None or bags.labels is None:
         return
     names, group = np.unique(bags.groups, return_inverse=True)
@@ -137,9 +137,9 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
 
 
 def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Rows [M] of two arrays [M] or [M, L] that differ; values that are missing in both are alike."""
-    found = np.asarray((one != other) & ((one == one) | (other == other)))  # noqa: PLR0124
-    return np.asarray(found.reshape(len(found), -1).any(axis=1))
+    """Rows [M] of two arrays [M] or [M, L] that differ; values that are missing in both are equal."""
+    differ = np.asarray((one != other) & ((one == one) | (other == other)))  # noqa: PLR0124
+    return np.asarray(differ.reshape(len(differ), -1).any(axis=1))
 
 
 def _array(part: Any, number: int) -> NDArray[Any]:
@@ -167,16 +167,16 @@ def _of_frame(
     *,
     missing: bool,
 ) -> Bags:
-    levels, own = frame.index.nlevels, _names(frame)
-    how = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
+    levels, columns = frame.index.nlevels, _names(frame)
+    advice = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
     if levels > 2:
-        raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {how}.")
+        raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {advice}.")
     for column in ("bag", "label") if names is None else ():
-        if column in own:
-            raise BagDataError(f"Expected features alone, got the column {column!r}; leave it out, {how}.")
+        if column in columns:
+            raise BagDataError(f"Expected features alone, got the column {column!r}; leave it out, {advice}.")
     if levels == 1 and not frame.index.is_unique:
-        raise BagDataError(f"Expected one row a bag, got several of one index; {how}.")
-    frame = _selected(frame, own, names, "a DataFrame")
+        raise BagDataError(f"Expected one row a bag, got several of one index; {advice}.")
+    frame = _selected(frame, columns, names, "a DataFrame")
     if levels == 2:
         arrays, _ = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
         bags = Bags.from_arrays(**arrays)
@@ -186,21 +186,21 @@ def _of_frame(
 
 
 def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
-    """Bags of DataFrames, whose columns are those of the first in any order, or those of the names."""
+    """Bags of DataFrames; their columns are those of the first in any order, or the `names`."""
     import pandas as pd
 
     parts, first = [], None
     for number, frame in enumerate(frames):
         if not is_frame(frame):
             raise BagDataError(f"Expected DataFrames alone, got {type(frame).__name__} (bag {number}); convert it.")
-        own = _names(frame)
-        first = first or own
-        if names is None and set(own) != set(first):
-            differ = sorted(set(own) ^ set(first))[0]
+        columns = _names(frame)
+        first = first or columns
+        if names is None and set(columns) != set(first):
+            differ = sorted(set(columns) ^ set(first))[0]
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
             )
-        part = _selected(frame, own, names or first, f"bag {number}").apply(plain_numbers)
+        part = _selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
         for column in part.columns:
             if not pd.api.types.is_numeric_dtype(part[column]):
                 raise BagDataError(
@@ -211,10 +211,10 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
     return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 
 
-def _selected(frame: Any, own: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
-    """The columns of a DataFrame, which are called `own`, that have these names."""
-    places = range(len(own)) if names is None else feature_order(names, own, of="fit", where=where)
-    return frame.set_axis(list(own), axis=1)[[own[place] for place in places]]
+def _selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
+    """The columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
+    places = range(len(columns)) if names is None else feature_order(names, columns, of="fit", where=where)
+    return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]
 
 
 def _names(frame: Any) -> tuple[str, ...]:

@@ -26,10 +26,10 @@ _TIME, _EVENT = "time", "event"
 
 
 class Labeled(NamedTuple):
-    """Bags with the labels or the outcome that y says."""
+    """Bags with the labels or the outcome of y."""
 
     bags: Bags
-    classes: NDArray[Any]  # what y calls classes, labels or grades, in the order of their codes; none of numbers
+    classes: NDArray[Any]  # classes, labels or grades as in y, in the order of their codes; empty for numbers
     positive: Any = None  # the positive one of two classes
 
 
@@ -41,15 +41,15 @@ def with_classes(
     Parameters
     ----------
     bags : Bags
-        Whose own labels are taken where y is None.
+        Their labels are used if y is None.
     y : array [N] or [N, L], or None
-        Any values: two classes, or more; with several columns 0, 1, or NaN where a label is not known.
+        Any values: two classes, or more; with several columns 0, 1, or NaN if a label is not known.
     positive : object
-        The positive one of two classes; of None, what the bags call so, else the second.
+        The positive one of two classes; if None, the positive class of the bags, else the second.
     estimator : object
-        Whose name messages say.
+        Its name appears in messages.
     before : array [C], optional
-        The classes in the order of their codes, where that is known.
+        The classes in the order of their codes, if known.
 
     Raises
     ------
@@ -90,9 +90,9 @@ def with_classes(
 
 
 def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | None, estimator: object) -> Labeled:
-    """Bags of the `grades` [N] that y holds, the lowest named first, or of its numbers [N] where none are named.
+    """Bags with the grades [N] of y, or with its numbers [N] if `grades`, the lowest first, is None.
 
-    Of None, what the bags say is taken. A `BagDataError` if y holds anything else.
+    If y is None, the labels of the bags are used. A `BagDataError` if y holds anything else.
     """
     if y is None:
         outcome = _own_outcome(bags, estimator, "ordinal", "continuous")
@@ -118,7 +118,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
 
 
 def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
-    """Bags of the times and events [N, 2] that `times_of` gives; of None, what the bags say."""
+    """Bags with times and events [N, 2] as from `times_of`; if y is None, with those of the bags."""
     if y is None:
         _own_outcome(bags, estimator, "survival")
         return Labeled(bags, np.empty(0))
@@ -131,31 +131,31 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
 def times_of(y: Any) -> Any:
     """Time and event of N bags, in this order: an array [N, 2], or a DataFrame with its index.
 
-    Of a structured array or a DataFrame, the truth values are the event, else the names tell; else an array and a
-    DataFrame hold time and event in this order. A `BagDataError` for anything else.
+    In a structured array or a DataFrame, the column of truth values is the event, else the names decide; otherwise the
+    columns are time and event in this order. A `BagDataError` for anything else.
     """
     if y is None:
         return None
     names = list(y.columns) if is_frame(y) else getattr(getattr(y, "dtype", None), "names", None)
     if names is None:
-        found = np.asarray(y)
-        if found.ndim != 2 or found.shape[1] != 2:
-            raise _no_times(f"shape {found.shape}")
-        return found
+        array = np.asarray(y)
+        if array.ndim != 2 or array.shape[1] != 2:
+            raise _no_times(f"shape {array.shape}")
+        return array
     if len(names) != 2:
         raise _no_times(f"the columns {', '.join(map(str, names[:_SHOWN]))}")
     kinds = y.dtypes if is_frame(y) else [y.dtype[name] for name in names]
     truths = [str(kind) in ("bool", "boolean") for kind in kinds]
-    told = _time_and_event(names, truths)
+    ordered = _time_and_event(names, truths)
     if is_frame(y):
-        return y[list(told or names)]
-    if told is None:
+        return y[list(ordered or names)]
+    if ordered is None:
         raise _no_times(f"the fields {', '.join(names)}")
-    return np.stack([y[name].astype(np.float64) for name in told], axis=1)
+    return np.stack([y[name].astype(np.float64) for name in ordered], axis=1)
 
 
 def _in_form(given: NDArray[Any]) -> NDArray[Any]:
-    """Values of y, of which texts have the form of names."""
+    """Values of y, with texts normalized like names."""
     if given.dtype.kind not in "UO":
         return given
     named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
@@ -174,7 +174,7 @@ def _several(bags: Bags, y: Any, positive: object) -> Labeled:
 def _of_classes(
     bags: Bags, given: NDArray[Any], classes: NDArray[Any], positive: object, before: NDArray[Any] | None
 ) -> Labeled:
-    """Bags of more than two classes, which are coded as before where they are the same."""
+    """Bags of more than two classes, with the codes of `before` if the classes are the same."""
     _refuse_positive(positive, f"{len(classes)} classes")
     codes = np.searchsorted(classes, given)
     if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
@@ -184,14 +184,14 @@ def _of_classes(
 
 def _labeled(bags: Bags, outcome: TargetLabels, classes: NDArray[Any] | None = None) -> Labeled:
     """Bags with an outcome instead of their own labels."""
-    found = bags.replace(labels=None, classes=None, outcome=outcome)
-    return Labeled(found, np.empty(0) if classes is None else classes)
+    relabeled = bags.replace(labels=None, classes=None, outcome=outcome)
+    return Labeled(relabeled, np.empty(0) if classes is None else classes)
 
 
-def _refuse_positive(positive: object, what: str) -> None:
+def _refuse_positive(positive: object, got: str) -> None:
     if positive is not None:
         raise BagDataError(
-            f"Expected two classes in y with `positive`, got {what}; leave `positive` out, or give y == {positive!r}."
+            f"Expected two classes in y with `positive`, got {got}; leave `positive` out, or give y == {positive!r}."
         )
 
 
@@ -221,8 +221,8 @@ def _own_outcome(bags: Bags, estimator: object, *targets: str) -> TargetLabels:
 
 
 def _without(bags: Bags, estimator: object) -> BagDataError:
-    what = f"Expected labels, got bags without (in {bags.source})"
-    return BagDataError(f"{what}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
+    message = f"Expected labels, got bags without (in {bags.source})"
+    return BagDataError(f"{message}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
 
 
 def _check_finite(given: NDArray[Any]) -> None:
@@ -253,7 +253,7 @@ def _numbers(given: NDArray[Any], advice: str) -> NDArray[np.float64]:
 
 
 def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, Any] | None:
-    """Names of time and event where one of the two holds truth values, or where these are their names."""
+    """Names of time and event if one of the two columns holds truth values, or if these are their names."""
     if sum(truths) == 1:
         return names[truths.index(False)], names[truths.index(True)]
     lower = [str(name).casefold() for name in names]

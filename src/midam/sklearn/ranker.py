@@ -5,14 +5,14 @@ from midam.sklearn.base import constructor
 
 
 class MIDAMRanker(BagRanker):
-    """Ranks bags by grades or numbers: of two bags, that with the higher y gets the higher score.
+    """Ranks bags by grades or numbers: of two bags, the one with the higher y gets the higher score.
 
-    y [N] are numbers, or, where `grades` names them, grades. A share of the bags (`val_fraction`, with like shares of
-    grades, or of low and high numbers, and disjoint by group) is held out of the training: from it `predict` takes
-    which number or grade a score stands for, and, with ``select="best"``, it chooses the epoch.
+    y [N] holds numbers, or grades if `grades` names them. A share of the bags (`val_fraction`, stratified by grades or
+    by low and high numbers, and disjoint by group) is held out of the training: `predict` is fitted on it, and, with
+    ``select="best"``, it chooses the epoch.
 
-    X is what `midam.MIDAMClassifier` takes, and its settings are the parameters here. `score` is the C-index of
-    `bag_scores`, not the R2 of scikit-learn's regressors: the training knows nothing but the order.
+    X and the settings are those of `midam.MIDAMClassifier`. `score` is the C-index of `bag_scores`, not the R2 of
+    scikit-learn's regressors, because the training uses only the order of y.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class MIDAMRanker(BagRanker):
     target_ : str
         "ordinal" or "continuous".
     grades_ : array [G] or None
-        The grades, the lowest first; None of numbers.
+        The grades, the lowest first; None for numbers.
     decision_ : GradeCuts, NumberScale or None
-        From scores to what `predict` gives; None with ``val_fraction=0``.
+        From scores to predictions; None with ``val_fraction=0``.
     settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
         As of `midam.MIDAMClassifier`.
 

@@ -5,20 +5,19 @@ from midam.sklearn.base import constructor
 
 
 class MIDAMSurvival(BagSurvival):
-    """Ranks bags by who has the event first, where it may not have been seen: `predict` gives a risk.
+    """Ranks bags by the time of an event that may be censored: `predict` gives a risk.
 
-    y says time (above 0) and event (1 where it came then, 0 where none was seen until then) of each bag:
+    y holds time (above 0) and event (1 if it came at that time, 0 if none was seen until then) of each bag:
 
-    - a structured array of an event (True or False) and a time, as scikit-survival has it;
+    - a structured array of an event (True or False) and a time, as in scikit-survival;
     - a DataFrame of two columns, one of which holds True and False, or which are called time and event, else in this
       order;
     - an array [N, 2] of time and event, in this order.
 
-    A share of the bags (`val_fraction`, with like shares of events, early and late, and disjoint by group) is held out
-    of the training: `risk_groups` takes its cuts from it and, with ``select="best"``, it chooses the epoch.
+    A share of the bags (`val_fraction`, stratified by event and time, and disjoint by group) is held out of the
+    training: it sets the cuts of `risk_groups` and, with ``select="best"``, it chooses the epoch.
 
-    X is what `midam.MIDAMClassifier` takes, and its settings are the parameters here. ``objective="cox"`` trains by the
-    partial likelihood.
+    X and the settings are those of `midam.MIDAMClassifier`. ``objective="cox"`` trains by the partial likelihood.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ class MIDAMSurvival(BagSurvival):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> time, event = rng.exponential(size=60) + 0.1, rng.random(60) < 0.7
-    >>> bags = [rng.normal(loc=-np.log(own), size=(4, 2)) for own in time]
+    >>> bags = [rng.normal(loc=-np.log(value), size=(4, 2)) for value in time]
     >>> y = np.array(list(zip(event, time)), dtype=[("event", bool), ("time", float)])
     >>> model = MIDAMSurvival(epochs=5, members=1, num_instances=4).fit(bags, y)
     >>> model.score(bags, y) > 0.8, set(model.risk_groups(bags).tolist()) == {"low", "middle", "high"}

@@ -41,14 +41,14 @@ _FIRST_CALL = 2**16  # a member never has this number
 
 
 class TrainedEstimator(BagEstimator):
-    """Base of the estimators that are trained: a subclass says what y is, and what the scores mean.
+    """Base of the estimators that are trained: a subclass defines the form of y and the predictions.
 
     Attributes
     ----------
     targets : tuple of str
-        Targets of `midam.registry.TARGETS` that it is made for.
+        Targets of `midam.registry.TARGETS` that it supports.
     target_ : str
-        The one that y had.
+        The target of y.
     """
 
     targets: ClassVar[tuple[str, ...]]
@@ -61,39 +61,38 @@ class TrainedEstimator(BagEstimator):
     decision_: Decision | None
     origin_: dict[str, Any]
     _calls: int
-    _fitted: tuple[str, list[dict[str, Any]] | None] | None = None  # the method and its parts, where it has no epochs
+    _fitted: tuple[str, list[dict[str, Any]] | None] | None = None  # the method and its parts, if it has no epochs
     _rest: list[dict[str, Any]]
-    _classes: NDArray[Any]  # what y calls the columns of the scores, or the grades; none of numbers
+    _classes: NDArray[Any]  # names in y of the columns of the scores, or of the grades; empty for numbers
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
-        """Scores in [0, 1] as in the files of a run, [N], or [N, C] of several classes or labels."""
+        """Scores in [0, 1] as in the files of a run, [N], or [N, C] with several classes or labels."""
         check_is_fitted(self)
         return predict(self.model_, self._match_fitted(X), chunk_size=self.settings_.run.chunk_size)
 
     def instance_scores(self, X: Any) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, a bag after the other: `midam.InstanceScores`."""
+        """Score, attention logit and weight of every instance, one `midam.InstanceScores` a bag."""
         bags = self._match_fitted(X)
         return self._instance_scores(bags, [None] * len(bags))
 
     def explain(self, X: Any, *, faithful: bool = False) -> "list[Explanation]":
-        """Why each bag got its score, see `midam.explain.explain_bag`; `faithful` measures deletion curves too."""
+        """Explain the score of each bag, see `midam.explain.explain_bag`; `faithful` measures deletion curves too."""
         bags = self._match_fitted(X)
         return self._explain(bags, [None] * len(bags), faithful=faithful)
 
     def to_run(self) -> LoadedRun:
-        """The fitted estimator as a run in memory, for what takes one: `midam.explain.explain_bags`, ..."""
+        """The fitted estimator as a run in memory, for functions that take one: `midam.explain.explain_bags`, ..."""
         check_is_fitted(self)
         method, parts = self._fitted or (None, None)
         origin = {**self.origin_, "groups": set(self.origin_["groups"])}
-        how: dict[str, Any] = {"decision": self._decision(), "method": method, "parts": parts}
-        return LoadedRun(model=self.model_, settings=self.settings_, **origin, **how)
+        fields: dict[str, Any] = {"decision": self._decision(), "method": method, "parts": parts}
+        return LoadedRun(model=self.model_, settings=self.settings_, **origin, **fields)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a new run folder, which `midam predict`, `evaluate`, `explain` and `report` take, and `load`.
 
-        It knows the bags that it was trained on by their content, so that none of them passes for a test. A
-        `RunExistsError` if the folder holds something; with `overwrite`, if that is more than an estimator that was
-        saved.
+        The run recognizes the bags of its training by their content, so that none of them counts as a test. A
+        `RunExistsError` if the folder is not empty; with `overwrite`, if it holds more than a saved estimator.
         """
         folder, run = RunFolder(Path(path)), self.to_run()
         if folder.is_model_alone() and not overwrite:
@@ -104,8 +103,8 @@ class TrainedEstimator(BagEstimator):
         if not folder.is_model_alone():
             folder.require_free()
         decided = run.target.saved(run.decision)
-        how: dict[str, Any] = {"decided": decided, "method": run.method, "parts": run.parts}
-        write_model(folder, model_content(run.settings, run.model, self.origin_, **how))
+        fields: dict[str, Any] = {"decided": decided, "method": run.method, "parts": run.parts}
+        write_model(folder, model_content(run.settings, run.model, self.origin_, **fields))
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
@@ -116,7 +115,7 @@ class TrainedEstimator(BagEstimator):
         Raises
         ------
         CheckpointError
-            If there is no run, its file is damaged, or its labels are none that this estimator is made for.
+            If there is no run, its file is damaged, or this estimator does not support its target.
         """
         run = load_run(path, trust=trust)
         if run.target.name not in cls.targets:
@@ -124,27 +123,27 @@ class TrainedEstimator(BagEstimator):
                 f"Expected a run of the target {' or '.join(cls.targets)}, got {run.target.name} (in {path}); load it "
                 f"with {MADE_FOR.get(run.target.name, 'midam.load_run')}."
             )
-        # A method that is fitted in one step takes few settings; the others are as by default.
+        # A method that is fitted in one step takes few settings; the others keep their defaults.
         values = run.settings.flat() if run.method is None else {**taken_settings(run.settings), "method": run.method}
-        found, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
+        estimator, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
         if run.columns is not None:
             names = list(run.columns.kinds)
             shape = (len(names),)
-        found.set_params(**{name: values[name] for name in found.get_params(deep=False) if name in values})
-        found.instance_shape_, found.n_features_in_ = shape, math.prod(shape)
+        estimator.set_params(**{name: values[name] for name in estimator.get_params(deep=False) if name in values})
+        estimator.instance_shape_, estimator.n_features_in_ = shape, math.prod(shape)
         if names is not None:
-            found.feature_names_in_ = np.array(names, dtype=object)
-        found.model_, found.settings_ = run.model, run.settings
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.model_, estimator.settings_ = run.model, run.settings
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
-        found.origin_, found.history_, found._rest, found._calls = known, [], [], 1
-        found._single, found._fitted = False, None if run.method is None else (run.method, run.parts)
+        estimator.origin_, estimator.history_, estimator._rest, estimator._calls = known, [], [], 1
+        estimator._single, estimator._fitted = False, None if run.method is None else (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
-        found._classes = np.array(outcome.get("values", outcome["names"]))
-        found._take_up(run)
-        return found
+        estimator._classes = np.array(outcome.get("values", outcome["names"]))
+        estimator._take_up(run)
+        return estimator
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickling; a model that was trained on a GPU can be read without one."""
+        """State for pickling; a model that was trained on a GPU can be loaded without one."""
         state: dict[str, Any] = super().__getstate__()
         if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
             state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
@@ -175,8 +174,8 @@ class TrainedEstimator(BagEstimator):
     def _explain(self, bags: Bags, columns: list[int | None], *, faithful: bool) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
 
-        how: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
-        return [explain_bag(self.model_, bags, i, column=column, **how) for i, column in enumerate(columns)]
+        options: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
+        return [explain_bag(self.model_, bags, i, column=column, **options) for i, column in enumerate(columns)]
 
     def _decision(self) -> Decision | None:
         """Decision that turns scores into predictions."""
@@ -187,11 +186,11 @@ class TrainedEstimator(BagEstimator):
         self._take(run.decision)
 
     def _take(self, decision: Decision | None) -> None:
-        """Keep a decision, or that there is none."""
+        """Keep a decision, or None."""
         self.decision_ = decision
 
     def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
-        """Fit the decision on the bags that were held out, if any, or scored by inner folds."""
+        """Fit the decision on the held-out bags, if any, or on scores of inner folds."""
         target, values, scores = self._target, np.empty(0, dtype=np.int64), np.empty(0)
         if val is not None:
             values, scores = target.values(val), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
@@ -244,10 +243,10 @@ class TrainedEstimator(BagEstimator):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
         self._decide_on(val, held)
-        self.to_run()  # whose making gives the model its features
+        self.to_run()  # sets the features of the model
 
     def _require_epochs(self) -> None:
-        """Refuse a method that cannot go on from where the last call ended."""
+        """Refuse a method that cannot continue from the last call."""
         if self.method != DEFAULT and not is_shorthand(self.method):
             raise ConfigError(
                 f"Expected method={DEFAULT!r} to go on from the last call, got {self.method!r}; call fit, with "
@@ -268,8 +267,8 @@ class TrainedEstimator(BagEstimator):
         return fitted.out_of_fold
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
-        """A trainer of these bags, which takes up weights and, with the same method, what belongs to them."""
-        # Another call draws other instances; the bags that it holds out are those of the first seed.
+        """A trainer of these bags, with the weights of the last call and, with the same method, its training state."""
+        # Another call draws other instances, but holds out the bags of the first seed.
         seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
         resolved = settings.replace(seed=seed).resolve(train.instance_shape)
         start = self.model_.state_dict() if going_on else None
@@ -284,16 +283,16 @@ class TrainedEstimator(BagEstimator):
         self._calls = self._calls + 1 if going_on else 1
         alike = going_on and _method(self.settings_) == _method(resolved)
         for member, rest in zip(trainer.members, self._rest if alike else ()):
-            own = member.objective.state_dict()
-            # State with a row for each bag starts again: these may be other bags.
-            same = {name: value for name, value in rest["objective"].items() if value.shape == own[name].shape}
-            member.objective.load_state_dict({**own, **same})
+            state = member.objective.state_dict()
+            # State with a row for each bag starts again, because the bags may be others.
+            same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
+            member.objective.load_state_dict({**state, **same})
             groups = member.optimizer.state_dict()["param_groups"]
             member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
         return trainer
 
     def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Train to the end, and report the weights that are selected; rows of the epochs, after those `before`."""
+        """Train to the end and load the selected weights; returns the rows of the epochs, after those `before`."""
         best: dict[str, Any] | None = None
 
         def keep_best(trainer: Trainer, _: dict[str, Any]) -> None:
@@ -319,7 +318,7 @@ def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
 
 
 def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
-    """Bags to train on, and those that are held out, if any."""
+    """Split into bags to train on, and held-out bags, if any."""
     share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
     if share == 0:
         return SplitBags(bags, np.full(len(bags), "train"))
@@ -329,8 +328,8 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Splits of the bags of several calls; a bag that was trained on once counts as trained on."""
-    found = {**before, **now}
+    joined = {**before, **now}
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}
-        found[key] = {**before[key], **now[key], **trained}
-    return found | {"groups": sorted({*before.get("groups", ()), *now["groups"]})}
+        joined[key] = {**before[key], **now[key], **trained}
+    return joined | {"groups": sorted({*before.get("groups", ()), *now["groups"]})}

@@ -1,4 +1,4 @@
-"""Transformers from bags to rows, with which any classifier of scikit-learn takes bags."""
+"""Transformers from bags to rows, for use with any classifier of scikit-learn."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,12 +35,12 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Remember the features; y is not looked at."""
+        """Remember the features; y is ignored."""
         self._learn_features(X)
         return self
 
     def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
-        """Rows of the bags, float64 [N, K]; of a DataFrame with a MultiIndex, a DataFrame with the bags as index."""
+        """Rows of the bags, float64 [N, K]; for a DataFrame with a MultiIndex, a DataFrame with the bags as index."""
         check_is_fitted(self)
         rows = self._rows(self._match_features(X))
         if not is_frame(X) or X.index.nlevels == 1:
@@ -50,7 +50,7 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the columns, [K]; `input_features` name the features where X had no names."""
+        """Names of the columns, [K]; `input_features` name the features if X had no names."""
         check_is_fitted(self)
         given = getattr(self, "feature_names_in_", input_features)
         known = [f"x{i}" for i in range(self.n_features_in_)] if given is None else [str(name) for name in given]
@@ -68,9 +68,9 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
 class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Transforms the instances of bags by a transformer of scikit-learn, in a pipeline before an estimator of bags.
 
-    It is fitted on the instances of the bags of `fit` alone, all alike, and sees no labels. Of a DataFrame with a
-    MultiIndex (bag, instance), and of `Bags` with names, it gets a DataFrame, so that a ColumnTransformer finds columns
-    by name, texts among them; missing values are NaN. A DataFrame gives a DataFrame, anything else `Bags`.
+    It is fitted on all instances of the bags of `fit`, with equal weight and without labels. From a DataFrame with a
+    MultiIndex (bag, instance), and from `Bags` with names, it gets a DataFrame, so that a ColumnTransformer finds
+    columns by name, also those of texts; missing values are NaN. A DataFrame gives a DataFrame, anything else `Bags`.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.transformer = transformer
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Fit a clone of the transformer on all instances; y is not looked at."""
+        """Fit a clone of the transformer on all instances; y is ignored."""
         self.transformer_ = clone(self.transformer).fit(self._rows(X)[0])
         return self
 
@@ -111,9 +111,9 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             import pandas as pd
 
             return pd.DataFrame(array, index=X.index, columns=names or None)
-        own = bags.rows()
+        positions = bags.rows()
         parts = {name: getattr(bags, name) for name in ("coords", "witnesses")}
-        kept = {name: None if part is None else np.asarray(part[own]) for name, part in parts.items()}
+        kept = {name: None if part is None else np.asarray(part[positions]) for name, part in parts.items()}
         known = names if names and bags.feature_names is not None else None
         return bags.replace(instances=array, starts=None, feature_names=known, columns=None, digests=None, **kept)
 
@@ -123,7 +123,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
 
     def _rows(self, X: Any) -> "tuple[NDArray[Any] | pd.DataFrame, Bags | None]":
-        """Instances of X, a row each, and its bags; None of a DataFrame, whose index holds them."""
+        """Instances of X, a row each, and its bags; None for a DataFrame, whose index holds them."""
         if is_frame(X):
             return X.reset_index(drop=True), None
         bags = bags_of(X, estimator=self, missing=True)
@@ -143,7 +143,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class BagStatistics(BagTransformer):
     """Statistics of each feature over the instances of a bag: K = 4 D columns by default.
 
-    What the baselines `bag-statistics-logistic` and `bag-statistics-extratrees` of `midam compare` are trained on.
+    The baselines `bag-statistics-logistic` and `bag-statistics-extratrees` of `midam compare` are trained on them.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class BagStatistics(BagTransformer):
         return bag_statistics(bags, np.arange(len(bags)), self.statistics)
 
     def _names(self, features: list[str]) -> list[str]:
-        return [name for what in self.statistics for name in _named(what, features)]
+        return [name for statistic in self.statistics for name in _named(statistic, features)]
 
 
 class ColorStatistics(BagTransformer):
@@ -186,7 +186,7 @@ class ColorStatistics(BagTransformer):
         return color_statistics(bags, np.arange(len(bags)))
 
     def _names(self, _: list[str]) -> list[str]:
-        return [f"{what}_channel{c}" for what in ("mean", "std") for c in range(self.instance_shape_[0])]
+        return [f"{statistic}_channel{c}" for statistic in ("mean", "std") for c in range(self.instance_shape_[0])]
 
 
 class VoxelCounts(BagTransformer):
@@ -209,5 +209,5 @@ class VoxelCounts(BagTransformer):
         return ["voxels"]
 
 
-def _named(what: str, features: list[str]) -> list[str]:
-    return ["size"] if what == "size" else [f"{what}_{feature}" for feature in features]
+def _named(statistic: str, features: list[str]) -> list[str]:
+    return ["size"] if statistic == "size" else [f"{statistic}_{feature}" for feature in features]
