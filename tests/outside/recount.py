@@ -113,12 +113,14 @@ CLAIMS = [
     Claim(_README, "at margin 1, {} of its {} means lie outside our prediction", metrics.outside_the_paper),
     Claim(
         _FINDINGS,
-        "{} of the paper's {} means lie outside our intervals. At the paper's margin, 0.1, only {} of {} splits",
+        "{} of the paper's {} means lie outside our intervals. At the paper's margin, 0.1, {} of {} lie outside, over "
+        "{} splits",
         metrics.outside_and_splits,
     ),
     Claim(
         _FINDINGS,
-        "No difference found over {} splits at margin 1. At margin 0.1 it favors MIDAM in {} of {} cases",
+        "No difference found over {} splits at margin 1. At margin 0.1, over {} splits, it favors MIDAM in {} of {} "
+        "cases",
         metrics.splits_and_favored,
     ),
     Claim(
