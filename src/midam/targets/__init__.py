@@ -1,4 +1,4 @@
-"""The targets: what a label says of bags, which pairs of them it orders, how they are sampled, split and evaluated."""
+"""Targets: kinds of labels, with the pairs of bags that they order, and how bags are sampled, split and evaluated."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["Difference", "OutOfFold", "Target", "target_named", "target_of"]
 
 
 def target_of(bags: Bags) -> Target:
-    """Target of labeled bags: that of their outcome, or binary, which is that of unlabeled bags too.
+    """Target of bags: that of their outcome, else binary, also for unlabeled bags.
 
     Examples
     --------
@@ -23,12 +23,12 @@ def target_of(bags: Bags) -> Target:
 
 
 def target_named(description: Mapping[str, Any] | None, *, classes: Sequence[Any] | None = None) -> Target:
-    """Target of a run, by its "target" and "names"; without these, binary, with the names of two `classes`."""
+    """Target of a run, by the "target" and "names" of its `description`; else binary, with names of two `classes`."""
     return _binary(classes) if description is None else _named(description["target"], tuple(description["names"]))
 
 
 def label_columns(bags: Bags) -> dict[str, list[Any]]:
-    """Labels of bags by column of a table; none of unlabeled bags."""
+    """Labels of bags by column of a table; empty for unlabeled bags."""
     if bags.outcome is not None:
         return bags.outcome.columns()
     return {} if bags.labels is None else {"label": bags.labels.tolist()}

@@ -1,4 +1,4 @@
-"""The base of the targets, each of which is a class and a row of `midam.registry.TARGETS`, and of their forms."""
+"""The base of the targets; each target is a class and a row of `midam.registry.TARGETS`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -33,11 +33,11 @@ class CardWords(NamedTuple):
     task : {"classification", "regression"}
         The task, as the Hugging Face hub knows it.
     ranks : str
-        What the scores do, after "it takes all instances of a bag and"; with fields `count` and `names`.
+        The end of the sentence "it takes all instances of a bag and ..."; with fields `count` and `names`.
     predicts : str
-        What is predicted from them.
+        The predictions that are made of the scores.
     figures : sequence of (str, str)
-        Columns of the table of results after the main metric: name, and key in the summary; a dot leads into an entry.
+        Columns of the table of results after the main metric: name, and key in the summary, with a dot for nested keys.
     batch : str
         The bags of a training step; with fields `positive`, `negative` and `both`, their numbers.
     """
@@ -50,7 +50,7 @@ class CardWords(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much better one of two scores of the same bags does: 95% interval, p-value, and how these were found.
+    """Difference of the main metric between two scores of the same bags: 95% interval, p-value and their method.
 
     Examples
     --------
@@ -60,8 +60,8 @@ class Difference(NamedTuple):
     >>> from midam.targets import target_of
     >>> bags = Bags.from_list([[[0.0]]] * 6, labels=[0, 0, 0, 1, 1, 1])
     >>> first, second = np.array([0.1, 0.2, 0.6, 0.4, 0.7, 0.9]), np.array([0.3, 0.5, 0.4, 0.2, 0.6, 0.8])
-    >>> found = target_of(bags).difference(bags.labels, first, second)
-    >>> round(found.value, 2), round(found.low, 2), round(found.high, 2), found.method
+    >>> gain = target_of(bags).difference(bags.labels, first, second)
+    >>> round(gain.value, 2), round(gain.low, 2), round(gain.high, 2), gain.method
     (0.22, -0.26, 0.71, 'paired delong')
     """
 
@@ -105,11 +105,11 @@ class Target:
     name : str
         As in `midam.registry.TARGETS`.
     pairs : {"binary", "classes", "labels", "order", "survival"}
-        Which pairs of bags a label orders; what objectives say they serve.
+        Which pairs of bags a label orders; objectives name those that they serve.
     objectives : tuple of str
         Objectives that suit it, the default first.
     metric : str
-        Name of its main metric in `summary.json`, in [0, 1], the higher the better.
+        Name of its main metric in `summary.json`, in [0, 1]; higher is better.
 
     Examples
     --------
@@ -136,13 +136,13 @@ class Target:
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that further metrics may have."""
     figures: ClassVar[tuple[str, ...]] = ()
-    """Entries that each part in `summary.json` has, besides the main metric."""
+    """Entries of each part in `summary.json`, besides the main metric."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
-    """Least and most names; None where there is no limit."""
+    """Minimum and maximum number of names; None for no limit."""
     decided_by: ClassVar[type[Any]]
     """Class of the decisions that `fit_decision` fits."""
     decided_figure: ClassVar[str | None] = None
-    """Key in the summary of a figure that bags have just where they have predictions."""
+    """Key in the summary of a figure that exists only with predictions."""
     card: ClassVar[CardWords] = CardWords(
         "classification", "gives scores in [0, 1] that rank bags by their label", "the predictions of its target"
     )
@@ -168,7 +168,7 @@ class Target:
 
     @property
     def predicted_names(self) -> tuple[Any, ...]:
-        """Names of what is predicted: of the classes, labels, grades or groups of risk, or of the number."""
+        """Names of the predicted classes, labels, grades or risk groups, or of the number."""
         return self.names
 
     def label_forms(self) -> dict[str, ColumnForm]:
@@ -184,14 +184,14 @@ class Target:
         return {}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:  # noqa: ARG002
-        """Predictions as numbers from the columns of `predictions`; None where nothing was predicted.
+        """Predictions as numbers from the columns of `predictions`; None if nothing was predicted.
 
-        Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN where one is missing.
+        Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN if one is missing.
         """
         return None
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Describe the few bags that the figures of a part depend on; None where bags are many."""
+        """Describe the few bags that the figures of a part depend on; None with many bags."""
         return None
 
     @property
@@ -204,49 +204,49 @@ class Target:
         return self._outcome(bags).values
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Strata of bags, int [N], that splits and folds hold in like shares."""
+        """Strata of bags, int [N]; splits and folds hold equal shares of each."""
         raise NotImplementedError
 
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:
-        """Split of each bag: "train", "val" or "test", in these shares of each stratum, and disjoint by group."""
+        """Split of each bag: "train", "val" or "test", with these fractions of each stratum, and disjoint by group."""
         return split_strata(self.strata(values), groups=groups, fractions=fractions, seed=seed)
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
-        """Fold that tests each bag, stratified and disjoint by group."""
+        """Test fold of each bag, stratified and disjoint by group."""
         return strata_folds(self.strata(values), groups=groups, folds=folds, seed=seed)
 
     def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:  # noqa: ARG002
-        """Most folds of bags of these groups [N], or bags where there are none."""
+        """Maximum number of folds; `units` [N] are the groups of the bags, or the bags themselves."""
         return len(np.unique(units))
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:
-        """Names of the strata that take turns, where they have some."""
+        """Names of the strata that alternate in a batch, if they have some."""
         return self.names
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags [N] that some other is ranked below, and bags that are: of each score column."""
+        """For each score column, the bags [N] that are ranked above another, and those that are ranked below one."""
         raise NotImplementedError
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Scores [n] or [n, C] of bags with the numbers `scored` [n, P] by the `linear` model of training bags.
+        """Scores [n] or [n, C] of the rows `scored` [n, P] by a `linear` model.
 
-        These have the numbers `x` [N, P] and the values [N] or [N, L].
+        It is fitted to the rows `x` [N, P] of the training bags and their values [N] or [N, L].
         """
         raise NotImplementedError
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Strata of training bags, int [N], that take turns in a batch."""
+        """Strata of training bags, int [N], that alternate in a batch."""
         return self.strata(values)
 
     def check(self, bags: Bags) -> None:
-        """Refuse training bags of which nothing can be learned, with a `BagDataError`."""
+        """Refuse training bags from which nothing can be learned, with a `BagDataError`."""
         raise NotImplementedError
 
     def check_rule(self, rule: str) -> None:
-        """Refuse a rule for the threshold, which bags of two classes alone have, with a `ConfigError`."""
+        """Refuse a rule for the threshold, which only two classes have, with a `ConfigError`."""
         if rule != "youden":
             raise ConfigError(
                 f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; it is for two classes, leave it "
@@ -254,15 +254,15 @@ class Target:
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether bags of these values have a main metric: by default, whether two values differ."""
+        """Whether bags with these values have a main metric: by default, whether two values differ."""
         return len(np.unique(values)) > 1
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """Main metric of scores [N] or [N, C]; None where there is none."""
+        """Main metric of scores [N] or [N, C]; None if there is none."""
         raise NotImplementedError
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """Main metric with its interval; None where there is none."""
+        """Main metric with its interval; None if there is none."""
         raise NotImplementedError
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
@@ -277,9 +277,9 @@ class Target:
         rule: str = "youden",  # noqa: ARG002
         out_of_fold: OutOfFold | None = None,  # noqa: ARG002
     ) -> Decision | None:
-        """Fit what turns scores into predictions on validation bags; None where these do not suffice.
+        """Fit a decision, from scores to predictions, on validation bags; None if these do not suffice.
 
-        Of two classes alone, a `rule` chooses the threshold, and bags scored `out_of_fold` are used.
+        Only with two classes, a `rule` chooses the threshold, and bags scored `out_of_fold` are used.
         """
         try:
             return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
@@ -287,13 +287,13 @@ class Target:
             return None
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
-        """Fit what turns scores into predictions on bags that `has_metric` accepts."""
+        """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""
         raise NotImplementedError
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Entries of a model file that hold the decision."""
-        own = {} if decision is None else {"decision": decision.to_dict()}
-        return {"calibrator": None, "threshold": None, **own}
+        entry = {} if decision is None else {"decision": decision.to_dict()}
+        return {"calibrator": None, "threshold": None, **entry}
 
     def decision(self, saved: Mapping[str, Any]) -> Decision | None:
         """The decision in the entries of a model file."""
@@ -301,7 +301,7 @@ class Target:
         return None if values is None else self.decided_by.from_dict(values)
 
     def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
-        """Return a warning where the predictions mean nothing."""
+        """Warnings about predictions that carry no information."""
         return []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
@@ -309,11 +309,11 @@ class Target:
         raise NotImplementedError
 
     def main_column(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002
-        """Column that speaks for each bag of scores [N] or [N, C], int [N]: the only one."""
+        """Main score column of each bag, int [N], for scores [N] or [N, C]: by default the only one."""
         return np.zeros(len(scores), dtype=np.int64)
 
     def column(self, name: str) -> int:
-        """Position of the score column of a class or label; a `ConfigError` where there is none of that name."""
+        """Position of the score column of a class or label; a `ConfigError` if there is none of that name."""
         if self.count == 1:
             raise ConfigError(
                 f"Expected no class with the target {self.name!r}, which has one score, got {name!r}; leave it out."
@@ -335,7 +335,7 @@ class Target:
         """Entries of `summary.json` on scores [N] or [N, C], and on the predictions that the decision makes of them.
 
         `metrics` are further ones by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
-        values [N] or [N, L] and the scores, and of `groups` and `predictions` what they have parameters for.
+        values [N] or [N, L] and the scores, and `groups` and `predictions` if they have parameters of these names.
         """
         result = self.describe(values, scores, decision, groups=groups)
         if groups is not None:
@@ -348,7 +348,7 @@ class Target:
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Entries of `summarize` but for groups and further metrics: the main metric, `bags`, `warnings`, ..."""
+        """Entries of `summarize` without groups and further metrics: the main metric, `bags`, `warnings`, ..."""
         raise NotImplementedError
 
     def _outcome(self, bags: Bags) -> TargetLabels:
@@ -362,19 +362,19 @@ class Target:
 
 
 def read_numbers(column: Sequence[Any]) -> Scores:
-    """Numbers [N] of a column of numbers or text; NaN where it is empty."""
+    """Numbers [N] of a column of numbers or text; NaN if an entry is empty."""
     return np.array([np.nan if value in ("", None) else float(value) for value in column], dtype=np.float64)
 
 
 def read_codes(column: Sequence[Any], names: Sequence[Any]) -> Scores | None:
-    """Positions [N] of names; NaN where there is none, and None where there is none at all."""
+    """Positions [N] of a column of names; NaN for an entry without a known name, None if all are."""
     codes = {name: code for code, name in enumerate(names)}
-    found = np.array([codes.get(name, np.nan) for name in column], dtype=np.float64)
-    return None if np.isnan(found).all() else found
+    positions = np.array([codes.get(name, np.nan) for name in column], dtype=np.float64)
+    return None if np.isnan(positions).all() else positions
 
 
 def difference_method(name: str, groups: Groups) -> str:
-    """Name of the method of an interval, which says where groups hold several bags."""
+    """Name of the method of an interval, with "(groups)" if groups hold several bags."""
     return f"{name} (groups)" if clustered(groups) else name
 
 
@@ -384,7 +384,7 @@ def clustered(groups: Groups) -> bool:
 
 
 def logistic_shares(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
-    """Probabilities [n, C] of classes by logistic regression, a little shrunk."""
+    """Probabilities [n, C] of classes by logistic regression with a weak penalty."""
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=_MAX_ITERATIONS).fit(x, codes).predict_proba(scored)

@@ -30,7 +30,7 @@ from midam.targets.base import (
 
 
 class Binary(Target):
-    """Two classes, of which one is positive; `names` are those of labels 0 and 1, where they have some."""
+    """Two classes, one of them positive; `names` are those of labels 0 and 1, if they have some."""
 
     name = "binary"
     pairs = "binary"
@@ -60,7 +60,7 @@ class Binary(Target):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Nothing: a summary or record without a target is one of two classes."""
+        """Empty: a summary or record without a target has two classes."""
         return {}
 
     def values(self, bags: Bags) -> NDArray[np.int64]:
@@ -81,11 +81,11 @@ class Binary(Target):
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Probabilities [N] of the positive class."""
-        found = read_numbers(table["probability"])
-        return None if np.isnan(found).any() else found
+        probabilities = read_numbers(table["probability"])
+        return None if np.isnan(probabilities).any() else probabilities
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:
-        """Bags of the rarer class, where they are few."""
+        """Bags of the rarer class, if they are few."""
         least = min(summary["positives"], summary["bags"] - summary["positives"])
         return f"{least} bags of the rarer class" if least < FEW_BAGS else None
 
@@ -96,15 +96,15 @@ class Binary(Target):
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:
-        """As of other targets, but both classes are in each split, or a `BagDataError` says why not."""
+        """As for other targets, but with both classes in each split, else a `BagDataError` with the reason."""
         return split_strata(values, groups=groups, fractions=fractions, seed=seed, binary=True)
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
-        """As of other targets, but both classes are in each fold, or a `BagDataError` says why not."""
+        """As for other targets, but with both classes in each fold, else a `BagDataError` with the reason."""
         return stratified_folds(values, groups=groups, folds=folds, seed=seed)
 
     def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:
-        """Most folds that can each hold both classes."""
+        """Maximum number of folds that can each hold both classes."""
         return most_parts(class_counts(values, units))
 
     @property
@@ -132,11 +132,11 @@ class Binary(Target):
         return bool(len(values)) and bool(values.min() < values.max())
 
     def metric_value(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
-        """AUROC; None of one class."""
+        """AUROC; None with one class."""
         return auroc(values, scores) if self.has_metric(values) else None
 
     def estimate(self, values: NDArray[Any], scores: NDArray[Any], *, groups: Groups = None) -> Estimate | None:
-        """AUROC with its interval; None of one class."""
+        """AUROC with its interval; None with one class."""
         try:
             low, high, _ = auroc_interval(values, scores, groups=groups)
         except OneClassError:
@@ -146,9 +146,9 @@ class Binary(Target):
     def difference(
         self, values: NDArray[Any], scores: NDArray[Any], other: NDArray[Any], *, groups: Groups = None
     ) -> Difference:
-        """AUROC of `scores` minus that of `other` scores (DeLong 1988; of groups, Obuchowski 1997)."""
-        found = paired_delong(values, scores, other, groups=groups)
-        return Difference(*found, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
+        """AUROC of `scores` minus that of `other` scores (DeLong 1988; with groups, Obuchowski 1997)."""
+        figures = paired_delong(values, scores, other, groups=groups)
+        return Difference(*figures, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
     def decide(
         self,
@@ -158,14 +158,14 @@ class Binary(Target):
         rule: str = "youden",
         out_of_fold: OutOfFold | None = None,
     ) -> BinaryDecision | None:
-        """Calibrator and operating point; None where the bags lack a class.
+        """Calibrator and operating point; None if the bags lack a class.
 
-        With fewer than 20 positive validation bags, those that are scored `out_of_fold` are taken too.
+        With fewer than 20 positive validation bags, the training bags that were scored `out_of_fold` are used too.
         """
         more = 0
         if out_of_fold is not None and values.sum() < FEW_BAGS:
             more = len(out_of_fold.values)
-            values, scores = (np.concatenate(own) for own in zip((values, scores), out_of_fold, strict=True))
+            values, scores = (np.concatenate(pair) for pair in zip((values, scores), out_of_fold, strict=True))
         if not self.has_metric(values):
             return None
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)
@@ -179,7 +179,7 @@ class Binary(Target):
         return None if saved["calibrator"] is None else BinaryDecision.from_dict(saved)
 
     def notes(self, decision: Decided) -> list[str]:
-        """A sentence where the scores did not rank the validation bags."""
+        """A sentence if the scores did not rank the validation bags."""
         return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
@@ -199,9 +199,9 @@ class Binary(Target):
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """`midam.evaluate.metrics.summarize`, with a warning where probability and class mean nothing."""
+        """`midam.evaluate.metrics.summarize`, with a warning if probability and class carry no information."""
         made = cast(BinaryDecision | None, decision)
-        found = summarize(
+        summary = summarize(
             values,
             scores,
             groups=groups,
@@ -209,5 +209,5 @@ class Binary(Target):
             probabilities=None if made is None else made.predict(scores),
             metrics=metrics,
         )
-        found["warnings"] += self.notes(decision)
-        return found
+        summary["warnings"] += self.notes(decision)
+        return summary

@@ -1,4 +1,4 @@
-"""Classes, of which a bag has one, and labels, of which it has any: a score column of each, measured by the AUROC."""
+"""Classes, of which a bag has one, and labels, of which it has any number: a score column and an AUROC for each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -35,11 +35,11 @@ from midam.targets.base import (
     read_numbers,
 )
 
-LEAST_BAGS = 2  # bags of a class in training: of one alone nothing general can be learned, and nothing tested
+LEAST_BAGS = 2  # bags of a class in training: one bag teaches nothing general, and leaves none to test on
 
 
 class ColumnTarget(Target):
-    """Base of the targets with a score column of each name, measured by the macro AUROC."""
+    """Base of the targets with a score column for each name, measured by the macro AUROC."""
 
     metric = "auroc_macro"
     figures: ClassVar[tuple[str, ...]] = ("auroc_weighted", "per_class")
@@ -50,7 +50,7 @@ class ColumnTarget(Target):
         return self.names
 
     def table(self, values: NDArray[Any]) -> Scores:
-        """Labels [N, C], a column a name: 1, 0, or NaN where it is not known."""
+        """Labels [N, C], a column a name: 1, 0, or NaN if unknown."""
         raise NotImplementedError
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
@@ -58,36 +58,36 @@ class ColumnTarget(Target):
         return {f"probability_{name}": shares for name in self.columns}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Probabilities [N, C]; NaN of a label that has none."""
-        found = np.stack([read_numbers(table[f"probability_{name}"]) for name in self.columns], axis=1)
-        return None if np.isnan(found).all() else found
+        """Probabilities [N, C]; NaN for a label that has none."""
+        probabilities = np.stack([read_numbers(table[f"probability_{name}"]) for name in self.columns], axis=1)
+        return None if np.isnan(probabilities).all() else probabilities
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Bags of each class or with each label, and the others."""
         return [(column == 1, column == 0) for column in self.table(values).T]
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """Macro AUROC; None where no column has bags of both kinds."""
+        """Macro AUROC; None if no column has bags of both kinds."""
         return macro_auroc(self.table(values), scores)
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """Macro AUROC with its interval; None where no column has bags of both kinds."""
+        """Macro AUROC with its interval; None if no column has bags of both kinds."""
         table = self.table(values)
         value, interval = macro_auroc(table, scores), macro_auroc_interval(table, scores, groups=groups)
         return None if value is None or interval is None else Estimate(value, interval.low, interval.high, len(scores))
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
         """Macro AUROC of `scores` minus that of `other` scores."""
-        found = paired_macro_auroc(self.table(values), scores, other, groups=groups)
-        return Difference(*found, difference_method("paired jackknife", groups))
+        figures = paired_macro_auroc(self.table(values), scores, other, groups=groups)
+        return Difference(*figures, difference_method("paired jackknife", groups))
 
     def main_column(self, scores: Scores, decision: Decided) -> NDArray[np.int64]:
-        """The most probable column, or that of the highest score; one without a probability is never taken."""
+        """The most probable column, or that of the highest score; a column without a probability is never chosen."""
         shares = scores if decision is None else np.nan_to_num(decision.predict(scores), nan=-1.0)
         return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
     def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
-        """Probability of each column; None where there is none."""
+        """Probability of each column; None if there is none."""
         shares = np.full((len(scores), self.count), np.nan) if decision is None else decision.predict(scores)
         return {
             f"probability_{name}": [None if np.isnan(share) else float(share) for share in column]
@@ -124,7 +124,7 @@ class ColumnTarget(Target):
 
 
 def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
-    """How well classes or grades are called: accuracy with Wilson's interval, balanced accuracy, confusion."""
+    """Figures of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
     confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
     return {
         "accuracy": accuracy(confusion),
@@ -138,13 +138,13 @@ def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.b
     def listed(which: NDArray[np.bool_]) -> str:
         return ", ".join(str(names[column]) for column in np.flatnonzero(which).tolist())
 
-    found = []
+    remarks = []
     if missing.any():
-        found.append(f"No AUROC, and no part in the macro AUROC: {listed(missing)} (no bags of it, or no others).")
+        remarks.append(f"No AUROC, and no part in the macro AUROC: {listed(missing)} (no bags of it, or no others).")
     if few.any():
-        what = "their intervals are wide and the coverage approximate"
-        found.append(f"Fewer than {FEW_BAGS} bags of a class, or of the others: {listed(few)}; {what}.")
-    return found
+        consequence = "their intervals are wide and the coverage approximate"
+        remarks.append(f"Fewer than {FEW_BAGS} bags of a class, or of the others: {listed(few)}; {consequence}.")
+    return remarks
 
 
 def check_width(table: Scores, width: int) -> Scores:
@@ -209,7 +209,7 @@ class Multiclass(ColumnTarget):
         return super().predictions(scores, decision) | {"class": called}
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Figures of each class, and how well bags are called the class of the largest probability, or score."""
+        """Figures of each class, and of the predicted class, that of the largest probability or score."""
         result = super().describe(values, scores, decision, groups=groups)
         warnings = result.pop("warnings")
         called = self.main_column(scores, decision)
@@ -218,7 +218,7 @@ class Multiclass(ColumnTarget):
 
 
 class Multilabel(ColumnTarget):
-    """Labels, each of which ranks the bags that have it above those that have not."""
+    """Labels, each of which ranks the bags with it above those without."""
 
     name = "multilabel"
     pairs = "labels"
@@ -233,17 +233,17 @@ class Multilabel(ColumnTarget):
     )
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """A column of each label: 1, 0, or nothing where it is not known."""
+        """A column for each label: 1, 0, or empty if unknown."""
         return {f"label_{name}": one_of("0", "1", "") for name in self.names}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The rarest label that a bag has, from 1; 0 of bags without."""
+        """The rarest label that a bag has, from 1; 0 for bags without labels."""
         has = values == 1
         order = np.argsort(has.sum(axis=0), kind="stable")
         return np.where(has.any(axis=1), order[has[:, order].argmax(axis=1)] + 1, 0).astype(np.int64)
 
     def check(self, bags: Bags) -> None:
-        """Refuse a label without two bags that have it and two that have not."""
+        """Refuse a label without two bags that have it and two that do not."""
         values = self.values(bags)
         counts = [((values == 1).sum(axis=0)), ((values == 0).sum(axis=0))]
         rare = [
@@ -258,7 +258,7 @@ class Multilabel(ColumnTarget):
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether some label is there and not there."""
+        """Whether some label has bags with and without it."""
         return bool(((values == 1).any(axis=0) & (values == 0).any(axis=0)).any())
 
     def table(self, values: NDArray[Any]) -> Scores:
@@ -272,9 +272,10 @@ class Multilabel(ColumnTarget):
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
         """Probability of each label by logistic regression on the bags whose entry is known."""
-        known = [~np.isnan(column) for column in values.T]
-        columns = zip(known, values.T)
-        shares = [logistic_shares(x[own], column[own].astype(np.int64), scored)[:, 1] for own, column in columns]
+        shares = []
+        for column in values.T:
+            known = ~np.isnan(column)
+            shares.append(logistic_shares(x[known], column[known].astype(np.int64), scored)[:, 1])
         return np.stack(shares, axis=1)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:

@@ -1,4 +1,4 @@
-"""Cox regression with a ridge on a table of numbers a bag, whose ridge inner folds can choose."""
+"""Cox regression with a ridge on statistics of bags; inner folds can choose the ridge."""
 
 from typing import Any, Self
 
@@ -18,11 +18,11 @@ _TOLERANCE = 1e-7  # of the gradient, per event
 
 
 class CoxRidge:
-    """Cox regression with a ridge, on standardized statistics: the log hazard ``eta = x beta``, larger is earlier.
+    """Cox regression with a ridge, on standardized statistics: log hazard ``eta = x beta``, larger for earlier events.
 
     It minimizes ``-1/E sum_i [eta_i - log sum_(j: t_j >= t_i) exp(eta_j)] + l2/2 |beta|^2`` over the E events i, of
     Breslow's partial likelihood, by Newton steps in a trust region. Their linear systems are solved by conjugate
-    gradients, so a step costs a few passes over the statistics, however many there are.
+    gradients, so a step costs a few passes over the statistics, whatever their number.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class CoxRidge:
     coef_ : array of float64, shape [D]
         The coefficients beta, by which statistics minus `mean_` over `scale_` are multiplied.
     mean_, scale_ : array of float64, shape [D]
-        Mean and standard deviation of the training bags; scale 1 of a statistic that does not vary.
+        Mean and standard deviation of the training bags; scale 1 for a statistic that does not vary.
 
     References
     ----------
@@ -71,7 +71,7 @@ def choose_cox(
 ) -> CoxRidge:
     """`CoxRidge` with the ridge of the best mean C-index over inner folds, fitted to all bags.
 
-    The folds are five, fewer where fewer bags (groups) have an event, disjoint by group; the events are spread over
+    There are five folds, fewer if fewer bags (groups) have an event, disjoint by group, with the events spread over
     them. With one such bag (group) the ridge is 1.
 
     Examples
@@ -93,22 +93,25 @@ def choose_cox(
         scaler = StandardScaler().fit(statistics[~inside])
         likelihood = PartialLikelihood(scaler.transform(statistics[~inside]), t[~inside], e[~inside])
         beta = np.zeros(statistics.shape[1])
-        for found, l2 in zip(areas, _RIDGES):
+        for ridge_areas, l2 in zip(areas, _RIDGES):
             beta = likelihood.minimize(float(l2), beta)
-            found.append(pairs.concordance(scaler.transform(statistics[inside]) @ beta))
+            ridge_areas.append(pairs.concordance(scaler.transform(statistics[inside]) @ beta))
     best = float(_RIDGES[np.argmax(np.mean(areas, axis=1))]) if areas[0] else _USUAL_RIDGE
     return CoxRidge(best).fit(statistics, t, e)
 
 
 def _inner_folds(event: NDArray[np.bool_], units: NDArray[np.intp], *, seed: int) -> NDArray[np.int64]:
-    """Fold of each bag; whole units, those with an event spread first. All in one where fewer than two have any."""
+    """Fold of each bag; units are kept whole, and those with an event are spread first.
+
+    A single fold if fewer than two units have an event.
+    """
     has = np.bincount(units, weights=event) > 0
     count = min(_FOLDS, int(has.sum()))
-    of = np.zeros(has.size, dtype=np.int64)
+    unit_folds = np.zeros(has.size, dtype=np.int64)
     if count > 1:
         shuffled = np.random.default_rng(seed).permutation(has.size)
-        of[shuffled[np.argsort(~has[shuffled], kind="stable")]] = np.arange(has.size) % count
-    return of[units]
+        unit_folds[shuffled[np.argsort(~has[shuffled], kind="stable")]] = np.arange(has.size) % count
+    return unit_folds[units]
 
 
 class PartialLikelihood:
@@ -117,18 +120,18 @@ class PartialLikelihood:
     def __init__(self, z: Scores, time: Scores, event: NDArray[np.bool_]) -> None:
         if not event.any():
             raise BagDataError("Expected a bag with an event, got none; train on other bags.")
-        # Latest first: who is at risk at a time are the bags up to the last one with this time.
+        # Latest first: the bags at risk at a time are those up to the last one with this time.
         order = np.argsort(-time, kind="stable")
         self._z, event = z[order], event[order]
         self._last = np.searchsorted(-time[order], -time[order][event], side="right") - 1
         self._events = event / event.sum()
-        # A step asks for many products at the same coefficients.
+        # A step needs many products at the same coefficients.
         self._seen: tuple[Scores, tuple[Scores, Scores, Scores]] | None = None
 
     def minimize(self, l2: float, start: Scores) -> Scores:
-        """Coefficients [D] of the least loss."""
-        how: dict[str, Any] = {"method": "trust-ncg", "jac": True, "options": {"gtol": _TOLERANCE}}
-        return minimize(self._loss, start, args=(l2,), hessp=self._product, **how).x
+        """Coefficients [D] that minimize the loss."""
+        options: dict[str, Any] = {"method": "trust-ncg", "jac": True, "options": {"gtol": _TOLERANCE}}
+        return minimize(self._loss, start, args=(l2,), hessp=self._product, **options).x
 
     def _loss(self, beta: Scores, l2: float) -> tuple[float, Scores]:
         eta, weights, at_risk = self._at(beta)
@@ -152,6 +155,6 @@ class PartialLikelihood:
         return self._seen[1]
 
     def _over_events(self, values: Scores) -> Scores:
-        """Sum of a value of each event over those at which a bag is at risk, over their number."""
+        """For each bag, the sum of `values` over the events at which it is at risk, over the number of events."""
         sums = np.bincount(self._last, weights=values, minlength=len(self._z))
         return np.cumsum(sums[::-1])[::-1] / len(self._last)

@@ -1,4 +1,4 @@
-"""Grades and numbers, and the base of times: one score that follows an order of bags, measured by the C-index."""
+"""Grades and numbers, and the base of survival: one score that follows an order of bags, measured by the C-index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -28,11 +28,11 @@ from midam.targets.base import (
 )
 from midam.targets.columns import check_width, describe_calls
 
-_BINS = 5  # of numbers, for splits with like shares of low and high ones
+_BINS = 5  # of numbers, for splits with equal shares of low and high ones
 
 
 class RankedTarget(Target):
-    """Base of the targets with one score, measured by the share of comparable pairs that it orders rightly."""
+    """Base of the targets with one score, measured by the share of comparable pairs that it orders correctly."""
 
     metric = "c_index"
     linear = "ridge regression"
@@ -42,15 +42,15 @@ class RankedTarget(Target):
     """Column of the predictions in a table."""
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """The grade or the group of risk."""
+        """The grade or the risk group."""
         return {self.predicted: one_of(*self.predicted_names, "")}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Positions [N] of the grades or groups of risk."""
+        """Positions [N] of the grades or risk groups."""
         return read_codes(table[self.predicted], self.predicted_names)
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The grade or the group of risk, by its name."""
+        """The grade or the risk group, by its name."""
         if decision is None:
             return {self.predicted: [None] * len(scores)}
         return {self.predicted: [self.predicted_names[code] for code in decision.predict(scores).tolist()]}
@@ -60,7 +60,7 @@ class RankedTarget(Target):
         return Pairs.of_numbers(check_width(values, self.width)[:, 0])
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags that some other is ranked below, and bags that are."""
+        """Bags that are ranked above another, and those that are ranked below one."""
         return [self.comparable(values).sides]
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
@@ -70,27 +70,27 @@ class RankedTarget(Target):
         return Ridge().fit(x, values[:, 0]).predict(scored)
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """C-index; None where no pair is comparable."""
+        """C-index; None if no pair is comparable."""
         try:
             return self.comparable(values).concordance(scores)
         except OneClassError:
             return None
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """C-index with its interval; None where no pair is comparable."""
-        found = describe_concordance("c_index", self.comparable(values), scores, groups)
-        if found["c_index"] is None:
+        """C-index with its interval; None if no pair is comparable."""
+        entries = describe_concordance("c_index", self.comparable(values), scores, groups)
+        if entries["c_index"] is None:
             return None
-        low, high = found["c_index_ci95"]
-        return Estimate(found["c_index"], low, high, len(scores))
+        low, high = entries["c_index_ci95"]
+        return Estimate(entries["c_index"], low, high, len(scores))
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
         """C-index of `scores` minus that of `other` scores."""
-        found = paired_concordance(self.comparable(values), scores, other, groups=groups)
-        return Difference(*found, difference_method("paired jackknife", groups))
+        figures = paired_concordance(self.comparable(values), scores, other, groups=groups)
+        return Difference(*figures, difference_method("paired jackknife", groups))
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """C-index, and what `further` adds."""
+        """C-index, and the figures of `further`."""
         result = describe_concordance("c_index", self.comparable(values), scores, groups)
         result |= {"bags": len(scores), **self.further(values, scores, decision, groups=groups)}
         counted, count = self.counted(values)
@@ -110,7 +110,7 @@ class RankedTarget(Target):
 
 
 def describe_concordance(key: str, pairs: Pairs, scores: Scores, groups: Groups) -> dict[str, Any]:
-    """C-index, its interval and how that was found, by entries that begin with `key`; None where there is none."""
+    """C-index, its interval and the method of that, as entries that begin with `key`; None if there is none."""
     try:
         value, interval = pairs.concordance(scores), concordance_interval(pairs, scores, groups=groups)
     except OneClassError:
@@ -119,17 +119,17 @@ def describe_concordance(key: str, pairs: Pairs, scores: Scores, groups: Groups)
 
 
 def correlation(statistic: Callable[[Scores, Scores], Any], values: Scores, scores: Scores) -> float | None:
-    """A rank correlation; None where one of the two does not vary."""
+    """A rank correlation; None if one of the two does not vary."""
     return float(statistic(values, scores).statistic) if np.ptp(values) > 0 and np.ptp(scores) > 0 else None
 
 
 def kendall_tau(values: Scores, scores: Scores) -> float | None:
-    """Kendall's tau; None where one of the two does not vary."""
+    """Kendall's tau; None if one of the two does not vary."""
     return correlation(scipy.stats.kendalltau, values, scores)
 
 
 class Continuous(RankedTarget):
-    """Numbers: of two bags that with the larger number has the higher score."""
+    """Numbers: of two bags, the one with the larger number gets the higher score."""
 
     name = "continuous"
     predicted = "number"
@@ -152,11 +152,11 @@ class Continuous(RankedTarget):
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Numbers [N]."""
-        found = read_numbers(table["number"])
-        return None if np.isnan(found).all() else found
+        predicted_numbers = read_numbers(table["number"])
+        return None if np.isnan(predicted_numbers).all() else predicted_numbers
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The number that the score stands for."""
+        """The predicted number."""
         return {"number": [None] * len(scores) if decision is None else decision.predict(scores).tolist()}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
@@ -165,7 +165,7 @@ class Continuous(RankedTarget):
         return np.searchsorted(np.quantile(numbers, np.arange(1, _BINS) / _BINS), numbers, side="right")
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """All alike."""
+        """One stratum."""
         return np.zeros(len(values), dtype=np.int64)
 
     def check(self, bags: Bags) -> None:
@@ -180,7 +180,7 @@ class Continuous(RankedTarget):
         return NumberScale().fit(scores, values[:, 0])
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
-        """Rank correlations and, with a decision, the mean absolute error next to that of the median of these bags."""
+        """Rank correlations and, with a decision, the mean absolute error and that of the median of these bags."""
         numbers = values[:, 0]
         result = {
             "kendall_tau": kendall_tau(numbers, scores),
@@ -193,7 +193,7 @@ class Continuous(RankedTarget):
 
 
 class Ordinal(RankedTarget):
-    """Grades: of two bags that with the higher grade has the higher score."""
+    """Grades: of two bags, the one with the higher grade gets the higher score."""
 
     name = "ordinal"
     predicted = "grade"
@@ -230,7 +230,7 @@ class Ordinal(RankedTarget):
         return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Kendall's tau and, with a decision, the quadratic kappa and how well grades are called."""
+        """Kendall's tau and, with a decision, the quadratic kappa and the figures of predicted grades."""
         grades = values[:, 0]
         result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
         if decision is not None:

@@ -1,4 +1,4 @@
-"""Time and event: the score is a risk; who has the event first has the higher one."""
+"""Survival: the score is a risk; of two bags, the one with the earlier event gets the higher score."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ _LEAST_EVENTS = 2
 
 
 class Survival(RankedTarget):
-    """Time and event: the score is a risk; who has the event first has the higher one."""
+    """Survival: the score is a risk; of two bags, the one with the earlier event gets the higher score."""
 
     name = "survival"
     predicted = "risk"
@@ -42,7 +42,7 @@ class Survival(RankedTarget):
 
     @property
     def predicted_names(self) -> tuple[str, ...]:
-        """Names of the groups of risk."""
+        """Names of the risk groups."""
         return RISKS
 
     def label_forms(self) -> dict[str, ColumnForm]:
@@ -56,21 +56,21 @@ class Survival(RankedTarget):
     incomparable = "no event with a bag behind it"
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Event or none, each in an earlier and a later half."""
+        """Bags with and without event, each in an earlier and a later half."""
         time, event = values[:, 0], values[:, 1].astype(np.int64)
         late = np.zeros(len(values), dtype=np.int64)
         for kind in (0, 1):
-            own = event == kind
-            late[own] = time[own] > np.median(time[own]) if own.any() else 0
+            inside = event == kind
+            late[inside] = time[inside] > np.median(time[inside]) if inside.any() else 0
         return 2 * event + late
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Event or none where events are the fewer, for each pair needs one; else all alike."""
+        """Bags with and without event if events are the minority, because each pair needs one; else one stratum."""
         event = values[:, 1].astype(np.int64)
         return event if 2 * event.sum() < len(event) else np.zeros_like(event)
 
     def check(self, bags: Bags) -> None:
-        """Refuse bags of which none, or but one, has the event, or none of which outlives another's."""
+        """Refuse bags with fewer than two events, or without a bag that outlives another's event."""
         values = self.values(bags)
         events = int(values[:, 1].sum())
         if events < _LEAST_EVENTS:
@@ -93,7 +93,7 @@ class Survival(RankedTarget):
         return bool(outlived.any())
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
-        """Pairs of which one bag has the event before the other's time."""
+        """Pairs in which one bag has the event before the other's time."""
         return Pairs.of_times(*check_width(values, 2).T)
 
     @property
@@ -104,7 +104,7 @@ class Survival(RankedTarget):
     linear = "Cox regression"
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Log hazards by Cox regression with half the squared length of the weights as penalty; ties as of Breslow."""
+        """Log hazards by Cox regression with half the squared norm of the weights as penalty; Breslow's ties."""
         time, event = values.T
         likelihood = PartialLikelihood(x, time, event > 0)
         return scored @ likelihood.minimize(1 / event.sum(), np.zeros(x.shape[1]))
@@ -114,11 +114,11 @@ class Survival(RankedTarget):
         return "events", int(values[:, 1].sum())
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> RiskGroups:
-        """Groups of risk."""
+        """Risk groups."""
         return RiskGroups().fit(scores, values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Follow-up, the C-index weighted for censoring, and, with a decision, the groups of risk."""
+        """Follow-up, the C-index weighted for censoring, and, with a decision, the risk groups."""
         time, event = values.T
         truncation = ipcw_truncation(time, event)
         result: dict[str, Any] = {"events": int(event.sum()), "median_follow_up": median_follow_up(time, event)}
@@ -135,7 +135,7 @@ class Survival(RankedTarget):
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """As of other orders, with a warning where groups hold several bags."""
+        """As for other orders, with a warning if groups hold several bags."""
         result = super().describe(values, scores, decision, groups=groups)
         if groups is not None and decision is not None and len(np.unique(groups)) < len(groups):
             result["warnings"].append("Some groups hold several bags: the log-rank test takes bags as independent.")
