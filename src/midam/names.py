@@ -1,5 +1,6 @@
 """One form of every name that is read (bags, groups, sites, labels, categories, columns, files), and look-alikes."""
 
+import difflib
 import math
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-from midam.errors import BagDataError, Note, listed, nearest
+from midam.errors import BagDataError, Note, listed
 
 # Zero-width characters (the byte order mark is one) and marks of the direction of text; joiners shape some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -26,6 +27,7 @@ MISSING = frozenset(
 )
 EXACT = 2**53  # float64 holds each whole number below it
 _SHOWN = 3
+_ALIKE = 0.7  # of two names of files, from which one is suggested for the other
 _MOST = 1000  # files of a folder that a message looks through
 
 
@@ -107,8 +109,10 @@ def _is_formula(text: str) -> bool:
 def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.") -> str:
     """Advice on a path that is not there: names like it in its folder, or `known` ones; `otherwise` if none."""
     names = [] if path.exists() else _listed(path.parent)[:_MOST]
-    advice = nearest(path.name, [*known, *names], count=3)
-    return advice if advice.startswith("did you") else otherwise
+    plain, wanted = {name.casefold(): name for name in sorted([*names, *known])}, path.name.casefold()
+    near = difflib.get_close_matches(wanted, plain, n=3, cutoff=_ALIKE)
+    near = near or [name for name in plain if wanted and name.startswith(wanted)][:3]
+    return f"did you mean {' or '.join(repr(plain[name]) for name in near)}?" if near else otherwise
 
 
 def missing(path: Path, what: str) -> str:
