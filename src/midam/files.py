@@ -58,7 +58,7 @@ def is_stream(path: Path) -> bool:
         mode = path.stat().st_mode
     except OSError:
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or _descriptor(path) is not None
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or descriptor(path) is not None
 
 
 def resolved(path: Path) -> Path:
@@ -75,7 +75,7 @@ def is_left(path: Path) -> bool:
 
 
 def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    number = _descriptor(path)
+    number = descriptor(path)
     if number is None:
         with path.open("wb") as stream:
             stream.writelines(parts)
@@ -87,7 +87,7 @@ def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         stream.writelines(parts)
 
 
-def _descriptor(path: Path) -> int | None:
+def descriptor(path: Path) -> int | None:
     """Number of the open file of this process that a path stands for, such as 1 for /dev/stdout."""
     own, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
     while path not in seen:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def _main_as_json(words: list[str]) -> int:
     code, text = 1, io.StringIO()
     try:
         with redirect_stdout(text):
-            code = _main(words)
+            code = _main(words, as_json=True)
     except SystemExit as end:  # of --help
         code = end.code if isinstance(end.code, int) else code
         note_result(text=text.getvalue())
@@ -73,10 +74,12 @@ def _main_as_json(words: list[str]) -> int:
     return code
 
 
-def _main(words: list[str]) -> int:
+def _main(words: list[str], *, as_json: bool = False) -> int:
     with program(message_text) as console:
         try:
             try:
+                if as_json:
+                    _keep_stdout(words)
                 return _run(words, console)
             except UntrustedError as error:
                 if not _agreed(error, console):
@@ -103,6 +106,15 @@ def _failed(console: "Console", message: str, code: int) -> int:
     console.print(f"[red]midam: error:[/] {escape(message)}")
     note_result(error=message)
     return code
+
+
+def _keep_stdout(words: Sequence[str]) -> None:
+    """Refuse the standard output as a file to write, which is to hold one JSON object."""
+    from midam.files import descriptor
+
+    taken = next((word for word in words if descriptor(Path(word.rpartition("=")[2])) == 1), None)
+    if taken is not None:
+        raise ConfigError(f"Expected a file besides {_JSON}, which prints on stdout, got {taken}; name a file.")
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:
