@@ -99,7 +99,7 @@ class Note(UserWarning):
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
-    """Suggestion for a name that is not known: ours for what others call so, else the nearest, else all or eight.
+    """Suggestion for an unknown name: the one with its meaning, else the nearest, else up to eight names.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
 
 
 def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str] = ()) -> str:
-    """As `nearest`, of options: where none means it, what to do instead, or which command has it, fit `elsewhere`.
+    """As `nearest`, for options; if none has this meaning, advice, or the command that has it: fit `elsewhere`.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str
             return f"{advice}."
         homes = {
             **dict.fromkeys(elsewhere, "fit"),
-            **{own: home for home, of in word_tables()["options"].items() for own in of.split()},
+            **{option: home for home, options in word_tables()["options"].items() for option in options.split()},
         }
         if others := same_meaning(name, homes):
             return f"there is none here: `midam {homes[others[0]]}` has --{others[0].replace('_', '-')}."
@@ -162,7 +162,7 @@ def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
     names = [str(column) for column in columns]
     near = {name: _near(name, names, count=3, columns=True) for name in lost}
     many = len(lost) > 1
-    hints = [f"{_either(own)}{f' for {name!r}' if many else ''}" for name, own in near.items() if own]
+    hints = [f"{_either(similar)}{f' for {name!r}' if many else ''}" for name, similar in near.items() if similar]
     return (f"did you mean {', '.join(hints)}? " if hints else "") + columns_are(names)
 
 
@@ -187,17 +187,17 @@ def listed(names: Sequence[object], *, most: int = 5, sep: str = ", ") -> str:
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
     """Names with the meaning of `name`, else those that are spelled nearly like it, else those that it begins."""
     known = same_meaning(name, names, columns=columns)[:3]
-    if known or (not columns and is_known_word(name)):  # letters in common say nothing where the meaning is known
+    if known or (not columns and is_known_word(name)):  # where the meaning is known, letters in common are no hint
         return known
-    plain, key, cutoff = {plain_key(own): own for own in names}, plain_key(name), _ALIKE
-    if columns and is_usual_column(name):  # what it means is known, and no other column means it
+    plain, key, cutoff = {plain_key(one): one for one in names}, plain_key(name), _ALIKE
+    if columns and is_usual_column(name):  # its meaning is known, and no column has it
         cutoff = _SAME
     elif not columns and len(key) == 3:
         cutoff = _SHORT
     near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
     if not near and not columns and len(key) > 2:  # a name that was cut short
-        near = [own for own in plain if own.startswith(key)][:count]
-    return [plain[own] for own in near]
+        near = [one for one in plain if one.startswith(key)][:count]
+    return [plain[one] for one in near]
 
 
 def _either(names: Sequence[str]) -> str:
@@ -232,7 +232,7 @@ def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
 
 
 def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
-    """Check each value; what `check` raises of several is one error, a line each."""
+    """Check each value; errors that `check` raises for several become one, with a line for each."""
     errors = list[MidamError]()
     for value in dict.fromkeys(values):
         try:
@@ -244,8 +244,8 @@ def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
         raise errors[0] if len(errors) == 1 else type(errors[0])(fault_list(head, list(map(str, errors))))
 
 
-def path_of(value: object, what: str) -> Path:
-    """A path of a text; a `ConfigError` for what is none.
+def path_of(value: object, kind: str) -> Path:
+    """Path of a text; a `ConfigError` that names the `kind` for another type.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def path_of(value: object, what: str) -> Path:
     midam.errors.ConfigError: Expected the path of a run folder, got int; pass a text or a Path.
     """
     if not isinstance(value, str | Path):
-        raise ConfigError(f"Expected the path of {what}, got {type(value).__name__}; pass a text or a Path.")
+        raise ConfigError(f"Expected the path of {kind}, got {type(value).__name__}; pass a text or a Path.")
     return Path(value)
 
 

@@ -28,9 +28,9 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserve
 def write_bytes(path: Path, content: bytes | memoryview, *, typed: bool = False) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it; its folder is made.
 
-    A link at `path` is replaced, what it leads to is left alone, as `midam.plain_files.replacing` says. Of a path that
-    the user `typed`, a link stays a link: the file that it leads to is written; and a device, a pipe or an open file
-    such as /dev/stdout is written to as it stands. An `OSError` names `path`, and leaves the old file as it was.
+    A link at `path` is replaced, and its target kept, see `midam.plain_files.replacing`. In a path that the user
+    `typed`, a link stays a link, and its target is written; a device, a pipe or an open file such as /dev/stdout is
+    written to directly. An `OSError` names `path`, and leaves the old file as it was.
     """
     write_parts(path, [content], typed=typed)
 
@@ -70,7 +70,7 @@ def resolved(path: Path) -> Path:
 
 
 def is_left(path: Path) -> bool:
-    """Whether a path is what a killed process leaves in a folder that it holds: a lock, or a file half written."""
+    """Whether a path is left by a killed process in a folder that it holds: a lock, or a file half written."""
     return path.name == LOCK or is_partial(path)
 
 
@@ -89,11 +89,11 @@ def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 def descriptor(path: Path) -> int | None:
     """Number of the open file of this process that a path stands for, such as 1 for /dev/stdout."""
-    own, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
+    folders, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
     while path not in seen:
         seen.add(path)
         folder = path.parent.resolve()
-        if path.name.isdigit() and folder.as_posix() in own:
+        if path.name.isdigit() and folder.as_posix() in folders:
             return int(path.name)
         if not path.is_symlink():
             return None
@@ -113,19 +113,19 @@ def free_room(path: Path) -> int | None:
 
 def require_space(
     needed: Mapping[Path, int],
-    what: str,
+    content: str,
     *,
     advice: str = "free some, or choose another place; nothing was written",
     error: type[MidamError] = MidamError,
 ) -> None:
-    """Refuse, by an `error`, a disk that cannot hold what is about to be written: bytes by path, of `what`.
+    """Refuse, by an `error`, a disk without space for the `needed` bytes by path, of `content` to be written.
 
-    The bytes of paths on one disk are added up; streams take none. Where the system does not say what is free, nothing
-    is refused.
+    The bytes of paths on one disk are added up; streams take none. If the system does not report the free space,
+    nothing is refused.
     """
     disks: dict[int, list[Path]] = {}
     for path in needed:
-        # What cannot be looked at is told of when it is written.
+        # A path that cannot be read raises its error when it is written.
         with suppress(OSError):
             if not is_stream(path):
                 disks.setdefault(_existing(path).stat().st_dev, []).append(path)
@@ -133,7 +133,7 @@ def require_space(
         total, free = sum(needed[path] for path in paths), free_room(paths[0])
         if free is not None and total > free:
             raise error(
-                f"Expected free space for {size_text(total)} of {what}, got {size_text(free)} free "
+                f"Expected free space for {size_text(total)} of {content}, got {size_text(free)} free "
                 f"(in {paths[0]}); {advice}."
             )
 

@@ -115,9 +115,9 @@ def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the
     return f"did you mean {' or '.join(repr(plain[name]) for name in near)}?" if near else otherwise
 
 
-def missing(path: Path, what: str) -> str:
+def missing(path: Path, expected: str) -> str:
     """Return the message that a file is not there."""
-    return f"Expected {what}, got none (in {path}); {nearby(path)}"
+    return f"Expected {expected}, got none (in {path}); {nearby(path)}"
 
 
 def advice_on(path: Path) -> str:
@@ -127,30 +127,30 @@ def advice_on(path: Path) -> str:
 
 
 def on_disk(path: str | Path) -> Path:
-    """The path as the disk spells it: its names in another form of Unicode, or written with backslashes, are found.
+    """The path as the disk spells it, if its names are in another form of Unicode, or written with backslashes.
 
-    A path that exists is returned as it is, and so is one that is not found; two files that fit are refused.
+    A path that exists is returned unchanged, and so is one without a match; two files that match are refused.
     """
     path = Path(path)
     if os.path.lexists(path):
         return path
     plain = path if os.sep == "\\" else Path(str(path).replace("\\", "/"))
-    found = Path(plain.anchor)
-    for part in plain.parts[len(found.parts) :]:
-        if os.path.lexists(found / part):
-            found = found / part
+    existing = Path(plain.anchor)
+    for part in plain.parts[len(existing.parts) :]:
+        if os.path.lexists(existing / part):
+            existing = existing / part
             continue
         wanted = _file_key(part)
-        fits = [name for name in _listed(found) if _file_key(name) == wanted]
+        fits = [name for name in _listed(existing) if _file_key(name) == wanted]
         if len(fits) > 1:
             raise BagDataError(
-                f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {found}): "
+                f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {existing}): "
                 f"{', '.join(map(ascii, fits))}; rename all but one."
             )
         if not fits:
             return path
-        found = found / fits[0]
-    return found
+        existing = existing / fits[0]
+    return existing
 
 
 def _file_key(name: str) -> str:
@@ -168,14 +168,14 @@ def _listed(folder: Path) -> list[str]:
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Names that differ only in case, in blanks inside them, or as 1, 01 and 1.0 do; each list in its order."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        found.setdefault(_near(name), []).append(name)
-    return [tuple(same) for same in found.values() if len(same) > 1]
+        groups.setdefault(_near(name), []).append(name)
+    return [tuple(same) for same in groups.values() if len(same) > 1]
 
 
 def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
-    """Warn once of names that are nearly the same, by what they name: they are kept apart.
+    """Warn once of names of a kind that are nearly the same, and are kept apart.
 
     Examples
     --------
@@ -183,9 +183,9 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
     """
     parts = []
     for kind, names in kinds.items():
-        found = alike(names)
-        if found:
-            parts.append(f"{kind} {listed([' and '.join(same) for same in found], most=_SHOWN, sep='; ')}")
+        groups = alike(names)
+        if groups:
+            parts.append(f"{kind} {listed([' and '.join(same) for same in groups], most=_SHOWN, sep='; ')}")
     if parts:
         warnings.warn(
             f"names that differ only in case, blanks or zeros are kept apart: {', '.join(parts)} (in {source}); write "
@@ -194,16 +194,16 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
         )
 
 
-def merge_words(words: Iterable[str], what: str, *, source: str) -> dict[str, str]:
+def merge_words(words: Iterable[str], kind: str, *, source: str) -> dict[str, str]:
     """Spelling of each word, the first one, by its casefolded form; a note names those that differ only in case."""
-    found: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for word in dict.fromkeys(words):
-        found.setdefault(word.casefold(), []).append(word)
-    pairs = [" and ".join(same) for same in found.values() if len(same) > 1]
+        spellings.setdefault(word.casefold(), []).append(word)
+    pairs = [" and ".join(same) for same in spellings.values() if len(same) > 1]
     if pairs:
-        text = f"{what} that differ only in case are read as one: {'; '.join(pairs[:_SHOWN])} (in {source})"
+        text = f"{kind} that differ only in case are read as one: {'; '.join(pairs[:_SHOWN])} (in {source})"
         warnings.warn(text, Note, stacklevel=4)
-    return {form: same[0] for form, same in found.items()}
+    return {form: same[0] for form, same in spellings.items()}
 
 
 def _near(name: str) -> str:

@@ -87,14 +87,14 @@ def _wait_for_all(store: Any, name: str, count: int) -> None:
 
 
 def joined(device: torch.device) -> "Ranks | None":
-    """Place of this process in the group that others have set up, as DDP does; None if it is alone."""
+    """Place of this process in a group that is set up already, as by DDP; None if it is alone."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return Ranks(dist.get_rank(), dist.get_world_size(), device)
 
 
 class Ranks:
-    """One process among W that train one model, and what they exchange.
+    """One process among W that train one model, and the exchanges between them.
 
     Each method is called by all of them, in the same order. One that has died is named by a `RankLostError` in the
     others.
@@ -123,11 +123,11 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes and tells."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def own(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The part of this process of what is said of K bags along `dim`: places rank, rank + W, ..."""
+        """The part of this process in values of K bags along `dim`: places rank, rank + W, ..."""
         return x[(slice(None),) * dim + (slice(self.rank, None, self.count),)]
 
     def check_batch(self, num_bags: int) -> None:
@@ -138,17 +138,17 @@ class Ranks:
                 "raise num_positive and num_negative, or start fewer processes."
             )
 
-    def gather(self, own: Tensor, total: int) -> Tensor:
-        """Join the rows of the bags of all, [K, ...], of the rows of the own ones; with its gradient."""
+    def gather(self, local: Tensor, total: int) -> Tensor:
+        """Join the rows of the bags of all processes, [K, ...], from the `local` ones of each; with its gradient."""
         apply: Any = _Gather.apply
-        return apply(own, self, total)
+        return apply(local, self, total)
 
-    def join(self, own: Tensor) -> Tensor:
+    def join(self, local: Tensor) -> Tensor:
         """`gather` of as many rows as the other processes have; its gradient is scaled for an average over them."""
-        if own.requires_grad:
-            own = own.view_as(own)
-            own.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
-        return self.gather(own, self.count * len(own))
+        if local.requires_grad:
+            local = local.view_as(local)
+            local.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
+        return self.gather(local, self.count * len(local))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Add up the gradients of all processes, in one exchange a dtype."""
@@ -162,29 +162,29 @@ class Ranks:
             for part, grad in zip(torch.split(flat, [grad.numel() for grad in grads]), grads):
                 grad.copy_(part.view_as(grad))
 
-    def share_rows(self, table: Tensor, own: Tensor, every: Tensor, *, rows: int = 1) -> None:
-        """Write into a table what each process has written of its own bags.
+    def share_rows(self, table: Tensor, local: Tensor, every: Tensor, *, rows: int = 1) -> None:
+        """Write into a table the rows that each process has written for its bags.
 
-        `own` and `every` are the rows of the own bags and of the K of a step, `rows` to a bag.
+        `local` and `every` are the rows of the bags of this process, and of all K of a step, `rows` for each bag.
         """
-        found = table.index_select(0, own).view(len(own) // rows, -1)
-        joined = self.gather(found, len(every) // rows)
+        sent = table.index_select(0, local).view(len(local) // rows, -1)
+        joined = self.gather(sent, len(every) // rows)
         table.index_copy_(0, every, joined.view(len(every), *table.shape[1:]))
 
     def spread(
         self, jobs: Sequence[T], work: Callable[[T], Tensor], *, rows: Callable[[T], int]
     ) -> Iterator[tuple[T, Tensor]]:
-        """Let each process do its share of some jobs; gives all processes each job with its result, in order.
+        """Let each process do its share of some jobs; yields each job with its result in all processes, in order.
 
-        `work` gives a tensor of ``rows(job)`` rows, of one width and dtype whatever the job.
+        `work` returns a tensor of ``rows(job)`` rows, with one width and dtype for all jobs.
         """
         for first in range(0, len(jobs), self.count):
             turn = jobs[first : first + self.count]
-            # Who has no job of its own does the first one: the shape and dtype of results are known to it then.
-            found = work(turn[self.rank % len(turn)]).to(self.device)
+            # A process without a job does the first one, so that it knows the shape and dtype of results.
+            result = work(turn[self.rank % len(turn)]).to(self.device)
             longest = max(rows(job) for job in turn)
-            padded = found.new_zeros((longest, *found.shape[1:]))
-            padded[: len(found)] = found
+            padded = result.new_zeros((longest, *result.shape[1:]))
+            padded[: len(result)] = result
             parts = self._all_gather(padded)
             for job, part in zip(turn, parts):
                 yield job, part[: rows(job)]
@@ -198,15 +198,15 @@ class Ranks:
     def same(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the values that the tensors have in the leading one."""
         for tensor in tensors:
-            own = tensor.detach()
-            sent = own.contiguous()
+            values = tensor.detach()
+            sent = values.contiguous()
             self._exchange(partial(dist.broadcast, sent, src=0), size=sent.nbytes)
-            own.copy_(sent)
+            values.copy_(sent)
 
     def leave(self) -> None:
         """Close the group once no process needs it; the leading process waits for those that it has started.
 
-        Nobody closes a connection that another may still read from: all say that they are through before the first
+        No process closes a connection that another may still read from: all report that they are done before the first
         closes, and the leading one, which keeps the list, closes last.
         """
         if dist.is_initialized():
@@ -218,7 +218,7 @@ class Ranks:
             self._others.end(wait_s=_END_S)
 
     def abandon(self) -> None:
-        """End the processes that this one has started, whatever they do, and close the group."""
+        """End the processes that this one has started at once, and close the group."""
         if self._others is not None:
             self._others.end()
         close_group()
@@ -245,7 +245,7 @@ class Ranks:
             ) from error
 
     def _roll_call(self) -> frozenset[int]:
-        """Processes that do not say within some seconds that they are here."""
+        """Processes that do not answer within some seconds."""
         missing = set(range(self.count)) - {self.rank}
         deadline = time.monotonic() + _ROLL_CALL_S + (1 if self.leads else 0)
         try:
@@ -255,7 +255,7 @@ class Ranks:
                 missing = {rank for rank in missing if not store.check([f"here/{rank}"])}
                 time.sleep(0.05)
         except RuntimeError:
-            # The leading process keeps the list: who cannot ask has lost it.
+            # The leading process keeps the list: without an answer, it is lost.
             return frozenset({0})
         return frozenset(missing)
 
@@ -264,12 +264,12 @@ class _Gather(torch.autograd.Function):
     """Rows of the bags of all processes: bag k stands with process k mod W, at place k // W."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, ranks: Ranks, total: int) -> Tensor:
+    def forward(ctx: Any, local: Tensor, ranks: Ranks, total: int) -> Tensor:
         ctx.ranks = ranks
         longest = -(-total // ranks.count)
-        padded = own if len(own) == longest else torch.cat([own, own.new_zeros((1, *own.shape[1:]))])
+        padded = local if len(local) == longest else torch.cat([local, local.new_zeros((1, *local.shape[1:]))])
         parts = ranks._all_gather(padded.detach())
-        return parts.transpose(0, 1).reshape(ranks.count * longest, *own.shape[1:])[:total].contiguous()
+        return parts.transpose(0, 1).reshape(ranks.count * longest, *local.shape[1:])[:total].contiguous()
 
     @staticmethod
     @once_differentiable

@@ -174,8 +174,8 @@ def report_to_leader(rank: int) -> None:
                 return
     except OSError:
         pass
-    told = f"lost process 0, which had started process {rank}, before the training began"
-    raise RankLostError(told, frozenset({0}))
+    message = f"lost process 0, which had started process {rank}, before the training began"
+    raise RankLostError(message, frozenset({0}))
 
 
 def _free_port() -> int:

@@ -69,8 +69,8 @@ def read_bytes(path: Path, *, error: type[MidamError] = CheckpointError, most: i
     except FileNotFoundError:
         raise error(f"Expected the file {path.name}, got nothing at {path}; {_ADVICE}.") from None
     except OSError as reason:
-        what = reason.strerror or type(reason).__name__
-        raise error(f"Expected a file that can be read, got {what} (in {path}); {_ADVICE}.") from None
+        cause = reason.strerror or type(reason).__name__
+        raise error(f"Expected a file that can be read, got {cause} (in {path}); {_ADVICE}.") from None
     if len(content) > most:
         raise error(f"Expected at most {most} bytes, got more (in {path}); {_ADVICE}.")
     return content
@@ -115,15 +115,15 @@ def check_form(
     form: type[BaseModel],
     path: Path,
     *,
-    what: str = "",
+    expected: str = "",
     error: type[MidamError] = CheckpointError,
     advice: str = _ADVICE,
 ) -> None:
-    """Refuse content of a file that has not the form; the message names `what` it should be, the key and the file."""
+    """Refuse content of a file without the form; the message names the `expected` content, the key and the file."""
     try:
         form.model_validate(content)
     except ValidationError as reason:
-        wanted, faults = f"Expected {what or f'{path.name} as midam writes it'}, got", list[str]()
+        wanted, faults = f"Expected {expected or f'{path.name} as midam writes it'}, got", list[str]()
         for fault in reason.errors(include_url=False):
             where = ".".join(map(str, fault["loc"])) or "content"
             message = fault["msg"].removeprefix("Value error, ")

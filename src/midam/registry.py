@@ -118,8 +118,8 @@ class Registry:
             try:
                 return self._fitting(point.load(), name)
             except (ImportError, AttributeError) as error:
-                what = f"the {self.kind} {name!r} in the package {point.module!r}"
-                raise ConfigError(f"Expected {what}, got {error}; mend or remove that package.") from None
+                plugin = f"the {self.kind} {name!r} in the package {point.module!r}"
+                raise ConfigError(f"Expected {plugin}, got {error}; mend or remove that package.") from None
         return self._fitting(import_path(ClassPath(self._rows.get(name, name)), kind=self.kind), name)
 
     def _fitting(self, thing: Any, name: str) -> Any:
@@ -161,7 +161,7 @@ READERS = Registry(
 
 
 def import_path(path: ClassPath, *, kind: str) -> Any:
-    """Import what a class path names; a `ConfigError` if there is no such module, or nothing of that name in it."""
+    """Import the object at a class path; a `ConfigError` if there is no such module, or no such name in it."""
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
@@ -173,34 +173,33 @@ def import_path(path: ClassPath, *, kind: str) -> Any:
             "the folder of its file on PYTHONPATH, or correct the path."
         ) from None
     if not hasattr(module, name):
-        missing = (
-            f"{module_name} has no {name!r}: {nearest(name, [own for own in dir(module) if not own.startswith('_')])}"
-        )
+        public = [key for key in dir(module) if not key.startswith("_")]
+        missing = f"{module_name} has no {name!r}: {nearest(name, public)}"
         raise ConfigError(f"Expected a class path as {kind}, got {path!r}; {missing}")
     return getattr(module, name)
 
 
-def build(make: Callable[..., Any], *, what: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a class or function, which messages call `what`, with what it asks for by name.
+def build(make: Callable[..., Any], *, part: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a class or function, which messages call `part`, with arguments by the names of its parameters.
 
-    It gets the values `offered` (settings, sizes, seeds) where it has parameters of these names, and must take
-    `arguments`, which go first. A `ConfigError` if there is no parameter for an argument, or one is missing.
+    It gets the values of `offered` (settings, sizes, seeds) that are its parameters, and must take all `arguments`,
+    which take precedence. A `ConfigError` if an argument is no parameter, or a parameter has no value.
 
     Examples
     --------
-    >>> build(lambda *, tau, n=1: (tau, n), what="it", offered={"tau": 0.1, "seed": 5}, arguments={"n": 2})
+    >>> build(lambda *, tau, n=1: (tau, n), part="it", offered={"tau": 0.1, "seed": 5}, arguments={"n": 2})
     (0.1, 2)
     """
     parameters = inspect.signature(make).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in arguments:
         if name not in parameters and not takes_all:
-            raise ConfigError(f"Expected arguments of {what}, got {name!r}; {nearest(name, parameters)}")
+            raise ConfigError(f"Expected arguments of {part}, got {name!r}; {nearest(name, parameters)}")
     given = {name: value for name, value in offered.items() if name in parameters} | dict(arguments)
     for name, parameter in parameters.items():
         named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         if named and parameter.default is parameter.empty and name not in given:
-            raise ConfigError(f"Expected the argument {name!r} of {what}, got none; give it.")
+            raise ConfigError(f"Expected the argument {name!r} of {part}, got none; give it.")
     return make(**given)
 
 

@@ -45,33 +45,33 @@ def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -
     ['customer_id']
     """
     key, names = plain_key(name), list(known)
-    alike = [own for own in names if plain_key(own) == key]
+    alike = [one for one in names if plain_key(one) == key]
     if alike or not key:
         return alike
     if columns:
         groups = word_tables()["columns"]
         words = [word for group in groups if key in (keys := _keys(group)) for word in keys]
         # In the order of the table of words: the most usual one first.
-        found = [own for word in dict.fromkeys(words) for own in names if plain_key(own) == word]
-        return found or [own for own in names if key in _keys(" ".join(groups[1:3])) and is_id_like(own)]
+        matches = [one for word in dict.fromkeys(words) for one in names if plain_key(one) == word]
+        return matches or [one for one in names if key in _keys(" ".join(groups[1:3])) and is_id_like(one)]
     tables = word_tables()["names"], word_tables()["values"]
     ours = [name for table in tables for name, words in table.items() if key in _keys(words)]
-    return [own for name in dict.fromkeys(map(plain_key, ours)) for own in names if plain_key(own) == name]
+    return [one for name in dict.fromkeys(map(plain_key, ours)) for one in names if plain_key(one) == name]
 
 
 def is_usual_column(name: object) -> bool:
-    """Whether what a column of this name means is known."""
+    """Whether the meaning of a column of this name is known."""
     return any(plain_key(name) in _keys(words) for words in word_tables()["columns"])
 
 
 def is_id_like(name: str) -> bool:
-    """Whether a column is called as one of ids is: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
+    """Whether a column has a name of ids: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
     called = re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$", name) is not None
     return called or _ID.fullmatch(plain_key(name)) is not None
 
 
 def is_known_word(name: object) -> bool:
-    """Whether it is known what others mean by a name, so that letters in common with another say nothing."""
+    """Whether the meaning of a name elsewhere is known, so that letters in common with another are no hint."""
     key = plain_key(name)
     tables = word_tables()
     words = [*tables["names"].values(), *tables["values"].values(), *tables["advice"]]

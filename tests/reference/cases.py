@@ -123,7 +123,7 @@ def joined_gradient(model: BagScorer, parts: Sequence[Mapping[str, Tensor]]) -> 
 def new_objective(name: str, **settings: Any) -> Objective:
     """Objective as the paper starts it."""
     objective: Objective = registry.build(
-        OBJECTIVES[name], what=name, offered={"center_start": 0.0, "num_bags": 64}, arguments=settings
+        OBJECTIVES[name], part=name, offered={"center_start": 0.0, "num_bags": 64}, arguments=settings
     )
     return objective
 

@@ -85,15 +85,15 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
 
 
 def test_build_gives_what_is_asked_for_by_name():
-    made = build(nn.Linear, what="a layer", offered={"in_features": 3, "seed": 1}, arguments={"out_features": 2})
+    made = build(nn.Linear, part="a layer", offered={"in_features": 3, "seed": 1}, arguments={"out_features": 2})
     assert (made.in_features, made.out_features) == (3, 2)
 
 
 def test_build_refuses_what_nobody_takes_and_what_is_missing():
     with pytest.raises(ConfigError, match="did you mean 'out_features'"):
-        build(nn.Linear, what="a layer", offered={"in_features": 3}, arguments={"out_feature": 2})
+        build(nn.Linear, part="a layer", offered={"in_features": 3}, arguments={"out_feature": 2})
     with pytest.raises(ConfigError, match="Expected the argument 'out_features' of a layer"):
-        build(nn.Linear, what="a layer", offered={"in_features": 3}, arguments={})
+        build(nn.Linear, part="a layer", offered={"in_features": 3}, arguments={})
 
 
 def test_nearest_names_several_and_lists_a_few():

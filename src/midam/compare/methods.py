@@ -49,7 +49,7 @@ def find_method(name: str) -> ComparedMethod:
         return ComparedMethod(name, {})
     if is_shorthand(name):
         return ComparedMethod(name, method_settings(name), tuned=True)
-    made = build(BASELINES.find(name), what=f"the baseline {name!r}", offered={}, arguments={})
+    made = build(BASELINES.find(name), part=f"the baseline {name!r}", offered={}, arguments={})
     return ComparedMethod(name, {}, baseline=made)
 
 

@@ -140,7 +140,7 @@ def measure_values(
         metric, value = partial(METRICS.find(typed(name)), values, scores), None
         if required <= set(known):
             try:
-                value = build(metric, what=f"the metric {name!r}", offered=known, arguments={})
+                value = build(metric, part=f"the metric {name!r}", offered=known, arguments={})
             except OneClassError:
                 value = None
             except ConfigError:

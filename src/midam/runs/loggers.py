@@ -26,7 +26,7 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
     """The logger that the settings name; a `MidamError` if it cannot be made. Nothing is written yet."""
     name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
     label = f"the logger {name!r} in logger_args"
-    logger = build(LOGGERS.find(name), what=label, offered=offered, arguments=arguments)
+    logger = build(LOGGERS.find(name), part=label, offered=offered, arguments=arguments)
     if not isinstance(logger, Logger):
         raise ConfigError(
             f"Expected a Logger of Lightning Fabric from {name!r}, got {type(logger).__name__}; name another `logger`."

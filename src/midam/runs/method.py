@@ -93,7 +93,7 @@ def make_baseline(name: str) -> Any:
             f"Expected a method that can be a model, got {name!r}: {kind.lacks}; choose one of "
             f"{', '.join(baseline_names())}, or a method that midam trains, such as {DEFAULT}."
         )
-    return build(kind, what=f"the baseline {name!r}", offered={}, arguments={})
+    return build(kind, part=f"the baseline {name!r}", offered={}, arguments={})
 
 
 def empty_model(

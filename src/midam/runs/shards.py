@@ -173,7 +173,7 @@ class ShardFacts(Form):
         others = [name for name in content if name not in cls.model_fields]
         if others:
             raise ConfigError(f"Expected the facts of a shard, got others, {others[0]} (in {path}); score it again.")
-        check_form(content, cls, path, what="the facts of a shard", error=ConfigError, advice="score it again")
+        check_form(content, cls, path, expected="the facts of a shard", error=ConfigError, advice="score it again")
         facts = cls(**content)
         if not table.is_file() or _digest(table) != facts.table:
             raise ConfigError(

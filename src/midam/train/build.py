@@ -149,7 +149,7 @@ def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> 
     # "hidden" of an encoder must not reach an attention network with a parameter of that name.
     settings = {key: value for key, value in _given(config).items() if key not in _OF_ENCODERS}
     part = f"the {registry.kind} {name!r} in {registry.kind}_args"
-    return build(registry.find(name), what=part, offered=settings | offered, arguments=arguments)
+    return build(registry.find(name), part=part, offered=settings | offered, arguments=arguments)
 
 
 def _given(config: Settings) -> dict[str, Any]:

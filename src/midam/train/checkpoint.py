@@ -197,7 +197,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         raise CheckpointError(
             f"Expected checkpoint format {FORMAT}, got {content['format']} (in {path}); use the midam that wrote it."
         )
-    check_form(content, form, path, what="a checkpoint of midam", advice="restore a copy, or start a new run")
+    check_form(content, form, path, expected="a checkpoint of midam", advice="restore a copy, or start a new run")
     return content
 
 

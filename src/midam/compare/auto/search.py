@@ -270,7 +270,7 @@ class _Row(Form):
 def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
     """Refuse a line of a journal that does not fit these trials."""
     advice = "remove the line to try the method again"
-    check_form(row, _Row, journal, what="a method that was tried", advice=advice)
+    check_form(row, _Row, journal, expected="a method that was tried", advice=advice)
     counts = [{len(scores) for scores in trial_scores} for trial_scores in row["scores"] or ()]
     wanted = [len(trial.score) for trial in trials]
     if row["scores"] is not None and counts != [{count} for count in wanted]:

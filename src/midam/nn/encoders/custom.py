@@ -108,7 +108,7 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
         if "." in name:
             module = make(**arguments)
         else:
-            module = build(make, what=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
+            module = build(make, part=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"Expected a torch.nn.Module of the encoder {name!r}, got {type(module).__name__}; name a class, or a "

@@ -40,7 +40,7 @@ def make_pooling(
     require(in_features, int, "in_features", "give the width of the embeddings")
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     part = f"the pooling {name!r} in pooling_args"
-    pooling: Pooling = build(POOLINGS.find(typed(name)), what=part, offered=offered, arguments=options)
+    pooling: Pooling = build(POOLINGS.find(typed(name)), part=part, offered=offered, arguments=options)
     check_columns(pooling, columns)
     return pooling
 
