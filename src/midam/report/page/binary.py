@@ -15,14 +15,17 @@ from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
-from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
-from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, Study, TargetPage
+from midam.report.page.render import Number, Section, Table, Tile, drawing, interval, plural
+from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, TargetPage
 from midam.report.words import form_apart
 from midam.targets import Target
 
 _NO_INTERVAL = "no interval: every resample has the same"
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
+_PRECISION = "Precision and recall."
+_SIDES = "Positive bags upward, negative ones downward. Where they overlap, bags are confused."
+_OTHERS = "What another threshold would have given here; do not choose one by it."
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -47,13 +50,12 @@ class BinaryPage(TargetPage):
         marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
         plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
-    def __init__(self, study: Study) -> None:
-        super().__init__(study)
-        tested = self.tested
-        self._bands: Bands | None = None
-        if self.ranked:
-            p = tested.predicted
-            self._bands = curve_bands(tested.values, tested.scores, groups=tested.groups, probabilities=p)
+    @cached_property
+    def _bands(self) -> Bands | None:
+        """Bands of the curves; None where there are no bags of both classes."""
+        bags = self.tested
+        given: dict[str, Any] = {"groups": bags.groups, "probabilities": bags.predicted}
+        return curve_bands(bags.values, bags.scores, **given) if self.ranked else None
 
     @property
     def ranked(self) -> bool:
@@ -83,18 +85,12 @@ class BinaryPage(TargetPage):
 
     def tiles(self) -> list[Tile]:
         """AUROC, average precision, sensitivity, specificity, calibration."""
-        summary, tested, at = self.summary, self.tested, self.summary.get("at_threshold") or {}
+        summary, threshold, at = self.summary, self.study.threshold, self.summary.get("at_threshold") or {}
         precision = interval(None if self._bands is None else self._bands.auprc, none=_NO_INTERVAL)
-        tiles = [
-            Tile("AUROC", Number(summary["auroc"], key="auroc"), interval(summary["auroc_ci95"])),
-            Tile("Average precision", Number(summary["auprc"], key="auprc"), precision),
-        ]
+        tiles = [self.metric_tile(), Tile("Average precision", Number(summary["auprc"], key="auprc"), precision)]
         for label, name in ((1, "sensitivity"), (0, "specificity")):
-            of_class = tested.values == label
-            share = (
-                None if self.study.threshold is None else _share(tested, of_class, self._called(tested) == bool(label))
-            )
-            tiles.append(Tile(name.capitalize(), Number(at.get(name), key=f"at_threshold.{name}"), interval(share)))
+            rate = None if threshold is None else self._rate(label, self.tested.scores >= threshold)
+            tiles.append(Tile(name.capitalize(), Number(at.get(name), key=f"at_threshold.{name}"), interval(rate)))
         tiles.append(Tile("Calibration slope", Number(summary.get("calibration_slope"), ".2f"), "1 is perfect"))
         return [*tiles, Tile("Brier score", Number(summary.get("brier")), "0 is perfect")]
 
@@ -126,9 +122,9 @@ class BinaryPage(TargetPage):
             Section("abstention", "Abstention: leaving unsure bags to a person", "binary.html", self._abstention()),
         ]
 
-    def _called(self, bags: ScoredBags) -> NDArray[np.bool_]:
-        threshold = self.study.threshold
-        return np.zeros(len(bags), bool) if threshold is None else bags.scores >= threshold
+    def _rate(self, label: int, called: NDArray[np.bool_]) -> Estimate | None:
+        """Share of the bags of a class that are called right."""
+        return _share(self.tested, self.tested.values == label, called == bool(label))
 
     def _ranking(self) -> dict[str, Any]:
         study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
@@ -144,26 +140,14 @@ class BinaryPage(TargetPage):
         ap, share = bands.auprc, tested.positives / len(tested)
         bounds = f"95% interval {ap.low:.3f} to {ap.high:.3f}" if np.isfinite(ap.low) else _NO_INTERVAL
         of_ap = f"Average precision {ap.value:.3f}, {bounds}"
+        precision = plot_scores.plot_precision(bands, share=share)
+        histogram = plot_scores.plot_histogram(**held, threshold=threshold)
+        trade = plot_scores.plot_thresholds(**held, threshold=threshold)
         figures = [
             drawing(roc, says, "ROC.", f"{of_roc}; n = {tested.counts()}."),
-            drawing(
-                plot_scores.plot_precision(bands, share=share),
-                f"Precision-recall curve. {of_ap}.",
-                "Precision and recall.",
-                f"{of_ap}; no skill: {share:.3f}.",
-            ),
-            drawing(
-                plot_scores.plot_histogram(**held, threshold=threshold),
-                "Histogram of scores: positive bags upward, negative bags downward.",
-                "Scores.",
-                "Positive bags upward, negative ones downward. Where they overlap, bags are confused.",
-            ),
-            drawing(
-                plot_scores.plot_thresholds(**held, threshold=threshold),
-                "Sensitivity and specificity along the threshold on the score.",
-                "Trade.",
-                "What another threshold would have given here; do not choose one by it.",
-            ),
+            drawing(precision, f"Precision-recall curve. {of_ap}.", _PRECISION, f"{of_ap}; no skill: {share:.3f}."),
+            drawing(histogram, "Histogram of scores: positive bags upward, negative bags downward.", "Scores.", _SIDES),
+            drawing(trade, "Sensitivity and specificity along the threshold on the score.", "Trade.", _OTHERS),
         ]
         unit = "groups" if tested.grouped else "bags"
         return {"figures": figures, "resamples": bands.resamples, "unit": unit, "method": summary["auroc_method"]}
@@ -177,35 +161,30 @@ class BinaryPage(TargetPage):
         share, mean = tested.positives / len(tested), float(p.mean())
         naive = share * (1 - share)
         scaled = None if naive == 0 else 1 - summary["brier"] / naive
-        value, low, high = (bound / mean for bound in observed[:3]) if observed is not None else (1.0, 1.0, 1.0)
-        slope, intercept = (None, None) if line is None else (line.slope, line.intercept)
+        low, value, high = (0.0, 0.0, 0.0) if observed is None else (observed.low, observed.value, observed.high)
+        expected = Estimate(value / mean, low / mean, high / mean, len(tested))
+        slope, intercept = line or (None, None)
         numbers = [
             ("Brier score (0 is perfect)", Number(summary["brier"], key="brier")),
             ("Always guessing the share of positive bags", Number(naive)),
             ("Scaled Brier score (1 is perfect, 0 is that guess)", Number(scaled)),
             ("Calibration slope (1 is perfect, below: too extreme)", _recorded(slope, summary, "calibration_slope")),
             ("Calibration intercept (0 is perfect)", _recorded(intercept, summary, "calibration_intercept")),
-            (
-                "Observed over expected positive bags (1 is perfect)",
-                Number(Estimate(value, low, high, len(tested)), ".2f"),
-            ),
+            ("Observed over expected positive bags (1 is perfect)", Number(expected, ".2f")),
         ]
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
         sizes = sorted({part.observed.bags for part in bins})
         each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        reliability = drawing(
-            plot_scores.plot_reliability(
-                bins, up="Observed share of positive bags", line=line, labels=tested.values, probabilities=p
-            ),
-            "Reliability curve: share of positive bags against their mean probability, in bins of equal size.",
-            "Reliability.",
-            f"{len(bins)} {'bin' if len(bins) == 1 else 'bins'} of {each} bags. Below: where the probabilities lie.",
-        )
+        marks: dict[str, Any] = {"line": line, "labels": tested.values, "probabilities": p}
+        curve = plot_scores.plot_reliability(bins, up="Observed share of positive bags", **marks)
+        says = "Reliability curve: share of positive bags against their mean probability, in bins of equal size."
+        text = f"{plural(len(bins), 'bin')} of {each} bags. Below: where the probabilities lie."
+        reliability = drawing(curve, says, "Reliability.", text)
         known = self._thresholds
         before = None if known is None else f"{known.positives / known.bags:.1%}"
         caption = f"Calibration of {tested.counts()}"
-        content = {"reliability": reliability, "numbers": numbers, "caption": caption}
-        content["kind"] = "validation" if known is None else known.kind
+        kind = "validation" if known is None else known.kind
+        content = {"reliability": reliability, "numbers": numbers, "caption": caption, "kind": kind}
         return {**content, "line": line, "before": before, "share": f"{share:.1%}"}
 
     def _usefulness(self) -> dict[str, Any]:
@@ -242,13 +221,13 @@ class BinaryPage(TargetPage):
             place = "" if number else "at_threshold"
             name = f"{rule}{'' if number else ' (the threshold of the run)'}{'' if note is None else ' *'}"
             called = tested.scores >= cut
-            rates = [_share(tested, tested.values == label, called == bool(label)) for label in (1, 0)]
+            rates = [self._rate(label, called) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
             keys = [f"{place}.{what}" if place else None for what in ("threshold", "sensitivity", "specificity")]
             form = form_apart(tested.scores, cut, least=3)
             cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
-            row = [name, Number(cut, form, keys[0]), *cells, *values, f"{int(called.sum())} of {len(tested)}"]
-            rows.append(row)
+            positive = f"{int(called.sum())} of {len(tested)}"
+            rows.append([name, Number(cut, form, keys[0]), *cells, *values, positive])
         unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
         heads = ["chosen for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
         table = Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows)
@@ -283,25 +262,18 @@ class BinaryPage(TargetPage):
         heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
         heads += ["wrong among decided", "left: both labels / none fits"]
         caption = f"Conformal sets from {held.counts()} in validation, on {tested.counts()}"
-        needed = int(np.ceil(1 / min(_ERRORS) - 1))
-        names = {1: "positive", 0: "negative"}
-        return {
-            "table": Table(caption, heads, rows),
-            "off": off,
-            "external": self.study.external,
-            "best": self.study.selected.get("weights") == "best",
-            "grouped": held.grouped or tested.grouped,
-            "rare": [(units[label], name) for label, name in names.items() if units[label] < needed],
-            "needed": needed,
-            "most": f"{1 - min(_ERRORS):.0%}",
-        }
+        needed, best = int(np.ceil(1 / min(_ERRORS) - 1)), self.study.selected.get("weights") == "best"
+        rare = [(units[label], name) for label, name in ((1, "positive"), (0, "negative")) if units[label] < needed]
+        content = {"table": Table(caption, heads, rows), "off": off, "external": self.study.external, "best": best}
+        content |= {"grouped": held.grouped or tested.grouped, "rare": rare, "needed": needed}
+        return {**content, "most": f"{1 - min(_ERRORS):.0%}"}
 
     def errors(self) -> Section:
         """The bags furthest on the wrong side of the threshold."""
         tested, threshold = self.tested, self.study.threshold
         if threshold is None:
             return self.error_section(_NO_VALIDATION)
-        called, parts, worst = self._called(tested), list[dict[str, Any]](), list[float]()
+        called, parts, worst = tested.scores >= threshold, list[dict[str, Any]](), list[float]()
 
         def cells(i: int) -> list[Number]:
             score = float(tested.scores[i])
@@ -319,14 +291,10 @@ class BinaryPage(TargetPage):
     def few(self) -> list[str]:
         """A caution where a class is rare."""
         few = min(self.tested.positives, len(self.tested) - self.tested.positives)
-        if few < FEW_BAGS:
-            return [f"{few} bags of the rarer class: every interval is wide, and its coverage approximate."]
-        if few < FEW:
-            return [
-                f"{few} bags of the rarer class: calibration, subgroups and net benefit rest on few bags; a hundred or "
-                "more of each class are usually asked for."
-            ]
-        return []
+        asked = "a hundred or more of each class are usually asked for"
+        text = f"calibration, subgroups and net benefit rest on few bags; {asked}"
+        text = "every interval is wide, and its coverage approximate" if few < FEW_BAGS else text
+        return [f"{few} bags of the rarer class: {text}."] if few < FEW else []
 
     @property
     def shift(self) -> Sequence[str]:  # type: ignore[override]

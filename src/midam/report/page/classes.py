@@ -110,11 +110,10 @@ class ClassesPage(TargetPage):
         rows: list[list[Any]] = [[name] for name in self.target.names]
         heads = [self.one]
         for part, bags in parts.items():
-            heads += [PART_NAMES[part], "share", *(["unknown"] if gaps else [])]
+            heads += [PART_NAMES[part], "share", "unknown"][: 2 + gaps]
             for row, column in zip(rows, self.columns(bags).T):
                 has, known = int((column == 1).sum()), int(np.isfinite(column).sum())
-                unknown = [len(column) - known] if gaps else []
-                row.extend([has, Number(has / known if known else None, ".1%"), *unknown])
+                row.extend([has, Number(has / known if known else None, ".1%"), len(column) - known][: 2 + gaps])
         return Table(f"Bags of each {self.one} in each part", heads, rows, sorts=True)
 
     def sections(self) -> list[Section]:
@@ -132,9 +131,8 @@ class ClassesPage(TargetPage):
         """ROC curves, a forest plot, and a table of the classes."""
         names, summary, figures = list(self.target.names), self.summary, list[Drawing]()
         if len(names) <= _CURVES:
-            curves = plot_class_rocs(
-                names=names, labels=self.columns(self.tested), scores=self.tested.scores, summary=summary
-            )
+            given: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
+            curves = plot_class_rocs(names=names, summary=summary, **given)
             says = f"ROC curve of each {self.one}: sensitivity against 1 minus specificity."
             figures.append(drawing(curves, says, "ROC.", f"A curve for each {self.one}, against {self.against}."))
         lines = self.estimates()
@@ -204,10 +202,10 @@ class ClassesPage(TargetPage):
     def few(self) -> list[str]:
         """A caution where a class is rare."""
         least = min(part["positives"] for part in self.summary["per_class"].values())
-        words = (
-            f"The rarest {self.one} has {plural(least, 'bag')}: its figures and all probabilities rest on few; a "
-            f"hundred or more of each {self.one} are usually asked for."
+        rest = (
+            f"its figures and all probabilities rest on few; a hundred or more of each {self.one} are usually asked for"
         )
+        words = f"The rarest {self.one} has {plural(least, 'bag')}: {rest}."
         return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
 
     shift = (
@@ -304,13 +302,12 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
     content: dict[str, Any] = {"missing": None, "opening": opening, "chart": None, "pairs": None, "matrix": None}
     content["each"] = _each_class(codes, called, names, what, page.tested.groups)
     if len(names) <= MOST_NAMES:
-        content["chart"] = drawing(
-            plot_confusion(names=names, confusion=matrix, what=what),
-            f"Confusion of {plural(len(names), what)}: rows are the true ones, columns what bags are called.",
-            "Confusion.",
-            f"Bags of each {what}, a row, by what they are called; the darker a cell, the larger its share of the row.",
-            wide=len(names) > 6,
+        figure = plot_confusion(names=names, confusion=matrix, what=what)
+        says = f"Confusion of {plural(len(names), what)}: rows are the true ones, columns what bags are called."
+        text = (
+            f"Bags of each {what}, a row, by what they are called; the darker a cell, the larger its share of the row."
         )
+        content["chart"] = drawing(figure, says, "Confusion.", text, wide=len(names) > 6)
     else:
         content["pairs"] = _pairs(matrix, names, what)
     if len(names) <= _FOLDED:
@@ -324,12 +321,9 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
 
 def _pairs(counts: NDArray[np.int64], names: Sequence[str], what: str) -> Table | str:
     """The most frequent confusions; an empty text without any."""
-    wrong = counts * (1 - np.eye(len(counts), dtype=np.int64))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:_PAIRS]
-    rows = []
-    for i, j in zip(*(part.tolist() for part in np.unravel_index(order, wrong.shape))):
-        if wrong[i, j]:
-            rows.append([names[i], names[j], int(wrong[i, j]), Number(float(wrong[i, j] / counts[i].sum()), ".0%")])
+    wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_PAIRS]]
     heads = [what, "called", "bags", f"share of this {what}"]
     return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
 
@@ -338,12 +332,10 @@ def _each_class(
     codes: ArrayLike, called: ArrayLike, names: Sequence[str], what: str, groups: NDArray[np.str_] | None
 ) -> Table:
     """How many bags of each class are found, and how many of those called so belong to it, with intervals."""
-    true, predicted, rows = np.asarray(codes), np.asarray(called), list[list[Any]]()
+    rows, right = list[list[Any]](), np.asarray(codes) == np.asarray(called)
     for code, name in enumerate(names):
-        parts = [true == code, predicted == code]
-        shares = [
-            proportion((true == predicted)[part], groups=None if groups is None else groups[part]) for part in parts
-        ]
+        parts = [np.asarray(codes) == code, np.asarray(called) == code]
+        shares = [proportion(right[part], groups=None if groups is None else groups[part]) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
     heads = [what, "bags", "called so", "found (recall)", "correct when called so (precision)"]
     return Table(f"Each {what}, with 95% Wilson intervals", heads, rows, sorts=True)
