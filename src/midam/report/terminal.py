@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich import progress
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -24,6 +24,7 @@ from midam.report.program import remark
 _LINES = 10
 _EVERY_SECONDS = 60.0
 _PACE_SECONDS = 1.0  # from which on a pace is shown
+_WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
 _FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
@@ -56,7 +57,7 @@ class LiveProgress:
         self._console = console
         shown = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
         # On a narrow terminal the bar gives way.
-        times = (progress.TimeElapsedColumn(table_column=_whole()), progress.TimeRemainingColumn(table_column=_whole()))
+        times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
         self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
@@ -82,21 +83,10 @@ class LiveProgress:
         return True
 
 
-def _whole() -> Column:
-    return Column(no_wrap=True)
-
-
 class _Bar(progress.Progress):
     def get_renderable(self) -> RenderableType:
-        return _Narrowed(super().get_renderable())
-
-
-@dataclass(frozen=True)
-class _Narrowed:
-    inner: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.inner, options.update_width(max(1, options.max_width - _SPARE)))
+        width = max(1, self.console.width - _SPARE) if hasattr(self, "live") else None  # rich looks before it has one
+        return Constrain(super().get_renderable(), width)
 
 
 def epoch_words(row: Mapping[str, Any]) -> str:
@@ -112,7 +102,7 @@ class FitProgress(LiveProgress):
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs, self._title = epochs, ""
         self._bags = self._scored = 0
-        super().__init__("training", progress.MofNCompleteColumn(table_column=_whole()), total=epochs, console=console)
+        super().__init__("training", progress.MofNCompleteColumn(table_column=_WHOLE), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
@@ -271,8 +261,7 @@ def print_description(
     if len(edges) < 3:
         return
     positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
-    total, _ = np.histogram(sizes, bins=edges)
-    above, _ = np.histogram(sizes[positive], bins=edges)
+    total, above = (np.histogram(counted, bins=edges)[0] for counted in (sizes, sizes[positive]))
     if labels is not None:
         console.print(f"  + {kinds[0]}, o {kinds[1]}")
     console.print("  bag sizes:")

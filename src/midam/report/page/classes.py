@@ -56,11 +56,6 @@ class ClassesPage(TargetPage):
         return one_against_rest(bags.values[:, 0], len(self.target.names))
 
     @property
-    def codes(self) -> NDArray[np.int64]:
-        """Position of the class of each tested bag."""
-        return self.tested.values[:, 0].astype(np.int64)
-
-    @property
     def _shown(self) -> NDArray[np.float64]:
         return self.tested.scores if self.tested.predicted is None else self.tested.predicted
 

@@ -86,15 +86,9 @@ def comparison_page(study: MethodsStudy) -> str:
     sections.append(Section("folds", "Folds", template, _folds(study)))
     made = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
     sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", made))
-    return render(
-        "page.html",
-        title=f"{study.data}: {len(study.methods)} methods on the same folds",
-        kicker="midam \N{MIDDLE DOT} Comparison",
-        lead=_lead(study),
-        sections=sections,
-        description=f"Comparison of {len(study.methods)} methods on {study.data}",
-        naming="",
-    )
+    title, count = f"{study.data}: {len(study.methods)} methods on the same folds", len(study.methods)
+    context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": _lead(study), "sections": sections}
+    return render("page.html", **context, description=f"Comparison of {count} methods on {study.data}", naming="")
 
 
 def _lead(study: MethodsStudy) -> list[str | Markup]:
@@ -127,11 +121,9 @@ def _summary(study: MethodsStudy) -> dict[str, Any]:
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
     gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
     means = plot_forest(areas, f"Mean {metric_name} over folds")
+    drawings = [drawing(means, f"Mean {metric_name} of each method.", f"Mean {metric}, 95% intervals.")]
     differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
-    drawings = [
-        drawing(means, f"Mean {metric_name} of each method.", f"Mean {metric}, 95% intervals."),
-        drawing(differences, "Paired difference of each method.", "Paired differences, 95% intervals."),
-    ]
+    drawings.append(drawing(differences, "Paired difference of each method.", "Paired differences, 95% intervals."))
     table = Table("Methods on the same folds", heads, rows, sorts=True)
     return {"table": table, "figures": drawings, "basis": study.basis, "notes": study.notes}
 
@@ -166,13 +158,9 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
     first = next((method for method in study.methods if method.tested), None)
     if first is None:
         return None
-    folds = {
-        method.name: [
-            (part.metric, f"{method.name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}")
-            for part in method.tested
-        ]
-        for method in study.methods
-    }
+    folds: dict[str, list[tuple[float, str]]] = {method.name: [] for method in study.methods}
+    for name, part in ((method.name, part) for method in study.methods for part in method.tested):
+        folds[name].append((part.metric, f"{name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}"))
     estimates = {method.name: method.estimate(study.metric) for method in study.methods}
     means = {name: None if found is None else found.value for name, found in estimates.items()}
     title = f"{study.title} of each fold"
@@ -186,12 +174,9 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
         figures.append(drawing(plot_assignment(counts, study.kinds), "Bags that each fold tests.", caption, words))
     repeats = len({part.repeat for part in first.tested})
     positives = _range([int(part.labels.sum()) for part in first.tested])
-    return {
-        "figures": figures,
-        "made": f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds",
-        "sizes": _range([len(part.ids) for part in first.tested]),
-        "positives": positives if study.metric == "auroc" else None,
-    }
+    made = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
+    content = {"figures": figures, "made": made, "sizes": _range([len(part.ids) for part in first.tested])}
+    return {**content, "positives": positives if study.metric == "auroc" else None}
 
 
 def _range(values: Sequence[int]) -> str:

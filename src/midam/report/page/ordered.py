@@ -24,6 +24,7 @@ _CUTS = (
     "grade of the last cut that its score has reached. Kappa counts an error of two grades four times as much as one "
     "of one grade."
 )
+_ON_AVERAGE = "Calibration: are predicted numbers right on average?"
 _TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
 
 
@@ -41,11 +42,6 @@ class GradesPage(TargetPage):
         """Draw the scores of each grade, with the cuts between grades."""
         how: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0], "cuts": part.fitted.get("cuts", ())}
         plot_order.plot_grade_scores(folder / "scores.png", **how, **part.shown)
-
-    @property
-    def codes(self) -> NDArray[np.int64]:
-        """Position of the grade of each tested bag."""
-        return self.tested.values[:, 0].astype(np.int64)
 
     @property
     def flow_heads(self) -> Sequence[str]:  # type: ignore[override]
@@ -87,9 +83,8 @@ class GradesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Ranking, and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
-        figure = plot_order.plot_grade_scores(
-            names=names, grades=self.codes, scores=tested.scores, summary=self.summary, ids=tested.ids.tolist()
-        )
+        given: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
+        figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **given)
         shown = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
         ranking = {"figure": shown, "table": self._steps(), "note": "", "method": self.summary["c_index_method"]}
         content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
@@ -168,21 +163,18 @@ class NumbersPage(TargetPage):
         error, constant = self.summary.get("mae"), self.summary.get("mae_constant")
         if error is None or constant is None:
             return None
-        return (
-            f"The predicted {self.target.names[0]} was off by {signed(error)} on average; predicting the median for "
-            f"all bags would be off by {signed(constant)}."
-        )
+        median = f"predicting the median for all bags would be off by {signed(constant)}"
+        return f"The predicted {self.target.names[0]} was off by {signed(error)} on average; {median}."
 
     def tiles(self) -> list[Tile]:
         """C-index, rank correlations, mean error."""
         constant = self.summary.get("mae_constant")
+        below = None if constant is None else f"{signed(constant)} by a constant"
         return [
             self.metric_tile(),
             self.tile("Spearman's rho", "spearman", "1 is perfect, 0 chance"),
             self.tile("Kendall's tau-b", "kendall_tau", "0 is chance"),
-            self.tile(
-                "Mean error", "mae", None if constant is None else f"{signed(constant)} by a constant", form=".3g"
-            ),
+            self.tile("Mean error", "mae", below, form=".3g"),
         ]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
@@ -197,9 +189,8 @@ class NumbersPage(TargetPage):
     def sections(self) -> list[Section]:
         """Ranking, predicted numbers, and whether they are right on average."""
         tested, summary, name = self.tested, self.summary, self.target.names[0]
-        figure = plot_order.plot_number_scores(
-            name=name, values=self.numbers, scores=tested.scores, summary=summary, ids=tested.ids.tolist()
-        )
+        given: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
+        figure = plot_order.plot_number_scores(name=name, summary=summary, **given)
         numbers = [
             ("C-index (1 is perfect, 0.5 chance)", Number(summary["c_index"])),
             ("Pairs of different numbers", f"{Pairs.of_numbers(self.numbers).total:,.0f}"),
@@ -212,12 +203,8 @@ class NumbersPage(TargetPage):
         first = Section("ranking", "Ranking: do larger numbers score higher?", "ordered.html", ranking)
         if predicted is None or "mae" not in summary:
             return [first, Section("operating", title, "numbers.html", {"missing": UNDECIDED})]
-        calibration = "Calibration: are predicted numbers right on average?"
-        return [
-            first,
-            Section("operating", title, "numbers.html", self._predictions(predicted)),
-            Section("calibration", calibration, "ordered.html", self._calibration(predicted)),
-        ]
+        calibration = Section("calibration", _ON_AVERAGE, "ordered.html", self._calibration(predicted))
+        return [first, Section("operating", title, "numbers.html", self._predictions(predicted)), calibration]
 
     def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         name = self.target.names[0]

@@ -42,10 +42,8 @@ def report_page(study: Study) -> str:
     """HTML of the page."""
     page = page_class(study.target)(study)
     errors = page.errors() if page.ranked or page.always_errors else None
-    sections = [
-        Section("summary", "In short", "common.html", _summary(study, page)),
-        Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)),
-    ]
+    sections = [Section("summary", "In short", "common.html", _summary(study, page))]
+    sections.append(Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)))
     if page.ranked:
         named = {section.name: section for section in page.sections()}
         last = named.pop("abstention", None)
@@ -64,13 +62,8 @@ def report_page(study: Study) -> str:
     if study.external:
         title = f"Trained on {study.trained_on}, tested on {study.data}"
         kicker += f" {middot} {study.method}"
-    context: dict[str, Any] = {
-        "title": title,
-        "kicker": kicker,
-        "description": f"{kind}: {title}",
-        "lead": _lead(study, page),
-        "sections": sections,
-    }
+    context: dict[str, Any] = {"title": title, "kicker": kicker, "description": f"{kind}: {title}"}
+    context |= {"lead": _lead(study, page), "sections": sections}
     html = render("page.html", **context, naming="")
     caution = _naming(study, html)
     return render("page.html", **context, naming=caution) if caution else html
@@ -106,39 +99,29 @@ def _naming(study: Study, html: str) -> str:
 
 
 def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
-    return {
-        "tiles": page.tiles(),
-        "counted": page.tiles_note(),
-        "own_test": _own_test(study, page),
-        "baseline": _baseline(study),
-        "covariates": _covariates(study),
-        "limits": _limits(study, page),
-    }
+    compared = {"own_test": _own_test(study, page), "baseline": _baseline(study), "covariates": _covariates(study)}
+    return {"tiles": page.tiles(), "counted": page.tiles_note(), **compared, "limits": _limits(study, page)}
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
     """List what the numbers of the page cannot show."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
-        points.append(
-            f"These are {words.PART_NAMES[study.part]} bags: the figures are too good, and no test of anything."
-        )
+        which = f"These are {words.PART_NAMES[study.part]} bags"
+        points.append(f"{which}: the figures are too good, and no test of anything.")
     points += page.few()
     if study.external:
         points.append("Other data, one site or several: it says nothing about a third place.")
     else:
-        points.append(
-            "One split of one data set: how it does elsewhere is not known. `midam report RUN DATA` tests it on "
-            "other data."
-        )
+        other = "`midam report RUN DATA` tests it on other data."
+        points.append(f"One split of one data set: how it does elsewhere is not known. {other}")
     if study.tested.groups is None:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points += page.shift
     if study.selected.get("weights") == "best":
         metric = words.METRIC_NAMES[words.metric_of_history(study.history)]
-        points.append(
-            f"The epoch was chosen by its {metric} on the validation bags, whose figures are therefore too good."
-        )
+        why = f"The epoch was chosen by its {metric} on the validation bags"
+        points.append(f"{why}, whose figures are therefore too good.")
     return points
 
 
@@ -171,15 +154,11 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     rows: list[list[Any]] = [["this model", _estimate(baseline.model, metric, bags), None]]
     rows.append([f"baseline: {name}", *_with_difference(entry, bags, "baseline")])
     heads = ["method", words.METRIC_NAMES[metric], "model minus baseline"]
-    return {
-        "missing": None,
-        "table": Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows),
-        "verdict": _sentence(words.verdict_words(entry)),
-        "cox": name.endswith("-cox"),
-        "units": "groups" if "groups" in entry["difference_method"] else "bags",
-        "caution": baseline.caution and _sentence(baseline.caution),
-        "advice": baseline.advice and _sentence(baseline.advice),
-    }
+    table = Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows)
+    units = "groups" if "groups" in entry["difference_method"] else "bags"
+    texts = {"verdict": words.verdict_words(entry), "caution": baseline.caution, "advice": baseline.advice}
+    sentences = {key: text and _sentence(text) for key, text in texts.items()}
+    return {"missing": None, "table": table, "cox": name.endswith("-cox"), "units": units, **sentences}
 
 
 def _covariates(study: Study) -> dict[str, Any] | None:
@@ -225,15 +204,15 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
         instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
         rows.append([words.PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
     by_name, new = page.flow_by_name(), study.parts.get("new")
-    return {
+    many = by_name and len(by_name.rows) > MOST_NAMES and f"{by_name.caption}: all {len(by_name.rows)}"
+    cards = [_card(words.PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()]
+    content: dict[str, Any] = {
         "whole": _card("all bags of the run", list(parts.values()), page) if parts else None,
-        "cards": [_card(words.PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()],
-        "new": new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])},
-        "left_out": study.left_out,
-        "table": Table("Bags of each part", heads, rows),
-        "by_name": by_name,
-        "many": by_name and len(by_name.rows) > MOST_NAMES and f"{by_name.caption}: all {len(by_name.rows)}",
+        "cards": cards,
     }
+    content["new"] = new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])}
+    table = Table("Bags of each part", heads, rows)
+    return {**content, "left_out": study.left_out, "table": table, "by_name": by_name, "many": many}
 
 
 def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
@@ -260,12 +239,9 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
     text = "Lines are 95% intervals; the dashed line is that of all bags."
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
     shared = len({group for group, _ in pairs}) < len(pairs)
-    return {
-        "title": f"Site by site: {name}" if names_sites(name) else f"By {name}",
-        "forest": drawing(forest, says, f"{metric} by {name}.", text, wide=True),
-        "table": table,
-        "shared": shared,
-    }
+    title = f"Site by site: {name}" if names_sites(name) else f"By {name}"
+    chart = drawing(forest, says, f"{metric} by {name}.", text, wide=True)
+    return {"title": title, "forest": chart, "table": table, "shared": shared}
 
 
 def _training(study: Study) -> Section:
@@ -335,12 +311,7 @@ def _tried(auto: Mapping[str, Any]) -> Section:
 
 def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
     """The items of TRIPOD+AI."""
-    content = {
-        "names": names,
-        "label": page.label,
-        "without": page.without,
-        "sites": any(map(names_sites, study.columns)),
-        "asked": bool(set(study.columns) - {BY_GROUP, BY_SIZE}),
-        "external": study.external,
-    }
+    asked, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
+    content = {"names": names, "label": page.label, "without": page.without, "external": study.external}
+    content |= {"sites": sites, "asked": asked}
     return Section("tripod", "TRIPOD+AI: what a published report needs", "tripod.html", content)

@@ -90,10 +90,8 @@ class SurvivalPage(TargetPage):
         """Ranking, and the risk groups."""
         predicted, title = self.tested.predicted, "Risk groups: who stays without the event"
         content = {"missing": UNDECIDED} if predicted is None else self._groups(predicted)
-        return [
-            Section("ranking", "Ranking: who has the event first", "ordered.html", self._ranking()),
-            Section("operating", title, "survival.html", content),
-        ]
+        first = Section("ranking", "Ranking: who has the event first", "ordered.html", self._ranking())
+        return [first, Section("operating", title, "survival.html", content)]
 
     def _ranking(self) -> dict[str, Any]:
         tested, until = self.tested, self.summary["c_ipcw_truncation"]
@@ -123,13 +121,9 @@ class SurvivalPage(TargetPage):
         what = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
         says = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
         words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
-        return {
-            "missing": None,
-            "curves": drawing(figure, says, "Kaplan-Meier curves.", words, wide=True),
-            "at_risk": Table(what, ["risk", *(f"{tick:g}" for tick in ticks)], rows),
-            "groups": self._table(),
-            "p": Number(self.summary.get("log_rank_p"), "p"),
-        }
+        at_risk, p = Table(what, ["risk", *(f"{tick:g}" for tick in ticks)], rows), self.summary.get("log_rank_p")
+        curves = drawing(figure, says, "Kaplan-Meier curves.", words, wide=True)
+        return {"missing": None, "curves": curves, "at_risk": at_risk, "groups": self._table(), "p": Number(p, "p")}
 
     def _table(self) -> Table:
         rows = []
@@ -137,9 +131,8 @@ class SurvivalPage(TargetPage):
             bags, events, median = (f"risk_groups.{place}.{what}" for what in ("bags", "events", "median_time"))
             counts = [Number(row["bags"], ".0f", bags), Number(row["events"], ".0f", events)]
             share = Number(row["events"] / row["bags"], ".0%")
-            rows.append(
-                [self.target.predicted_names[row["group"]], *counts, share, Number(row["median_time"], ".4g", median)]
-            )
+            name = self.target.predicted_names[row["group"]]
+            rows.append([name, *counts, share, Number(row["median_time"], ".4g", median)])
         caption = "Risk groups; no median where more than half stay without the event"
         return Table(caption, ["risk", "bags", "events", "share", "median time"], rows)
 

@@ -283,6 +283,11 @@ class TargetPage:
         """Whether the tested bags have a main metric."""
         return self.summary.get(self.study.metric) is not None
 
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Position of the class or grade of each tested bag."""
+        return self.tested.values[:, 0].astype(np.int64)
+
     def counted(self) -> str:
         """Number of the tested bags in words, with what matters of their labels."""
         return f"{len(self.tested)} bags{self.tested.of_groups()}"
