@@ -14,9 +14,8 @@ tracked state of the bag beside them. Where does the state raise the test AUROC,
    no task is behind; else it makes no difference that this study can tell.
 
 **Tuning.** Each arm has six settings (optimizer, rate, momentum and gamma0) and four trainings for each of them, on
-bags that are not judged; the highest mean validation AUROC takes it, the first of equals. On vectors each B has a
-choice of its own; on images, where a training is long, two trainings are at B = 2 and two at B = 8, for all B. Then ten
-trainings are judged, seeds 0 to 9, by the scores after the last step: nothing is chosen in them.
+bags that are not judged, two at B = 2 and two at B = 8; the highest mean validation AUROC takes it for all B, the first
+of equals. Then ten trainings are judged, seeds 0 to 9, by the scores after the last step: nothing is chosen in them.
 
 **Budget.** Steps of 8 + 8 bags, as many for each B on vectors; on images as many up to B = 4, and fewer above, so that
 no cell costs more. `exact` has whole epochs of whole bags for what the cell's instances cost; where that buys none it
@@ -49,7 +48,7 @@ NAME, REFERENCE = "tracked", "tracked-reference"
 SMX, ATT = "smoothed-max", "attention"
 _BAGS = 8  # of each class in a step
 _WHOLE_BAGS = 1  # of each class in a step of whole bags
-_CHOICE_AT: tuple[int, ...] = (2, 8)  # B at which the settings of trainings on images are chosen
+_CHOICE_AT: tuple[int, ...] = (2, 8)  # B of the trainings that choose
 _LONGEST = 4  # B above which trainings on images have fewer steps
 
 
@@ -165,8 +164,6 @@ class Design:
 
     def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
         """Return the cell and the repeat of each training that chooses for a cell."""
-        if not self.task(cell).deep:
-            return [(cell, repeat) for repeat in self.choosing]
         at = [b for b in _CHOICE_AT if b in self.instances] or [self.instances[0]]
         return [(cell._replace(instances=at[i % len(at)]), repeat) for i, repeat in enumerate(self.choosing)]
 
@@ -292,9 +289,11 @@ def references(design: Design, store: Store) -> dict[str, dict[str, NDArray[np.f
 
 def _references(design: Design, task: Task | None = None) -> list[Group[tuple[Task, int]]]:
     return [
-        Group([trial_name(REFERENCE, task=own.name, data=str(own.data), repeat=repeat)], [(own, repeat)])
-        for own in design.tasks
-        if isinstance(own.data, Digits) and task in (None, own)
+        Group(
+            [trial_name(REFERENCE, task=candidate.name, data=str(candidate.data), repeat=repeat)], [(candidate, repeat)]
+        )
+        for candidate in design.tasks
+        if isinstance(candidate.data, Digits) and task in (None, candidate)
         for repeat in design.repeats
     ]
 
