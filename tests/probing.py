@@ -15,8 +15,8 @@ def probe_files(
     """Probe files, several at a time, and check that they hold the same kind of instances."""
     facts, wrong = sift_files(paths, Request("", images=options, reader=reader, on_file=on_file))
     if wrong:
-        raise BagDataError(wrong[0][1])
-    return [fact for fact in facts if fact is not None]
+        raise BagDataError(next(iter(wrong.values())))
+    return [*facts.values()]
 
 
 def probed(paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileSet:

@@ -41,10 +41,10 @@ def assemble(
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
     labels, classes, outcome = coded or Coded()
     facts, wrong = sift_files(paths, request)
-    kept = np.flatnonzero([fact is not None for fact in facts])
+    kept = np.array([*facts])
     if wrong:
-        rows = [(at, why, int((names[kept] == names[at]).sum())) for at, why in wrong]
-        lost = [LeftOut(str(names[at]), str(paths[at]), why, others) for at, why, others in rows]
+        others = {at: int((names[kept] == names[at]).sum()) for at in wrong}
+        lost = [LeftOut(str(names[at]), str(paths[at]), why, others[at]) for at, why in wrong.items()]
         _warn_of_lost(lost, len(paths), source)
         request.left_out.extend(lost)
     _, first, codes = np.unique(names[kept], return_index=True, return_inverse=True)
@@ -52,7 +52,7 @@ def assemble(
     order = np.argsort(numbers, kind="stable")
     at, numbers = kept[order], numbers[order]
     names, paths = names[at], [paths[i] for i in at]
-    files = FileSet.probed(paths, [fact for i in at if (fact := facts[i]) is not None], options, reader=reader)
+    files = FileSet.probed(paths, [facts[i] for i in at], options, reader=reader)
     opens = np.flatnonzero(np.append(True, np.diff(numbers) != 0))  # number of the first file of each bag
     ends = np.append(opens[1:], len(at))
     parts = [(paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]

@@ -193,11 +193,11 @@ class NameIndex:
     """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
 
     A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known next to those
-    of the formats.
+    of the formats; `source` is what messages call the data.
     """
 
-    def __init__(self, names: Sequence[str], suffixes: Iterable[str] = ()) -> None:
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], suffixes: Iterable[str] = (), *, source: str = "") -> None:
+        self.names, self.source = list(names), source
         self._suffixes = _suffixes(suffixes)
         self._levels: list[dict[str, list[int]]] = [{}, {}, {}, {}, {}, {}]  # by each form of `_keys`
         for position, name in enumerate(self.names):

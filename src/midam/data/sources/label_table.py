@@ -70,13 +70,14 @@ def read_labels(
     if request.slides is not None:
         frame = _join(frame, request)
     frame = tables.with_groups(frame, request)
-    files, column = NameIndex(names, suffixes), None if request.bag_column == "bag" else request.bag_column
+    files = NameIndex(names, suffixes, source=str(request.source))
+    column = None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
     avoid = (*label_columns(frame.columns, request), *request.covariate_columns)
     fault, named = None, column
     try:
-        named = tables.find_file_column(frame, files, column, avoid=avoid, where=where, source=str(request.source))
+        named = tables.find_file_column(frame, files, column, avoid=avoid, where=where)
     except BagDataError as error:
         fault = error
     columns = [name for name in frame.columns if name not in avoid] if column is None else [column]

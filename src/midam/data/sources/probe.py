@@ -143,14 +143,14 @@ def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> 
     return _interned(check_feature_names(names, shape[0], where))
 
 
-def sift_files(paths: Sequence[Path], request: Request) -> tuple[list[FileFacts | None], list[tuple[int, str]]]:
-    """Probe files, several at a time: facts of each, None of those that are left out, and why these are, by position.
+def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileFacts], dict[int, str]]:
+    """Probe files, several at a time: facts by position, and why the others are left out.
 
     Files without instances are left out; where missing ones are skipped those too that cannot be used, and features of
     another shape than most. All others hold the same kind of instances.
     """
     skip = request.missing == "skip"
-    facts_or_none: list[FileFacts | None] = []
+    facts: dict[int, FileFacts] = {}
     wrong: dict[int, BagDataError] = {}
 
     def look(path: Path) -> FileFacts | BagDataError:
@@ -162,25 +162,26 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[list[FileFacts 
             return BagDataError(str(error))
 
     for number, (_, found) in enumerate(read_ahead(paths, look, workers=_PROBES)):
-        facts_or_none.append(found if isinstance(found, FileFacts) else None)
         if isinstance(found, BagDataError):
             wrong[number] = found
+        else:
+            facts[number] = found
         if request.on_file is not None:
             request.on_file(number + 1, len(paths))
     faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
     if faults:
         raise _refusal(faults, len(paths))
-    kept = [at for at, fact in enumerate(facts_or_none) if fact is not None]
-    for number, why in _unlike([fact for fact in facts_or_none if fact is not None]).items() if skip and kept else ():
-        wrong[kept[number]], facts_or_none[kept[number]] = BagDataError(why), None
-    own = [path for path, fact in zip(paths, facts_or_none) if fact is not None]
-    facts = [fact for fact in facts_or_none if fact is not None]
+    places = list(facts)
+    for number, why in _unlike([*facts.values()]).items() if skip and facts else ():
+        wrong[places[number]] = BagDataError(why)
+        del facts[places[number]]
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
-    _refuse_mixed(own, facts)
-    check_like(own, facts)
-    _warn_of_scales(facts)
-    return facts_or_none, [(at, str(wrong[at])) for at in sorted(wrong)]
+    own, known = [paths[at] for at in facts], [*facts.values()]
+    _refuse_mixed(own, known)
+    check_like(own, known)
+    _warn_of_scales(known)
+    return facts, {at: str(wrong[at]) for at in sorted(wrong)}
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:

@@ -41,7 +41,7 @@ def read_splits(
     that were `left_out` are skipped.
     """
     path = _table_of(on_disk(path), fold)
-    where, source, ids = str(path), bags.source, bags.ids.tolist()
+    where, ids = str(path), bags.ids.tolist()
     frame = with_groups(_by_fold(read_names(path)), Request(path, group_column=group_column, require_labels=False))
     if group_column in frame.columns:  # its parts name no group alone
         frame = frame.drop(
@@ -50,7 +50,8 @@ def read_splits(
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
     groups = barcodes(ids) if bags.groups is None else bags.groups.tolist()
-    names, patients = NameIndex(ids), None if groups is None else NameIndex(sorted(set(groups)))
+    names = NameIndex(ids, source=bags.source)
+    patients = None if groups is None else NameIndex(sorted(set(groups)), source=bags.source)
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(
             f"Expected columns fold_0, fold_1, ..., or fold, with `fold`, got {', '.join(map(str, frame.columns))} "
@@ -61,13 +62,13 @@ def read_splits(
     else:
         column = _split_column(lowered, folds, fold, where)
         frame = frame.dropna(subset=[column])
-        own = _name_column(frame, names, patients, column, where=where, source=source)
+        own = _name_column(frame, names, patients, column, where)
         pairs = list(zip(frame[own].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
     by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
     named, keys = (patients, groups) if by_patient else (names, ids)
     lost = NameIndex(left_out)
     pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or names).certain(pair[0]) is not None]
-    splits = _spread(pairs, named or names, skip_missing=skip_missing, where=where, source=source)
+    splits = _spread(pairs, named or names, skip_missing=skip_missing, where=where)
     return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
 
 
@@ -153,14 +154,12 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
     return lowered["split"]
 
 
-def _name_column(
-    frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, *, where: str, source: str
-) -> str:
+def _name_column(frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, where: str) -> str:
     """Column of the names: of bags, or of patients if more of these are found."""
     counts: dict[str, int] = {}
     for named in filter(None, (bags, patients)):
         try:
-            name = find_file_column(frame, named, None, avoid=column, where=where, source=source)
+            name = find_file_column(frame, named, None, avoid=column, where=where)
         except BagDataError:
             continue
         except ConfigError:
@@ -171,13 +170,11 @@ def _name_column(
             continue
         counts[name] = max(named.count(frame[name].dropna()), counts.get(name, 0))
     if not counts:
-        return find_file_column(frame, bags, None, avoid=column, where=where, source=source)
+        return find_file_column(frame, bags, None, avoid=column, where=where)
     return max(counts, key=lambda name: counts[name])
 
 
-def _spread(
-    pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str, source: str
-) -> dict[str, str]:
+def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str) -> dict[str, str]:
     """Split of each bag or patient from the splits of names."""
     splits: dict[str, str] = {}
     unknown = []
@@ -191,7 +188,7 @@ def _spread(
             raise BagDataError(f"Expected one split for {name}, got {own} and {split} (in {where}); correct the table.")
     if (unknown and not skip_missing) or not splits:
         raise BagDataError(
-            f"Expected names of bags of {source}, got {len(unknown)} unknown: {listed(unknown)} (in {where}); "
+            f"Expected names of bags of {named.source}, got {len(unknown)} unknown: {listed(unknown)} (in {where}); "
             f"correct the table, or leave such names out with {given(missing='skip')}."
         )
     return splits

@@ -182,7 +182,7 @@ def _letters(name: str) -> str:
 
 
 def find_file_column(
-    frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str, source: str
+    frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str
 ) -> str:
     """Column that names the files: the one given, one with a usual name, or the only one with the most names."""
     if named is not None:
@@ -193,7 +193,7 @@ def find_file_column(
     chosen = usual[0] if usual else max(counts, key=lambda name: counts[name], default="")
     if not counts.get(chosen):
         raise BagDataError(
-            f"Expected a column that names the files, such as {files.names[0]!r} of {source}, got none among "
+            f"Expected a column that names the files, such as {files.names[0]!r} of {files.source}, got none among "
             f"{', '.join(counts) or 'no columns'} (in {where}); name it with `bag_column`, or give the table of slides "
             "as `slides`."
         )
