@@ -123,20 +123,16 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
         for low in range(start, start + size, step):
             yield _flat(bags.instances[low : min(low + step, start + size)])
 
-    values: dict[str, NDArray[Any]] = {"size": np.array([size])}
-    values["min"], values["max"], total, squares = (
-        np.full(width, np.inf),
-        np.full(width, -np.inf),
-        *np.zeros((2, width)),
-    )
+    low, high, total, squares = np.full(width, np.inf), np.full(width, -np.inf), np.zeros(width), np.zeros(width)
     for rows in parts():
-        values["min"], values["max"] = np.minimum(values["min"], rows.min(0)), np.maximum(values["max"], rows.max(0))
+        low, high = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0))
         total = _added(total, rows)
-    values["mean"] = np.clip(total / size, values["min"], values["max"])
+    mean = np.clip(total / size, low, high)
+    values = {"size": np.array([size]), "min": low, "max": high, "mean": mean}
     if "std" in names:
         for rows in parts():
-            squares = _added(squares, (rows - values["mean"]) ** 2)
-        values["std"] = np.where(alike(values["min"], values["max"]), 0.0, np.sqrt(squares / size))
+            squares = _added(squares, (rows - mean) ** 2)
+        values["std"] = np.where(alike(low, high), 0.0, np.sqrt(squares / size))
     return [values[name] for name in names]
 
 

@@ -131,24 +131,25 @@ def _labeled(
     patient, groups = _owners(frame, group, column)
     refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
 
-    def values(name: str | None) -> NDArray[np.str_] | None:
-        return None if name is None else frame[name].to_numpy(dtype=np.str_)
-
     def labels() -> Coded:
         columns, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
         words = {word_of(value).casefold() for values in columns.values() for value in values}
         fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
         return code_columns(columns, request.changed(classes=usual) if fits else request, ids=ids)
 
-    splits = values(split)
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
         labels=labels_or_none(request, labels) if label else None,
-        patients=values(patient),
-        groups=values(groups),
-        splits=None if splits is None else tables.split_names(splits, request.where),
-        covariates=read_covariates(frame, request),
+        patients=None if patient is None else frame[patient].to_numpy(dtype=np.str_),
+        **metadata(frame, request, groups, split),
     )
+
+
+def metadata(frame: "pd.DataFrame", request: Request, group: str | None, split: str | None) -> dict[str, Any]:
+    """Groups, splits and covariates of the rows of a table, by name; None where there are none."""
+    groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
+    splits = None if splits is None else tables.split_names(splits, request.where)
+    return {"groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
 
 
 def columns_of(

@@ -17,11 +17,11 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import check_options
 from midam.data.sources.frames import Table, table_arrays
 from midam.data.sources.label_columns import code_columns, label_columns
-from midam.data.sources.label_table import columns_of
+from midam.data.sources.label_table import columns_of, metadata
 from midam.data.sources.label_values import Coded, labels_or_none
 from midam.data.sources.reader import BagReader, bag_reader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
-from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
+from midam.data.sources.table_columns import refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
 from midam.names import missing, on_disk
@@ -51,7 +51,7 @@ class ManifestReader(BagReader):
         """Read the manifest, and look into each file."""
         import pandas as pd
 
-        path, where, bag = request.path, str(request.path), request.bag_column
+        path, bag = request.path, request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)
         label, group, split = columns_of(frame, request, ("bag_column", bag), ("", "path"))
@@ -65,7 +65,7 @@ class ManifestReader(BagReader):
         exists = np.array([place.exists() for place in places])
         if not exists.all():
             names = frame["path"][~exists].tolist()
-            text = f"{len(names)} of {len(frame)} rows: {listed(names)} (in {where})"
+            text = f"{len(names)} of {len(frame)} rows: {listed(names)} (in {path})"
             if request.missing == "error" or not exists.any():
                 raise DataNotFoundError(
                     f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
@@ -79,15 +79,8 @@ class ManifestReader(BagReader):
         paths = places[frame.index].tolist()
         coded = labels_or_none(request, lambda: _labels(frame, label, request)) if label else None
         check_options(request, paths)
-        return assemble(
-            paths,
-            frame[bag].to_numpy(dtype=np.str_),
-            request,
-            coded=coded,
-            covariates=read_covariates(frame, request),
-            groups=None if group is None else frame[group].to_numpy(dtype=np.str_),
-            splits=None if split is None else tables.split_names(frame[split].to_numpy(dtype=np.str_), where),
-        )
+        known = metadata(frame, request, group, split)
+        return assemble(paths, frame[bag].to_numpy(dtype=np.str_), request, coded=coded, **known)
 
 
 def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> Coded:
