@@ -150,10 +150,8 @@ def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | N
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     """Facts about bags, and about their data set where `name` is in the catalog."""
     labels, sizes = bags.labels, bags.sizes
-    facts: dict[str, Any] = {}
-    if catalog.is_name(name):
-        entry = catalog.describe(name)
-        facts = {key: entry[key] for key in ("description", "license", "citation", "url", "location")}
+    keys = ("description", "license", "citation", "url", "location") if catalog.is_name(name) else ()
+    facts: dict[str, Any] = {key: catalog.describe(name)[key] for key in keys}
     facts |= {} if bags.covariates is None else {"covariates": bags.covariates.summary()}
     facts |= {
         "bags": f"{len(bags)} ({_labeled(bags)})",

@@ -38,6 +38,7 @@ _BYTES = 1 << 26  # that are read of a file
 _PAIRS, _AT_A_TIME = 4000, 512
 _CHANCE = 0.01  # of one such feature among all, where none tells anything
 _LEAKS_SHOWN = 5
+_ALONE = f"single {{}} rank the bags alone, {{}} above {MOST}: {{}}; if one of them is the label in another form, {{}}"
 GAPS, _MISSING = "gaps", "whether it is missing"
 
 Numbers = NDArray[np.float64]
@@ -244,18 +245,12 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
         way_out = "write the features again without it"
         if bags.feature_names is not None:
             way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
-        yield (
-            f"single features rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
-            f"another form, {way_out}"
-        )
+        yield _ALONE.format("features", measure, named, way_out)
     found = list(_single_covariates(bags, labels))
     if found:
         by = {GAPS: f" by {_MISSING}"}
         named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_LEAKS_SHOWN)
-        yield (
-            f"single covariates rank the bags alone, {measure} above {MOST}: {named}; if one of them is the label in "
-            "another form, leave it out of `covariates`"
-        )
+        yield _ALONE.format("covariates", measure, named, "leave it out of `covariates`")
 
 
 def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:

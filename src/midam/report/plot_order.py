@@ -61,10 +61,8 @@ def plot_grade_scores(
     figure, axes = new_chart(width=wide, height=3.3, bottom=0.68, title=title, note=_c_index(summary))
     rng = np.random.default_rng(0)
     line = {"color": BLUE}
-    style: dict[str, Any] = {
-        "boxprops": {"facecolor": "none", "edgecolor": BLUE},
-        "medianprops": {"color": BLUE, "linewidth": 2},
-    }
+    style: dict[str, Any] = {"boxprops": {"facecolor": "none", "edgecolor": BLUE}}
+    style |= {"medianprops": {"color": BLUE, "linewidth": 2}}
     style |= {"whiskerprops": line, "capprops": line, "showfliers": False, "patch_artist": True, "widths": 0.6}
     for code in range(len(names)):
         if (y == code).any():
@@ -134,27 +132,30 @@ def plot_number_scores(
 
 def plot_predicted_numbers(name: str, true: NDArray[np.float64], predicted: NDArray[np.float64], ids: Any) -> Figure:
     """Draw the predicted against the true number of each bag."""
-    figure, axes = new_chart(height=3.3)
-    bounds = span(np.append(true, predicted))
-    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
-    _named_dots(axes, true, predicted, ids)
     short = shortened(name, _LONG_NAME)
-    axes.set(xlim=bounds, ylim=bounds, xlabel=f"True {short}", ylabel=f"Predicted {short}")
+    figure, axes = _square_chart([true, predicted], f"True {short}", f"Predicted {short}")
+    _named_dots(axes, true, predicted, ids)
     return finish(figure)
 
 
 def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -> Figure:
     """Draw the mean true number of parts of the bags against their mean prediction, with the range of 80% of them."""
-    figure, axes = new_chart(height=3.3)
-    predicted, true, low, high = (np.array(column) for column in zip(*dots))
-    bounds = span(np.concatenate([predicted, true, low, high]))
-    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    predicted, true, low, high = columns = np.array(dots).T
+    figure, axes = _square_chart([*columns], "Predicted, mean", "True, mean")
     axes.vlines(predicted, low, high, color=BLUE, linewidth=1.4, zorder=3)
     tips = [f"predicted {x:.4g}, true {y:.4g}" for x, y in zip(predicted, true)]
     label = "A fifth of the bags, and where 80% of them lie"
     add_dots(axes, predicted, true, tips, color=BLUE, markersize=7, zorder=4, label=label)
-    axes.set(xlim=bounds, ylim=bounds, xlabel="Predicted, mean", ylabel="True, mean")
     return finish(figure)
+
+
+def _square_chart(values: Sequence[NDArray[np.float64]], across: str, up: str) -> tuple[Figure, Axes]:
+    """Axes with the line of perfect predictions, which hold all values on both sides."""
+    figure, axes = new_chart(height=3.3)
+    bounds = span(np.concatenate(values))
+    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    axes.set(xlim=bounds, ylim=bounds, xlabel=across, ylabel=up)
+    return figure, axes
 
 
 def plot_risk(

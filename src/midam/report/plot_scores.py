@@ -88,10 +88,8 @@ def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
     """Mark the operating point, its Wilson intervals as bars."""
     x, up = 1 - found["specificity"], found["sensitivity"]
     low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
-    errors: dict[str, Any] = {
-        "xerr": [[x - low], [high - x]],
-        "yerr": [[up - found["sensitivity_ci95"][0]], [found["sensitivity_ci95"][1] - up]],
-    }
+    below, above = found["sensitivity_ci95"]
+    errors: dict[str, Any] = {"xerr": [[x - low], [high - x]], "yerr": [[up - below], [above - up]]}
     style: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
     name = f"Validation threshold: sens. {up:.2f}, spec. {1 - x:.2f}"
     axes.errorbar([x], [up], **errors, **style, elinewidth=1.4, capsize=3, clip_on=False, label=name)
@@ -157,9 +155,8 @@ def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, t
 def _threshold(axes: Axes, threshold: float | None) -> None:
     low, high = axes.get_xlim()
     if threshold is not None and low < threshold < high:
-        axes.axvline(
-            threshold, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, label="Validation threshold", zorder=4
-        )
+        style: dict[str, Any] = {"color": GRAY, "linestyle": (0, (4, 3)), "linewidth": 1.3}
+        axes.axvline(threshold, **style, label="Validation threshold", zorder=4)
 
 
 def plot_reliability(
@@ -177,17 +174,12 @@ def plot_reliability(
     """
     figure, axes = new_chart(height=3.3)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
-    x, shares = [part.probability for part in bins], [part.observed.value for part in bins]
-    bars = [
-        [part.observed.value - part.observed.low for part in bins],
-        [part.observed.high - part.observed.value for part in bins],
-    ]
-    axes.errorbar(x, shares, yerr=np.maximum(bars, 0), fmt="none", ecolor=BLUE, elinewidth=1.4, zorder=3)
-    tips = [
-        f"predicted {part.probability:.3f}, observed {part.observed.value:.3f} [{part.observed.low:.3f} to "
-        f"{part.observed.high:.3f}], n = {part.observed.bags}"
-        for part in bins
-    ]
+    rows = [(part.probability, *part.observed) for part in bins]
+    x, shares, lows, highs, _ = np.array(rows).T
+    bars = np.maximum([shares - lows, highs - shares], 0)
+    axes.errorbar(x, shares, yerr=bars, fmt="none", ecolor=BLUE, elinewidth=1.4, zorder=3)
+    text = "predicted {:.3f}, observed {:.3f} [{:.3f} to {:.3f}], n = {}"
+    tips = [text.format(*row) for row in rows]
     edge = {"markeredgecolor": "white", "markeredgewidth": 0.7}
     add_dots(axes, x, shares, tips, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4, **edge)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
@@ -310,13 +302,8 @@ def plot_confusion(
             share, box = float(shares[row, column]), (column - 0.48, row - 0.48)
             axes.add_patch(Rectangle(box, 0.96, 0.96, color=color, alpha=0.04 + 0.46 * share, linewidth=0))
     for (row, column), bags in np.ndenumerate(table):
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "fontsize": font,
-            "fontweight": "bold" if row == column else "normal",
-        }
-        axes.text(column, row, f"{bags}" if bags else "", **style)
+        weight = "bold" if row == column else "normal"
+        axes.text(column, row, f"{bags or ''}", ha="center", va="center", fontsize=font, fontweight=weight)
     turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Called this {what}", ylabel=f"True {what}")
     axes.set_xticks(range(count), shown, **turn)

@@ -29,6 +29,10 @@ WORST = 10  # bags shown of a kind
 _ASKED = 4  # bags named in the command that explains them
 
 
+Cells = Callable[[int], Sequence[Any]]
+"""Cells of a table about the bag at a position."""
+
+
 @dataclass(frozen=True)
 class ScoredBags:
     """Bags of one part with their scores.
@@ -337,9 +341,8 @@ class TargetPage:
         figures = self.subgroup_figures()
         first, *others = figures
         compared = list(figures)[:2]  # those with a column of differences
-        parts = find_subgroups(
-            bags.values, bags.scores, levels, figures=figures, groups=bags.groups, reference=reference
-        )
+        given: dict[str, Any] = {"figures": figures, "groups": bags.groups, "reference": reference}
+        parts = find_subgroups(bags.values, bags.scores, levels, **given)
         several, rows = any(part.differences for part in parts), list[list[Any]]()
         for part in sorted(parts, key=lambda part: part.level != reference):
             cells: list[Any] = [part.level, part.bags, *self.level_cells(bags.values[levels == part.level])]
@@ -380,13 +383,7 @@ class TargetPage:
         return Tile(name, Number(estimate.value, form, key), lines or Markup(""))
 
     def error_table(
-        self,
-        title: str,
-        order: NDArray[np.intp],
-        heads: Sequence[str],
-        cells: Callable[[int], Sequence[Any]],
-        *,
-        of: str | None = None,
+        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, of: str | None = None
     ) -> dict[str, Any]:
         """Describe the first `of` some bags, by default of all, the worst first; each with `cells` under `heads`."""
         shown, every = order[:WORST].tolist(), len(self.tested)
@@ -396,37 +393,32 @@ class TargetPage:
         none = "None." if of is None else f"None of {of}."
         return {"title": title, "none": none, "table": table, "bags": self.tested.ids[shown].tolist()}
 
+    @property
+    def _pictures(self) -> Mapping[str, str]:
+        """Pictures of the bags that are explained."""
+        return {} if self.study.explained is None else self.study.explained.pictures
+
     def error_section(self, opening: str, *tables: Mapping[str, Any]) -> Section:
         """Return the section of the most wrong bags, and how to see why they scored as they did."""
         study = self.study
         bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
         content: dict[str, Any] = {"opening": opening, "tables": tables, "page": None, "command": None}
         if self.tested.scores.ndim == 1:  # the command explains one score a bag
-            known = {} if study.explained is None else study.explained.pictures
-            unexplained = [bag for bag in bags if bag not in known][:_ASKED]
-            if study.explained is not None and any(bag in known for bag in bags):
+            unexplained = [bag for bag in bags if bag not in self._pictures][:_ASKED]
+            if study.explained is not None and any(bag in self._pictures for bag in bags):
                 content["page"] = study.explained.page
             if unexplained:
                 content["command"] = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
         return Section("errors", "Errors: the most wrong bags", "common.html", content)
 
-    def bag_table(
-        self, index: Sequence[int], heads: Sequence[str], cells: Callable[[int], Sequence[Any]], *, caption: str
-    ) -> Table:
+    def bag_table(self, index: Sequence[int], heads: Sequence[str], cells: Cells, *, caption: str) -> Table:
         """Bags at these positions: name, cells, instances and group where known, explanation where there is one."""
-        tested = self.tested
-        known = {} if self.study.explained is None else self.study.explained.pictures
-        more: dict[str, Sequence[Any] | None] = {
-            "instances": None if tested.sizes is None else tested.sizes[index].tolist(),
-            "group": None if tested.groups is None else tested.groups[index].tolist(),
-            "why": [Link("explanation", known[bag]) if bag in known else None for bag in tested.ids[index].tolist()],
-        }
-        columns = {
-            name: column for name, column in more.items() if column is not None and any(x is not None for x in column)
-        }
-        rows = [
-            [str(tested.ids[i]), *cells(i), *(column[at] for column in columns.values())] for at, i in enumerate(index)
-        ]
+        known, names = self._pictures, self.tested.ids[index].tolist()
+        links = [Link("explanation", known[bag]) if bag in known else None for bag in names]
+        more = {"instances": self.tested.sizes, "group": self.tested.groups}
+        columns = {name: column[index].tolist() for name, column in more.items() if column is not None}
+        columns |= {"why": links} if any(links) else {}
+        rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, index, *columns.values())]
         return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
 
 
