@@ -32,9 +32,11 @@ def say(text: str) -> None:
 
 
 def remark(console: Console, message: object, kind: str = "note") -> None:
-    """Print a note, or a warning, with its parameters as flags."""
+    """Print a note, or a warning, with its parameters as flags; nothing of None."""
     from midam.report.words import as_flags  # late: a command that says nothing needs no settings
 
+    if message is None:
+        return
     color = {"note": "cyan", "warning": "yellow"}[kind]
     console.print(f"[{color}]{kind}:[/] {escape(as_flags(message))}", soft_wrap=True)
 

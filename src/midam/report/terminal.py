@@ -31,18 +31,10 @@ _SIZE_BINS, _BAR = 8, 40
 _MOST_CLASSES = 30  # that are listed
 # Figures of a part of a summary, of whatever target.
 _FIGURES = {
-    "auprc": "AUPRC",
-    **{f"at_threshold.{key}": name for key, name in (("sensitivity", "sens."), ("specificity", "spec."))},
-    **{f"at_threshold.{key}": name for key, name in (("balanced_accuracy", "bal. acc."), ("f1", "F1"))},
-    "brier": "Brier",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "bal. acc.",
-    "quadratic_kappa": "kappa",
-    "kendall_tau": "tau",
-    "spearman": "Spearman",
-    "mae": "mean error",
-    "mae_constant": "of a constant",
-    "events": "events",
+    **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
+    **{"at_threshold.balanced_accuracy": "bal. acc.", "at_threshold.f1": "F1", "brier": "Brier"},
+    **{"accuracy": "accuracy", "balanced_accuracy": "bal. acc.", "quadratic_kappa": "kappa", "kendall_tau": "tau"},
+    **{"spearman": "Spearman", "mae": "mean error", "mae_constant": "of a constant", "events": "events"},
     "c_ipcw": "C (IPCW)",
 }
 
@@ -72,10 +64,13 @@ class LiveProgress:
         self._bar.live.transient = kind is not None
         self._bar.stop()
 
+    def _print(self, line: str) -> None:
+        """Print a plain line where there is no terminal."""
+        if not self._console.is_terminal:
+            self._console.print(line, soft_wrap=True)
+
     def _due(self, done: float, total: float) -> bool:
         """Whether a plain line is due."""
-        if self._console.is_terminal:
-            return False
         tenths, now = int(_LINES * done // total), time.monotonic()
         if tenths <= self._tenths and now - self._shown_at < _EVERY_SECONDS:
             return False
@@ -109,23 +104,21 @@ class FitProgress(LiveProgress):
         state = epoch_words(row)
         self._bar.update(self._task, completed=row["epoch"], state=state)
         if self._due(row["epoch"], self._epochs):
-            self._console.print(f"epoch {row['epoch']}/{self._epochs}  {state}", soft_wrap=True)
+            self._print(f"epoch {row['epoch']}/{self._epochs}  {state}")
 
     def candidate(self, title: str, number: int, count: int) -> None:
         """Show what begins of so many methods that are tried, or trained on all bags."""
         self._bar.update(self._task, completed=number, total=count, state=title)
-        if not self._console.is_terminal:
-            self._console.print(f"{number + 1}/{count} {title}", soft_wrap=True)
+        self._print(f"{number + 1}/{count} {title}")
 
     def stage(self, title: str, bags: int) -> None:
         """Show what begins after the last epoch, and that it goes through so many bags, 0 for none."""
         self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have ended it
         self._title, self._bags, self._scored, self._tenths = title, bags, 0, 0
-        if not self._console.is_terminal:
-            self._console.print(f"{title}: 0/{bags} bags" if bags else title, soft_wrap=True)
-        elif bags:
-            name, _, what = title.partition(" (")
-            self._task = self._bar.add_task(name, total=bags, state=what.rstrip(")"))
+        self._print(f"{title}: 0/{bags} bags" if bags else title)
+        if bags:
+            name, _, state = title.partition(" (")
+            self._task = self._bar.add_task(name, total=bags, state=state.rstrip(")"))
         else:
             self._bar.update(self._task, state=title)
 
@@ -134,7 +127,7 @@ class FitProgress(LiveProgress):
         self._scored += len(bags)
         self._bar.update(self._task, completed=self._scored)
         if self._due(self._scored, self._bags):
-            self._console.print(f"{self._title}: {self._scored}/{self._bags} bags", soft_wrap=True)
+            self._print(f"{self._title}: {self._scored}/{self._bags} bags")
 
 
 class BagProgress(LiveProgress):
@@ -160,13 +153,11 @@ class BagProgress(LiveProgress):
         self._bags += len(bags)
         self._rows += int(self._sizes[bags].sum())
         done = f"{self._bags}/{len(self._sizes)} bags"
-        if self._console.is_terminal:
-            speed = self._bar.tasks[self._task].speed
-            state = done if speed is None else f"{done}  {speed:,.0f} instances/s"
-            self._bar.update(self._task, completed=self._rows, state=state)
-            return
         if self._due(self._bags, len(self._sizes)):
-            self._console.print(f"{self._title} {done}{self._left()}", soft_wrap=True)
+            self._print(f"{self._title} {done}{self._left()}")
+        speed = self._bar.tasks[self._task].speed
+        state = done if speed is None else f"{done}  {speed:,.0f} instances/s"
+        self._bar.update(self._task, completed=self._rows, state=state)
 
     def _left(self) -> str:
         """Time left at the pace since the last line; nothing at the end, or where it is too short to tell."""
@@ -301,8 +292,7 @@ def _print_threshold(console: Console, found: Mapping[str, Any]) -> None:
         return
     known = Thresholds.model_validate(found["thresholds"])
     console.print(f"threshold {known.words}", soft_wrap=True)
-    if known.points[0].note is not None:
-        remark(console, known.points[0].note, "warning")
+    remark(console, known.points[0].note, "warning")
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
@@ -321,18 +311,13 @@ def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
 def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     """Compare the model with the baseline, in a line; add a caution where one is due."""
     found, note = summary.get("baseline"), summary.get("baseline_note")
-    if note is not None:
-        remark(console, f"no baseline to compare the model with: {note}", "warning")
+    remark(console, note and f"no baseline to compare the model with: {note}", "warning")
     if found is None:
         return
     console.print(escape(words.result_words(found)))
-    hidden = words.caution(found, summary.get("selected", {}))
-    how = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    better = words.advice(found, summary["data"]["name"], **how)
-    if hidden is not None:
-        remark(console, hidden)
-    if better is not None:
-        remark(console, better, "warning")
+    remark(console, words.caution(found, summary.get("selected", {})))
+    given = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
+    remark(console, words.advice(found, summary["data"]["name"], **given), "warning")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:

@@ -1,6 +1,6 @@
 """From numbers, tables and figures to HTML: the templates of this folder, with all text escaped."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -150,13 +150,8 @@ def _is_number(value: Any) -> bool:
 @cache
 def _environment() -> Environment:
     """Templates that escape everything but what `Markup` marks as HTML: drawings, and what this file makes."""
-    environment = Environment(
-        loader=PackageLoader("midam.report.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
     environment.filters.update(filters)
     environment.globals.update(version=__version__, asset=_asset)
@@ -177,8 +172,3 @@ def plural(count: int, one: str) -> str:
     ('1 bag', '2 classes')
     """
     return f"{count:,} {one}" + ("" if count == 1 else "es" if one.endswith("s") else "s")
-
-
-def listed(parts: Iterable[str | None]) -> list[str]:
-    """Those texts that there are."""
-    return [part for part in parts if part]

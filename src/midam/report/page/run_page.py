@@ -15,7 +15,7 @@ from midam.report.figures import BLUE, ORANGE
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage
-from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, listed, render
+from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, render
 from midam.report.page.survival import SurvivalPage
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
@@ -81,7 +81,7 @@ def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
     first = Markup("On {}, {}{} in <strong>{}</strong> of all {} {}.").format(
         counted, role, page.claim, f"{estimate.value:.1%}", page.pairs, interval(estimate, ".1%")
     )
-    return [first, *listed([page.second()])]
+    return [first, *filter(None, [page.second()])]
 
 
 def _naming(study: Study, html: str) -> str:
