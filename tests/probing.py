@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from midam.data.sources.file_rows import FileSet
+from midam.data.sources.file_rows import FileSet, warn_of_scans
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Request
 from midam.errors import BagDataError
@@ -21,4 +21,6 @@ def probe_files(
 
 def probed(paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None) -> FileSet:
     """Probe files, and put them together."""
-    return FileSet.probed(paths, probe_files(paths, options, reader=reader), options, reader=reader)
+    files = FileSet(paths, probe_files(paths, options, reader=reader), options, reader)
+    warn_of_scans(paths, files.facts)
+    return files

@@ -4,13 +4,13 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.left_out import lost_bags
+from midam.data.sources.request import Request
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
@@ -81,11 +81,14 @@ def table_folds(
     Training and validation bags of the table are the training part; methods take new validation bags from it. Bags that
     a fold does not name are left out of it. A fold without test bags is a `BagDataError`.
     """
-    made, lost = [], lost_bags(bags.left_out)
+    made = []
+    asked = Request(
+        bags.source, split_file=path, group_column=group_column, missing="skip" if skip_missing else "error"
+    )
+    asked.left_out.extend(bags.left_out)
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:
-        options: dict[str, Any] = {"group_column": group_column, "fold": number, "skip_missing": skip_missing}
-        splits = read_splits(bags, path, left_out=lost, **options)
+        splits = read_splits(bags, asked.changed(fold=number))
         test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
         if not len(test) or not len(train):
             where = "" if number is None else f", fold {number}"

@@ -46,11 +46,12 @@ def card_text(
     metric, tried = run.target.metric, summary.get("auto", {}).get("tried", ())
     # Part whose figures measure generalization best.
     split = next((name for name in ("test", "val") if parts.get(name, {}).get(metric) is not None), None)
+    front = {} if license is None else {"license": license}
     card = _environment().get_template("card.md.jinja")
     text = card.render(
         **{"run": run, "config": config, "summary": summary, "formats": formats, "parts": parts, "split": split},
         name=name,
-        front=yaml_text(_front(run, name, config, summary, split=split, formats=formats, license=license)),
+        front=yaml_text(front | _front(run, name, config, summary, split=split, formats=formats)),
         mean=mean_words(summary or {"members": len(run.model.members)}),
         methods=[part[f"{metric}_method"] for part in parts.values() if part.get(f"{metric}_method")],
         taken={row["method"]: row["weight"] for row in tried if row["weight"] > 0},
@@ -62,20 +63,12 @@ def card_text(
 
 
 def _front(
-    run: LoadedRun,
-    name: str,
-    config: dict[str, Any],
-    summary: dict[str, Any],
-    *,
-    split: str | None,
-    formats: list[str],
-    license: str | None,
+    run: LoadedRun, name: str, config: dict[str, Any], summary: dict[str, Any], *, split: str | None, formats: list[str]
 ) -> dict[str, Any]:
     shape = config["architecture"]["instance_shape"]
     kind = f"{'image' if len(shape) > 1 else 'tabular'}-{run.target.card.task}"
     kind = "other" if kind == "image-regression" else kind
-    front: dict[str, Any] = {} if license is None else {"license": license}
-    front |= {"library_name": "midam", "pipeline_tag": kind}
+    front: dict[str, Any] = {"library_name": "midam", "pipeline_tag": kind}
     front["tags"] = ["midam", "multiple-instance-learning", "auc-maximization", *formats]
     if split is not None:
         part, main = summary[split], run.target.metric

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
-from midam.data.left_out import LeftOut, lost_bags
+from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import known_suffixes
 from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
@@ -208,14 +208,7 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     split_file = request.split_file
     if split_file is None:
         return bags
-    splits = read_splits(
-        bags,
-        split_file,
-        group_column=request.group_column,
-        fold=request.fold,
-        skip_missing=request.missing == "skip",
-        left_out=lost_bags(request.left_out),
-    )
+    splits = read_splits(bags, request)
     named = splits != ""
     if not named.all():
         text = f"{int((~named).sum())} of {len(bags)} bags: {listed(bags.ids[~named].tolist())}"

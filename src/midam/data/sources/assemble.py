@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates, missing_of
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.sources.file_names import distinct_names
-from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.file_rows import FileRows, FileSet, warn_of_scans
 from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
@@ -52,7 +52,8 @@ def assemble(
     order = np.argsort(numbers, kind="stable")
     at, numbers = kept[order], numbers[order]
     names, paths = names[at], [paths[i] for i in at]
-    files = FileSet.probed(paths, [facts[i] for i in at], options, reader=reader)
+    files = FileSet(paths, [facts[i] for i in at], options, reader)
+    warn_of_scans(paths, files.facts)
     opens = np.flatnonzero(np.append(True, np.diff(numbers) != 0))  # number of the first file of each bag
     ends = np.append(opens[1:], len(at))
     parts = [(paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]

@@ -5,7 +5,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -116,14 +116,6 @@ class FileSet(Parts):
         self.paths, self.options, self.reader = list(paths), options, reader
         self.plan = repr((options, reader))
 
-    @classmethod
-    def probed(
-        cls, paths: Sequence[Path], facts: Sequence[FileFacts], options: ImageOptions, *, reader: str | None = None
-    ) -> "FileSet":
-        """Put probed files together; warn once of scans in which something may be wrong."""
-        _warn_of_scans(paths, [fact.attributes.get("file", {}) for fact in facts])
-        return cls(paths, facts, options, reader)
-
     def open(self, number: int) -> OpenFile:
         """Open a file."""
         return open_file(self.paths[number], self.options, self.facts[number].places, reader=self.reader)
@@ -137,8 +129,9 @@ class FileSet(Parts):
         return FileSet, (self.paths, self.facts, self.options, self.reader)
 
 
-def _warn_of_scans(paths: Sequence[Path], attributes: Sequence[Mapping[str, Any]]) -> None:
+def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     """Warn once of scans in which something may be wrong, or was done that was not asked for."""
+    attributes = [fact.attributes.get("file", {}) for fact in facts]
 
     def of(key: str) -> list[tuple[Path, Any]]:
         return [(path, own[key]) for path, own in zip(paths, attributes) if key in own]
@@ -147,20 +140,20 @@ def _warn_of_scans(paths: Sequence[Path], attributes: Sequence[Mapping[str, Any]
     all_of = f"of {len(paths)}"
     if doubts:
         first, doubt = doubts[0]
-        warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=5)
+        warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=4)
     if aside:
         text = (
             f"{sum(count for _, count in aside)} scouts, localizers and other images that are no slices are set aside"
         )
-        warnings.warn(f"{text} in {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=5)
+        warnings.warn(f"{text} in {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=4)
     if flat:
         kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
-        warnings.warn(f"{text}: each image is an instance, and their order says nothing", Note, stacklevel=5)
+        warnings.warn(f"{text}: each image is an instance, and their order says nothing", Note, stacklevel=4)
     if resized:
         first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
-        warnings.warn(f"{text} {size}: they are resized, and padded in their proportions", Note, stacklevel=5)
+        warnings.warn(f"{text} {size}: they are resized, and padded in their proportions", Note, stacklevel=4)
 
 
 class FileRows(Rows):

@@ -60,7 +60,8 @@ class FolderReader(BagReader):
         if request.labels is None:
             return _without_table(request, paths, names, leave=not alone)
         check_options(request, paths)
-        labels = read_labels(request, names, {file_suffix(path) for path in paths})
+        files = NameIndex(names, {file_suffix(path) for path in paths}, source=str(request.source))
+        labels = read_labels(request, files)
         paths, names = [paths[i] for i in labels.index], [names[i] for i in labels.index]
         bags, groups = np.array(names), labels.groups
         if by_patient:

@@ -4,7 +4,7 @@ Files whose attributes hold what a table would are one too.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,7 @@ class Labeled:
 
 
 def read_labels(
-    request: Request,
-    names: Sequence[str],
-    suffixes: Iterable[str] = (),
-    *,
-    groups: Sequence[str] | None = None,
-    usual: TwoNames | None = None,
+    request: Request, files: NameIndex, *, groups: Sequence[str] | None = None, usual: TwoNames | None = None
 ) -> Labeled:
     """Read the labels and metadata of files from the label table of a request, by their names without suffix.
 
@@ -70,7 +65,6 @@ def read_labels(
     if request.slides is not None:
         frame = _join(frame, request)
     frame = tables.with_groups(frame, request)
-    files = NameIndex(names, suffixes, source=str(request.source))
     column = None if request.bag_column == "bag" else request.bag_column
     if not request.require_labels and column not in frame.columns:
         column = None
@@ -83,7 +77,7 @@ def read_labels(
     columns = [name for name in frame.columns if name not in avoid] if column is None else [column]
     several = request.bag_by == "patient"
     known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
-    spread = by_patient(frame, names, groups, named=known_as, columns=columns, several=several, where=where)
+    spread = by_patient(frame, files.names, groups, named=known_as, columns=columns, several=several, where=where)
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
         return labels if groups is None or request.group_column is not None else replace(labels, groups=None)

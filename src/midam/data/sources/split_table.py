@@ -1,7 +1,6 @@
 """Split tables of the field: CLAM's, Patho-Bench's, or any CSV with a column of names and one of splits."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.left_out import lost_bags
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.patient_rows import barcodes
 from midam.data.sources.request import Request
@@ -24,25 +24,18 @@ if TYPE_CHECKING:
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
 
-def read_splits(
-    bags: Bags,
-    path: str | Path,
-    *,
-    group_column: str | None = None,
-    fold: int | None = None,
-    skip_missing: bool = False,
-    left_out: Sequence[str] = (),
-) -> NDArray[np.str_]:
-    """Split of each bag by a split table: "train", "val" or "test"; empty where the table has none.
+def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
+    """Split of each bag by the `split_file` of a request: "train", "val" or "test"; empty where the table has none.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
     `fold_K`, or a number in its column `fold`: that of the rows to test on. It names bags, or their patients
-    (`groups`), by a `group_column` as in `read_bags`. Names that are no bags are refused, or skipped; those of bags
-    that were `left_out` are skipped.
+    (`groups`), by a `group_column` as in `read_bags`. Names that are no bags are refused, or skipped as what is
+    missing; those of bags that were left out are skipped.
     """
-    path = _table_of(on_disk(path), fold)
-    where, ids = str(path), bags.ids.tolist()
-    frame = with_groups(_by_fold(read_names(path)), Request(path, group_column=group_column, require_labels=False))
+    fold, group_column, ids = request.fold, request.group_column, bags.ids.tolist()
+    path = _table_of(on_disk(str(request.split_file)), fold)
+    where = str(path)
+    frame = with_groups(_by_fold(read_names(path)), request.changed(where=where, require_labels=False))
     if group_column in frame.columns:  # its parts name no group alone
         frame = frame.drop(
             columns=[name for name in group_parts(group_column) if name in frame and name != group_column]
@@ -66,9 +59,9 @@ def read_splits(
         pairs = list(zip(frame[own].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
     by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
     named, keys = (patients, groups) if by_patient else (names, ids)
-    lost = NameIndex(left_out)
+    lost = NameIndex(lost_bags(request.left_out))
     pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or names).certain(pair[0]) is not None]
-    splits = _spread(pairs, named or names, skip_missing=skip_missing, where=where)
+    splits = _spread(pairs, named or names, skip_missing=request.missing == "skip", where=where)
     return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
 
 

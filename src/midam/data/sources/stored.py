@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sets import catalog
+from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_columns import as_asked
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.label_values import Coded, labels_or_none
@@ -61,7 +62,8 @@ class RelabeledStoreReader(StoreReader):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names it was made with apply to a table with the same labels.
-        labeled = read_labels(request, bags.ids.tolist(), groups=groups, usual=bags.classes)
+        files = NameIndex(bags.ids.tolist(), source=str(request.source))
+        labeled = read_labels(request, files, groups=groups, usual=bags.classes)
         return labeled.of(bags).replace(
             groups=_whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)
         )
