@@ -148,12 +148,8 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     """
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns.get("label_column", "label"))
-    asked = (
-        label != "label"
-        or label in names
-        or columns.get("target", "auto") != "auto"
-        or len(columns.get("grades", ())) > 0
-    )
+    has_target = columns.get("target", "auto") != "auto" or len(columns.get("grades", ())) > 0
+    asked = label != "label" or label in names or has_target
     request = Request(source, **columns, require_labels=asked).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
@@ -249,11 +245,9 @@ def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, A
         text = f"{ties} of {len(times)} instances have the time of the one before: they keep the order of their rows"
         warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
     of_order = tables.order_features(x[:, numbers], times, codes).astype(x.dtype)
-    return {
-        **arrays,
-        **{"X": np.column_stack([x, of_order]), "bag": codes, "coords": None if places is None else places[sort]},
-        **{"feature_names": [*names, *made], "columns": columns and [*columns, *map(Column, made)]},
-    }
+    x, places = np.column_stack([x, of_order]), None if places is None else places[sort]
+    columns = columns and [*columns, *map(Column, made)]
+    return arrays | {"X": x, "bag": codes, "coords": places, "feature_names": [*names, *made], "columns": columns}
 
 
 class Table:
