@@ -13,6 +13,7 @@ from midam.data.sources import read_bags
 from midam.data.sources.file_names import FileReader, file_readers
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.reader import BagReader, bag_readers
+from midam.data.sources.request import Request
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.registry import READERS
@@ -142,3 +143,12 @@ def test_a_data_frame_is_pointed_to_what_takes_it():
         read_bags(pd.DataFrame({"bag": [0], "x": [1.0]}))
     with pytest.raises(BagDataError, match="got a list; "):
         read_bags([np.zeros((2, 2))])
+
+
+def test_messages_name_the_table_of_the_labels_or_the_data():
+    request = Request("a.csv")
+    assert request.where == "a.csv"
+    assert request.changed(target="binary").where == "a.csv"
+    assert request.changed(labels="b.csv").where == "b.csv"
+    assert request.changed(path_or_name="c.csv").where == "c.csv"
+    assert request.changed(where="a.csv, row 3").changed(fold=1).where == "a.csv, row 3"

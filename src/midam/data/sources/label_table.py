@@ -75,9 +75,8 @@ def read_labels(
     except BagDataError as error:
         fault = error
     columns = [name for name in frame.columns if name not in avoid] if column is None else [column]
-    several = request.bag_by == "patient"
     known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
-    spread = by_patient(frame, files.names, groups, named=known_as, columns=columns, several=several, where=where)
+    spread = by_patient(frame, files.names, groups, request, named=known_as, columns=columns)
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
         return labels if groups is None or request.group_column is not None else replace(labels, groups=None)

@@ -56,16 +56,15 @@ def by_patient(
     frame: "pd.DataFrame",
     names: Sequence[str],
     groups: Sequence[str] | None,
+    request: Request,
     *,
     named: str | None,
     columns: Sequence[str],
-    several: bool,
-    where: str,
 ) -> "pd.DataFrame | None":
     """Rows of the files `names` [N], in a column `FILE`, of a table whose rows are patients; None if they are not.
 
     The patients are the `groups` [N], or the beginnings of TCGA barcodes. `named` is the column that names files, if
-    there is one; among `columns` that of the patients is looked for. Where patients may not have `several` files, by
+    there is one; among `columns` that of the patients is looked for. Where patients may not have several files, by
     barcodes, those that do are refused with a list.
     """
     if groups is None and named is not None and not is_group_like(named):
@@ -88,7 +87,7 @@ def by_patient(
     for name, patient in zip(names, way):
         files.setdefault(patient, []).append(name)
     if groups is None:
-        _refuse_several(files, several=several, where=where)
+        _refuse_several(files, several=request.bag_by == "patient", where=request.where)
     places = [index.find(value) if isinstance(value, str) else None for value in frame[column]]
     rows = [(row, file) for row, at in enumerate(places) for file in (files[index.names[at]] if at is not None else [])]
     lost = [row for row, place in enumerate(places) if place is None]
@@ -98,7 +97,7 @@ def by_patient(
         spread = spread.assign(patient=spread[column])
     source = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
     text = f"a row of the table is a patient: {len(set(places) - {None})} of {source} stand in its column {column}"
-    warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {where})", Note, stacklevel=5)
+    warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {request.where})", Note, stacklevel=5)
     return spread.reset_index(drop=True)
 
 

@@ -139,7 +139,9 @@ class Request:
 
     def changed(self, **changes: Any) -> Self:
         """The request with other values of some parameters; what grows while it is read is shared."""
-        known = {name: changes.pop(name, getattr(self, name)) for name in ("left_out", "read_as_missing", "where")}
+        same = {"path_or_name", "labels"}.isdisjoint(changes)
+        shared = ("left_out", "read_as_missing", *(("where",) if same else ()))
+        known = {name: changes.pop(name, getattr(self, name)) for name in shared}
         request = replace(self, **changes)
         for name, value in known.items():
             object.__setattr__(request, name, value)
