@@ -268,7 +268,7 @@ def test_a_feature_that_is_called_nearly_so_is_suggested():
     frame = table().rename(columns={"area": "Area"})
     bags = Bags.from_dataframe(frame)
     with pytest.raises(BagDataError, match=r"rename the columns: did you mean 'Area'\? Other columns are Area\."):
-        align_features(bags, FEATURES, of="the run")
+        align_features(bags, FEATURES, reference="the run")
 
 
 FORMS = ["csv", "npz", "h5", "h5 attribute", "zarr", "pt"]
@@ -380,7 +380,7 @@ def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -
     with pytest.warns(Note, match="have no names, and are taken in the order of .*: area, depth"):
         predict_run(loaded, bags.replace(feature_names=None))
     with pytest.warns(Note, match="are taken in order: the run has no names: area"):
-        assert align_features(bags, None, of="the run").feature_names is None
+        assert align_features(bags, None, reference="the run").feature_names is None
 
 
 @pytest.mark.parametrize("form", ["h5", "h5 attribute", "pt"])

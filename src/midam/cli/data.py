@@ -111,7 +111,7 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     keep_folder(options, "out", data="name")
     bags = read_bags_of(options.name, options)
     if options.impute != "none":
-        note_of_filled(bags, options.impute, missing_counts(bags), of="all bags")
+        note_of_filled(bags, options.impute, missing_counts(bags), fitted_on="all bags")
     data_settings = Settings(**{name: options[name] for name in _READING}).data
     made = prepare(bags, data_settings, train=range(len(bags)))
     bags, description = made.bags, describe_bags(options.name, made.bags, gaps=made.gaps)

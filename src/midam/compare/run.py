@@ -127,7 +127,7 @@ def run_comparison(
     base = _settled(resolved, folder, jobs=workers.here())
     data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
-        note_of_filled(bags, base.data.impute, missing_counts(bags), of="the training bags of each fold")
+        note_of_filled(bags, base.data.impute, missing_counts(bags), fitted_on="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")

@@ -93,8 +93,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
             yield x if self.transform is None else self.transform(x)
 
     def _read(self, index: int, rows: Any) -> Tensor:
-        found = self.bags[index][rows]
-        return found if isinstance(found, Tensor) else instance_tensor(np.array(found))
+        instances = self.bags[index][rows]
+        return instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
 
 
 class BalancedBags(Sampler[list[int]]):
@@ -134,8 +134,8 @@ class BalancedBags(Sampler[list[int]]):
         labels = int_array(labels, "labels", "memory")
         require_counts(num_ranks=num_ranks)
         require(rank, int, "rank", "give the number of this process")
-        how: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
-        self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **how)
+        settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
+        self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
             raise ConfigError(

@@ -77,9 +77,11 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     if places is None or places.shape[1] != 1:
         return columns
     for name in _SLICE_COLUMNS:
-        if any(name in own for own in sliced):
+        if any(name in slices for slices in sliced):
             columns[name] = [
-                _entry(own.get(name, ()), int(places[row, 0])) for one, own in zip(files, sliced) for row in one.rows
+                _entry(slices.get(name, ()), int(places[row, 0]))
+                for one, slices in zip(files, sliced)
+                for row in one.rows
             ]
     return columns
 
@@ -96,8 +98,8 @@ def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> li
     if isinstance(bags.instances, FileRows):
         offsets = bags.instances.files.offsets - bags.starts[index]
         ends = offsets[(offsets > 0) & (offsets <= size)].tolist()
-    elif all(ROWS in own for own in attributes):
-        ends = list(accumulate(int(own[ROWS]) for own in attributes))
+    elif all(ROWS in entry for entry in attributes):
+        ends = list(accumulate(int(entry[ROWS]) for entry in attributes))
     elif bags.coords is not None and bags.coords.shape[1] == 1:
         # Of a store that lacks them: the numbers of slices begin again at each scan.
         places = np.asarray(bags.places(index))[:, 0]

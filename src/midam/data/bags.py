@@ -336,8 +336,8 @@ class Bags:
             rows["positive bags"] = int(self.labels.sum())
         for name, values in (("groups", self.groups), ("splits", self.splits)):
             if values is not None:
-                found = np.unique(values)
-                rows[name] = ", ".join(found) if len(found) <= len(SPLITS) else len(found)
+                distinct = np.unique(values)
+                rows[name] = ", ".join(distinct) if len(distinct) <= len(SPLITS) else len(distinct)
         return html_table(str(self.source), rows, html_bars(self.sizes, "instances"))
 
     @property

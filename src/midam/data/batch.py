@@ -267,9 +267,9 @@ class WholeBatch:
 
     @classmethod
     def unlabeled(cls, reader: InstanceReader, index: Tensor, covariates: Tensor | None = None) -> "WholeBatch":
-        """Bags at these positions [K] of the reader's, to be scored; `covariates` [N, P] are of all of its bags."""
-        own = None if covariates is None else covariates[index.to(covariates.device)]
-        return cls(reader, index, torch.zeros(len(index)), covariates=own)
+        """Bags at the positions [K] of a reader, to be scored; `covariates` [N, P] are those of all its bags."""
+        batch_covariates = None if covariates is None else covariates[index.to(covariates.device)]
+        return cls(reader, index, torch.zeros(len(index)), covariates=batch_covariates)
 
     @property
     def starts(self) -> Tensor:
@@ -306,8 +306,8 @@ def sampled_batches(
 ) -> Generator[SampledBatch, None, None]:
     """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
 
-    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some. Of
-    several processes, `ranks`, this one gets its own bags of each step, of which it alone reads the instances.
+    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some. With
+    several processes, `ranks`, each gets a part of the bags of each step, and reads only their instances.
     """
     plan = whole = sampler.epoch()
     weights, every = _class_weights(plan, labels), _steps(plan, labels, ranks)
@@ -325,9 +325,9 @@ def sampled_batches(
     known = None if covariates is None else covariates[index]
     with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
         for _, at, x in read:
-            held, log_ratio, row, own = (None if c is None else c[at] for c in (mask, ratio, seen, known))
+            held, log_ratio, row, batch_covariates = (None if c is None else c[at] for c in (mask, ratio, seen, known))
             bags = index[at], of_steps[at], counts[at]
-            yield SampledBatch(x, *bags, held, log_ratio, weights, small, row, own, every[at])
+            yield SampledBatch(x, *bags, held, log_ratio, weights, small, row, batch_covariates, every[at])
     # Whoever leaves the epoch early has not seen all.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
@@ -347,10 +347,10 @@ def whole_batches(
     plan = sampler.epoch()
     weights = _class_weights(plan, labels)
     for bags, step in zip(plan.bags, _steps(plan, labels, ranks)):
-        own = bags if ranks is None else ranks.own(bags)
-        index = own.to(reader.device)
+        rank_bags = bags if ranks is None else ranks.own(bags)
+        index = rank_bags.to(reader.device)
         known = None if covariates is None else covariates[index]
-        yield WholeBatch(reader, own, labels[index], weights, known, step)
+        yield WholeBatch(reader, rank_bags, labels[index], weights, known, step)
 
 
 def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:

@@ -34,7 +34,7 @@ def _brief(value: Any) -> str:
     if isinstance(value, str | bytes | range) or not isinstance(value, Sized):
         return repr(value)
     if isinstance(value, Mapping) and len(value) <= _SHOWN:
-        return "{" + ", ".join(f"{key!r}: {_brief(own)}" for key, own in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_brief(item)}" for key, item in value.items()) + "}"
     if not isinstance(value, list | tuple | Mapping):
         return repr(value)
     if len(value) > _SHOWN:
@@ -49,7 +49,7 @@ def html_table(title: str, rows: Mapping[str, object], picture: str = "") -> str
     return f"<div><b>{escape(title)}</b><table>{''.join(lines)}</table>{picture}</div>"
 
 
-def html_bars(sizes: NDArray[np.int64], of: str) -> str:
+def html_bars(sizes: NDArray[np.int64], heading: str) -> str:
     """A histogram of whole numbers as bars of HTML."""
     low, high = int(sizes.min()), int(sizes.max())
     edges = np.unique(np.linspace(low, high + 1, _BARS + 1).astype(np.int64))
@@ -60,4 +60,4 @@ def html_bars(sizes: NDArray[np.int64], of: str) -> str:
         f'{round(_PIXELS * count / counts.max())}px"></div></td><td>{count}</td></tr>'
         for first, end, count in zip(edges, edges[1:], counts)
     ]
-    return f"<table><tr><th>{escape(of)}</th><th></th><th>bags</th></tr>{''.join(bars)}</table>"
+    return f"<table><tr><th>{escape(heading)}</th><th></th><th>bags</th></tr>{''.join(bars)}</table>"

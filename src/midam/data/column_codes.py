@@ -50,8 +50,8 @@ class ColumnCode:
         """Names of the features."""
         if self.kind == "category":
             return () if self.category is None else self.category.features
-        own = (self.name,) if self.kind == "number" else tuple(f"{self.name} {part}" for part in self.times)
-        return (*own, f"{self.name} missing") if self.missing else own
+        names = (self.name,) if self.kind == "number" else tuple(f"{self.name} {part}" for part in self.times)
+        return (*names, f"{self.name} missing") if self.missing else names
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def _category(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: 
 
 
 def _left_out(column: Column, got: str, train: Bags) -> None:
-    what = "training bags" if got.endswith(("the", "all")) else "training bag"
-    warnings.warn(f"the column {column.name} is left out: it has {got} {what} (in {train.source})", stacklevel=6)
+    unit = "training bags" if got.endswith(("the", "all")) else "training bag"
+    warnings.warn(f"the column {column.name} is left out: it has {got} {unit} (in {train.source})", stacklevel=6)
 
 
 def _encoded(
@@ -227,12 +227,12 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
         values, of_row = np.unique(np.where(np.isnan(x), np.nan, x), return_inverse=True)
         words, x = tuple(category_of(repr(float(value))) for value in values), of_row.astype(np.float64)
     places = np.append(code.places(words), -1)[x.astype(np.int64)]
-    own = x[rows].astype(np.int64)
-    warn_of_unseen(code, words, np.bincount(own[own >= 0], minlength=len(words)), "instance", bags.source)
+    codes = x[rows].astype(np.int64)
+    warn_of_unseen(code, words, np.bincount(codes[codes >= 0], minlength=len(words)), "instance", bags.source)
     missing = places < 0
     warn_of_missing(code, missing[rows], "column", "instance", bags.source)
-    own_features = one_hot(places, len(code.categories or ()) + 1)
-    return np.column_stack([own_features, missing]) if code.missing else own_features
+    encoded = one_hot(places, len(code.categories or ()) + 1)
+    return np.column_stack([encoded, missing]) if code.missing else encoded
 
 
 def _time(
@@ -254,11 +254,11 @@ def _time(
     return elapsed
 
 
-def refuse_columns(bags: Bags, what: str) -> None:
+def refuse_columns(bags: Bags, caller: str) -> None:
     """Refuse bags with columns that are no numbers yet."""
     if bags.columns is not None:
         names = [column.name for column in bags.columns if column.kind != "number"]
         raise BagDataError(
-            f"Expected numbers for {what}, got categories or dates in {listed(names)} (in {bags.source}); train with "
+            f"Expected numbers for {caller}, got categories or dates in {listed(names)} (in {bags.source}); train with "
             f"`midam fit` or an estimator, which encode them, or leave them out with {given(ignore_columns=names)}."
         )

@@ -53,9 +53,9 @@ class Code:
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the columns."""
-        own = [self.name] if self.categories is None else [f"{self.name}={word}" for word in self.categories]
+        names = [self.name] if self.categories is None else [f"{self.name}={word}" for word in self.categories]
         other = [] if self.categories is None else [f"{self.name} other"]
-        return (*own, *other, *([f"{self.name} missing"] if self.missing else []))
+        return (*names, *other, *([f"{self.name} missing"] if self.missing else []))
 
     def places(self, words: Sequence[str]) -> NDArray[np.int64]:
         """Column of each word: its own, the last for a rare or unknown one, -1 for an empty one."""
@@ -197,15 +197,17 @@ def category_code(
     name: str, words: NDArray[np.str_], counts: NDArray[np.int64], *, missing: bool, most: int | None = None
 ) -> Code:
     """Code of categories by the number of training bags that have each; those beyond the `most` frequent are rare."""
-    own = np.isin(np.arange(len(words)), np.argsort(-counts, kind="stable")[:most]) & (counts >= LEAST)
-    return Code(name, missing, categories=tuple(words[own].tolist()), rare=tuple(words[~own].tolist()))
+    frequent = np.isin(np.arange(len(words)), np.argsort(-counts, kind="stable")[:most]) & (counts >= LEAST)
+    return Code(name, missing, categories=tuple(words[frequent].tolist()), rare=tuple(words[~frequent].tolist()))
 
 
 def _encoded(code: Code, column: NDArray[Any], ids: NDArray[np.str_], source: str) -> NDArray[np.float64]:
     missing = missing_of(column)
     warn_of_missing(code, missing, "covariate", "bag", source)
-    own = _numbers(code, column, missing, ids, source) if code.categories is None else _one_hot(code, column, source)
-    return np.column_stack([own, missing]) if code.missing else own
+    encoded = (
+        _numbers(code, column, missing, ids, source) if code.categories is None else _one_hot(code, column, source)
+    )
+    return np.column_stack([encoded, missing]) if code.missing else encoded
 
 
 def _numbers(
@@ -235,12 +237,12 @@ def one_hot(places: NDArray[np.int64], width: int) -> NDArray[np.float64]:
 
 
 def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str, source: str) -> None:
-    """Warn of values that are missing, as in no training bag."""
+    """Warn of missing values of a column that no training bag lacks."""
     if missing.any() and not code.missing:
-        what = "the mean stands" if code.categories is None else "no category stands"
+        substitute = "the mean" if code.categories is None else "no category"
         warnings.warn(
             f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s, and was in no "
-            f"training bag: {what} in for it (in {source})",
+            f"training bag: {substitute} stands in for it (in {source})",
             stacklevel=5,
         )
 

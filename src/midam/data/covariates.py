@@ -163,9 +163,9 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     if not texts:
         _check_usable(name, np.array([parsed[word] for word in given], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
-        found = np.array([parsed.get(word) for word in words], dtype=np.float64)
-        note_of_packed_dates(found, name, source)
-        return found.reshape(array.shape)
+        numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
+        note_of_packed_dates(numbers, name, source)
+        return numbers.reshape(array.shape)
     if texts:  # whole numbers that float64 does not tell apart are names
         days = days_of(words, name, source)
         if days is not None:
@@ -214,11 +214,11 @@ _OTHER = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ,]+\d.*)?")
 _FEWEST = 3  # so many numbers that all could be dates written together are hardly anything else
 
 
-def days_of(words: Sequence[str], name: str, source: str, *, what: str = "covariate") -> NDArray[np.float64] | None:
+def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
     """Days since 1970-01-01 of the texts [N], NaN where one is empty; None of others, with a note of dates.
 
-    Dates are written as 2023-01-31, with or without a time. Those in another order, those that no calendar has, and
-    other texts among dates are refused: they would be one category a day.
+    Dates are written as 2023-01-31, with or without a time. Dates in another order, dates that no calendar has, and
+    other texts among dates are refused: each would be a category.
     """
     if not are_dates(words):
         return None
@@ -226,12 +226,12 @@ def days_of(words: Sequence[str], name: str, source: str, *, what: str = "covari
     days = {word: _days(word) for word in given}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
-        other = ", or a number instead, such as the age" if what == "covariate" else ""
+        other = ", or a number instead, such as the age" if kind == "covariate" else ""
         raise BagDataError(
-            f"Expected dates as 2023-01-31 in the {what} {name!r}, got {wrong[0]!r} (in {source}); write all dates "
+            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); write all dates "
             f"so{other}."
         )
-    if what == "covariate":
+    if kind == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
     return np.array([days.get(word) for word in words], dtype=np.float64)
 
@@ -265,11 +265,11 @@ def _days(word: str) -> float | None:
     date, *time = re.split("[T ]", word, maxsplit=1)
     text = "T".join(["-".join(part.zfill(2) for part in date.split("-")), *time])
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
-    return (found - _ORIGIN).total_seconds() / _DAY
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - _ORIGIN).total_seconds() / _DAY
 
 
 def _note(text: str, source: str) -> None:

@@ -83,7 +83,7 @@ class Turns:
             if left[number]:
                 left[number] -= 1
                 counts[number] += 1
-        return np.concatenate([queue.take(own) for queue, own in zip(self._queues, counts.tolist()) if own])
+        return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
 
     def state_dict(self) -> dict[str, Any]:
         """State to resume from."""
@@ -96,8 +96,8 @@ class Turns:
                 f"Expected a sampler state of {len(self._queues)} {self._kind}, got {len(state['queues'])}; resume "
                 "with the data of the run."
             )
-        for queue, own in zip(self._queues, state["queues"]):
-            queue.load_state_dict(own)
+        for queue, queue_state in zip(self._queues, state["queues"]):
+            queue.load_state_dict(queue_state)
         self._turn = int(state["turn"])
 
 
@@ -113,7 +113,7 @@ class Classes:
     def take(self, count: int) -> NDArray[np.int64]:
         """Take ``count`` distinct bags."""
         counts = (self._num_positive, count - self._num_positive)
-        return np.concatenate([queue.take(own) for queue, own in zip(self._queues.values(), counts)])
+        return np.concatenate([queue.take(share) for queue, share in zip(self._queues.values(), counts)])
 
     def state_dict(self) -> dict[str, Any]:
         """State to resume from."""
@@ -129,12 +129,14 @@ Queue = ClassQueue | Turns | Classes
 
 
 def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:
-    """The queue of the bags of a class, with turns of the sites [N] of all bags where there are some."""
+    """The queue of the bags of a class; where `sites` [N] of all bags are given, the sites take turns."""
     if sites is None:
         return ClassQueue(members, seed=seed, purpose=(purpose,))
-    own = sites[members]
-    # numpy takes a 0 at the end of a seed for none: sites count from 1.
-    queues = [ClassQueue(members[own == at], seed=seed, purpose=(purpose, at + 1)) for at in np.unique(own).tolist()]
+    site_of = sites[members]
+    # numpy ignores a 0 at the end of a seed: sites count from 1.
+    queues = [
+        ClassQueue(members[site_of == at], seed=seed, purpose=(purpose, at + 1)) for at in np.unique(site_of).tolist()
+    ]
     return Turns(queues, "sites of a class")
 
 
@@ -385,15 +387,15 @@ class Top(Draw):
         return np.take_along_axis(slots, first_largest(values, count), axis=1)
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """Share of a bag's remembered weight that a draw holds; epochs since the last pass; drift of the memory.
+        """Share of a bag's remembered weight in a draw, epochs since the last pass, and drift of the memory.
 
         The share is the mean over the first draws of the epoch, of bags of 8192 instances together.
         """
-        of = bags.reshape(-1)
-        few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[of]), _WEIGHED)))
+        flat_bags = bags.reshape(-1)
+        few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[flat_bags]), _WEIGHED)))
         shares = [
             self._share(bag, np.unique(slots[mask]))
-            for bag, slots, mask in zip(of[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
+            for bag, slots, mask in zip(flat_bags[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
         ]
         age = float(self._epoch - self._passed_at) if self.memory.passes else float("nan")
         return {"drawn_weight": float(np.mean(shares)), "memory_age": age, "memory_drift": self.memory.drift}

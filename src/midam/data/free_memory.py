@@ -41,23 +41,23 @@ def fits(needed: int) -> bool:
     return needed <= free_memory()
 
 
-def require_free(needed: int, what: str, *, source: str) -> None:
-    """Refuse to hold in memory what does not fit, before it is read."""
+def require_free(needed: int, content: str, *, source: str) -> None:
+    """Refuse to read data that does not fit into memory."""
     free = free_memory()
     if needed > free:
         raise BagDataError(
-            f"Expected data that fits into the {size_text(free)} of free memory, got {what} that takes about "
+            f"Expected data that fits into the {size_text(free)} of free memory, got {content} that takes about "
             f"{size_text(needed)} (in {source}); use a machine with more memory, or give each bag a file of its own, "
             "such as .npy, in a folder, which `midam data import` turns into a store that stays on the disk."
         )
 
 
-def warn_of_memory(needed: int, what: str, *, source: str) -> None:
-    """Warn of something that is about to be held in memory and does not fit."""
+def warn_of_memory(needed: int, content: str, *, source: str) -> None:
+    """Warn of data that is about to be held in memory and does not fit."""
     free = free_memory()
     if needed > free:
         warnings.warn(
-            f"{what} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
+            f"{content} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
             "system may end this process; give each bag a file of its own, such as .npy, in a folder, which "
             "`midam data import` turns into a store that stays on the disk",
             UserWarning,

@@ -69,8 +69,8 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
             f"Expected a value of each feature in the training bags, got none of {name} (in {train.source}); leave it "
             f"out with {given(ignore_columns=[name])}, or take {given(impute='zero')}."
         )
-    of = np.nanmean if how == "mean" else np.nanmedian
-    return np.asarray(of(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
+    statistic = np.nanmean if how == "mean" else np.nanmedian
+    return np.asarray(statistic(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
 
 
 def impute(bags: Bags, values: NDArray[Any]) -> Bags:
@@ -90,15 +90,15 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     return bags.replace(instances=filled, digests=None)
 
 
-def note_of_filled(bags: Bags, how: str, counts: NDArray[np.int64], *, of: str = "the training bags") -> None:
-    """Note the number of missing values that are filled, with what, and in which features most."""
+def note_of_filled(bags: Bags, method: str, counts: NDArray[np.int64], *, fitted_on: str = "the training bags") -> None:
+    """Note how many missing values are filled, what fills them, and which features miss most."""
     if not counts.any():
         return
     most = np.argsort(-counts, axis=None, kind="stable")[: min(_SHOWN, int((counts > 0).sum()))]
     places = [np.unravel_index(at, counts.shape) for at in most]
     named = ", ".join(f"{_name(bags, np.array(at))} {counts[at]}" for at in places)
     rest = int((counts > 0).sum()) - len(places)
-    with_what = "0" if how == "zero" else f"the {how} of {of}"
+    with_what = "0" if method == "zero" else f"the {method} of {fitted_on}"
     warnings.warn(
         f"{int(counts.sum())} missing values are filled with {with_what}: {named}"
         f"{f' and {rest} more features' if rest else ''} (in {bags.source})",
@@ -118,36 +118,36 @@ def _name(bags: Bags, at: NDArray[np.int64]) -> str:
     return ",".join(map(str, at.tolist()))
 
 
-def align_features(bags: Bags, names: Sequence[str] | None, *, of: str) -> Bags:
-    """Bags with the features of these names, in this order; what messages call `of` has these.
+def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -> Bags:
+    """Bags with the features of these names, in this order; messages call the data that has these `reference`.
 
-    Where one of the two has no names, the features are taken in their order, with a note, and their names from then on
-    are those of the other. What is on disk is not read.
+    Where one of the two has no names, the features are taken in their order, with a note, and get the names of the
+    other. Features on disk are not read.
 
     Examples
     --------
     >>> bags = Bags.from_arrays([[1.0, 2.0]], [0], feature_names=["b", "a"])
-    >>> align_features(bags, ["a", "b"], of="the run")[0].tolist()
+    >>> align_features(bags, ["a", "b"], reference="the run")[0].tolist()
     [[2.0, 1.0]]
     """
-    own = bags.feature_names
-    if own == (None if names is None else tuple(names)):
+    features = bags.feature_names
+    if features == (None if names is None else tuple(names)):
         return bags
-    if names is None or own is None:
-        if len(bags.instance_shape) != 1 or len(names or own or ()) != bags.instance_shape[0]:
-            return bags  # of another width, which is refused by whoever needs it
+    if names is None or features is None:
+        if len(bags.instance_shape) != 1 or len(names or features or ()) != bags.instance_shape[0]:
+            return bags  # of another width, which the caller refuses
         order = (
-            f"have no names, and are taken in the order of {of}"
-            if own is None
-            else f"are taken in order: {of} has no names"
+            f"have no names, and are taken in the order of {reference}"
+            if features is None
+            else f"are taken in order: {reference} has no names"
         )
         warnings.warn(
-            f"the features {order}: {listed(names or own or (), most=FEATURES_SHOWN)} (in {bags.source})",
+            f"the features {order}: {listed(names or features or (), most=FEATURES_SHOWN)} (in {bags.source})",
             Note,
             stacklevel=3,
         )
         return bags.replace(feature_names=names)
-    places = np.array(feature_order(names, own, of=of, where=bags.source))
+    places = np.array(feature_order(names, features, reference=reference, where=bags.source))
     x = bags.instances
     picked = _PickedRows(x, places) if on_disk(x) else np.ascontiguousarray(x[..., places])
     columns = None if bags.columns is None else [bags.columns[place] for place in places.tolist()]

@@ -47,8 +47,8 @@ class EpochPlan:
     def part(self, of: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
         """The plan of some bags of each step: `of` takes their part of the values of all, [T, K, ...]."""
         columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
-        own: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
-        return replace(self, **own)
+        parts: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
+        return replace(self, **parts)
 
 
 class Sampler:
@@ -261,8 +261,8 @@ class StrataSampler(Sampler):
                 f"{self._sizes.shape} sizes; give both the same length."
             )
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
-        own = site_codes(sites, len(stratum_of))
-        queues = [queue_of(bags, own, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]
+        site_of = site_codes(sites, len(stratum_of))
+        queues = [queue_of(bags, site_of, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]
         self._bags = Turns(queues, "strata")
         self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
         self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))

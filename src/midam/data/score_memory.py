@@ -56,9 +56,9 @@ class ScoreMemory:
     def bag_log_sum(self, bag: int) -> float:
         """Log sum_j exp(z_j) of one bag, from its logits; -inf where none was seen."""
         start = self._starts[bag]
-        own = self._values[start : start + self.sizes[bag]].astype(np.float32)
-        top = own.max()
-        return float(top + np.log(np.exp(own - top).sum())) if top > -np.inf else -np.inf
+        logits = self._values[start : start + self.sizes[bag]].astype(np.float32)
+        top = logits.max()
+        return float(top + np.log(np.exp(logits - top).sum())) if top > -np.inf else -np.inf
 
     def fill(self, z: NDArray[Any], *, first: int = 0) -> None:
         """Remember the logits z of a run of instances, bag after bag, of which `first` is the flat position.
@@ -114,8 +114,8 @@ class ScoreMemory:
     def _find_candidates(self) -> None:
         width = self.candidates.shape[1]
         for bag, (start, size) in enumerate(zip(self._starts.tolist(), self.sizes.tolist())):
-            own = self._values[start : start + size].astype(np.float32)
-            candidates = first_largest(own[None], width)[0] if size > width else np.resize(np.arange(size), width)
+            logits = self._values[start : start + size].astype(np.float32)
+            candidates = first_largest(logits[None], width)[0] if size > width else np.resize(np.arange(size), width)
             self.candidates[bag] = candidates
 
 

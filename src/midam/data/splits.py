@@ -66,8 +66,8 @@ def stratified_folds(
     require_counts(0, seed=seed)
     labels = _labels_of(labels)
     if groups is not None:
-        return _assign(labels, groups, shares, seed=seed, what="fold", binary=True)
-    _require_both(class_counts(labels, np.arange(len(labels))), folds, what="fold", unit="bags")
+        return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
+    _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")
     numbers = np.empty(len(labels), dtype=np.int64)
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
     for fold, (_, tested) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
@@ -95,7 +95,7 @@ def split_strata(
     """
     shares = _shares(fractions)
     used = np.flatnonzero(shares)
-    return np.array(SPLITS)[used[_assign(strata, groups, shares[used], seed=seed, what="split", binary=binary)]]
+    return np.array(SPLITS)[used[_assign(strata, groups, shares[used], seed=seed, part="split", binary=binary)]]
 
 
 def strata_folds(
@@ -108,7 +108,7 @@ def strata_folds(
     >>> np.bincount(strata_folds([0] * 4 + [1] * 4 + [2] * 4, folds=4))
     array([3, 3, 3, 3])
     """
-    return _assign(strata, groups, _fold_shares(folds), seed=seed, what="fold", binary=False)
+    return _assign(strata, groups, _fold_shares(folds), seed=seed, part="fold", binary=False)
 
 
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
@@ -177,7 +177,7 @@ def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.in
 
 
 def _assign(
-    strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, what: str, binary: bool
+    strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, part: str, binary: bool
 ) -> NDArray[np.int64]:
     """Give each bag the number of a part: groups stay together, strata are spread, and no part is empty.
 
@@ -188,10 +188,10 @@ def _assign(
     codes, unit = _codes(numbers, groups), "bags" if groups is None else "groups"
     counts = class_counts(numbers, codes, classes=2 if binary else int(numbers.max(initial=0)) + 1)
     if binary:
-        _require_both(counts, len(shares), what=what, unit=unit)
+        _require_both(counts, len(shares), part=part, unit=unit)
     elif len(counts) < len(shares):
         raise BagDataError(
-            f"Expected at least {len(shares)} {unit} for as many {what}s, got {len(counts)}; ask for fewer {what}s or "
+            f"Expected at least {len(shares)} {unit} for as many {part}s, got {len(counts)}; ask for fewer {part}s or "
             "add bags."
         )
     order = np.random.default_rng(seed).permutation(len(counts))
@@ -219,13 +219,13 @@ def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _require_both(counts: NDArray[np.int64], parts: int, *, what: str, unit: str) -> None:
+def _require_both(counts: NDArray[np.int64], parts: int, *, part: str, unit: str) -> None:
     """Refuse groups of these class counts where they are too few for so many parts."""
     if most_parts(counts) < parts:
         negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(
-            f"Expected enough {unit} for {parts} {what}s that each hold both classes, got {positive} {unit} "
-            f"with positive and {negative} with negative bags; ask for fewer {what}s or add bags."
+            f"Expected enough {unit} for {parts} {part}s that each hold both classes, got {positive} {unit} "
+            f"with positive and {negative} with negative bags; ask for fewer {part}s or add bags."
         )
 
 

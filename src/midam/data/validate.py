@@ -245,31 +245,31 @@ def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[
     return plain
 
 
-def feature_order(names: Sequence[str], own: Sequence[str], *, of: str, where: str) -> list[int]:
-    """Places among the features `own` of those called `names`, the features of what messages call `of`.
+def feature_order(names: Sequence[str], features: Sequence[str], *, reference: str, where: str) -> list[int]:
+    """Places among `features` of those called `names`, the features of the data that messages call `reference`.
 
-    Features that are not wanted are left out with a note; a `BagDataError` names those that are missing.
+    Other features are left out with a note; a `BagDataError` names those that are missing.
 
     Examples
     --------
-    >>> feature_order(["a", "b"], ["b", "a"], of="the run", where="memory")
+    >>> feature_order(["a", "b"], ["b", "a"], reference="the run", where="memory")
     [1, 0]
     """
-    own = [name_of(name) for name in own]
-    places, names = {name: place for place, name in enumerate(own)}, [name_of(name) for name in names]
+    features = [name_of(name) for name in features]
+    places, names = {name: place for place, name in enumerate(features)}, [name_of(name) for name in names]
     missing = [name for name in names if name not in places]
     if missing:
         lost, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
-        near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in own if name not in set(names)])
+        near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
         raise BagDataError(
-            f"Expected the features of {of}, got no {lost} ({count} missing, in {where}); add or rename the columns"
-            f"{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
+            f"Expected the features of {reference}, got no {lost} ({count} missing, in {where}); add or rename the "
+            f"columns{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
         )
     wanted = set(names)
-    extra = [name for name in own if name not in wanted]
+    extra = [name for name in features if name not in wanted]
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-        message = f"{count} that {of} did not have, left out: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
+        message = f"{count} that {reference} did not have, left out: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
         warnings.warn(message, Note, stacklevel=3)
     return [places[name] for name in names]
 

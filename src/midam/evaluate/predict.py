@@ -231,7 +231,7 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     bags = encoded(model, bags)
     if known is None:
         return bags
-    bags, (width, shape) = align_features(bags, known.names, of=known.source), (known.shape, bags.instance_shape)
+    bags, (width, shape) = align_features(bags, known.names, reference=known.source), (known.shape, bags.instance_shape)
     if len(width) == 1 and bags.instance_shape != width:
         raise BagDataError(
             f"Expected instances of shape {list(width)}, on which {known.source} was trained, got {list(shape)} (in "
@@ -257,7 +257,7 @@ def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
         return bags
     if bags.feature_names is None or (bags.columns is None and bags.feature_names == known.names):
         return bags  # its features
-    return known.columns.encode(align_features(bags, tuple(known.columns.kinds), of=known.source))
+    return known.columns.encode(align_features(bags, tuple(known.columns.kinds), reference=known.source))
 
 
 def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:

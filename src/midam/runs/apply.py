@@ -87,7 +87,7 @@ def read_for(
         _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:
         bags = bags.replace(classes=classes)
-    bags = align_features(encoded(run.model, bags), names, of=run.source)
+    bags = align_features(encoded(run.model, bags), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     if cut is not None and "network" in cut:

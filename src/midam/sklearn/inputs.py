@@ -57,7 +57,7 @@ def bags_of(
         If X is none of these, a bag is invalid, or a feature is missing.
     """
     if isinstance(X, Bags):
-        return X if names is None or X.feature_names is None else align_features(X, names, of="fit")
+        return X if names is None or X.feature_names is None else align_features(X, names, reference="fit")
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
@@ -213,7 +213,7 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
 
 def _selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
     """The columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
-    places = range(len(columns)) if names is None else feature_order(names, columns, of="fit", where=where)
+    places = range(len(columns)) if names is None else feature_order(names, columns, reference="fit", where=where)
     return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]
 
 

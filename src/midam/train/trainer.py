@@ -117,7 +117,7 @@ class Trainer:
                 f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
                 f"(in {val.source}); use the same features."
             )
-        val = None if val is None else align_features(val, train.feature_names, of=train.source)
+        val = None if val is None else align_features(val, train.feature_names, reference=train.source)
         _warn_without_validation(config, val)
         config = config.resolve(train.instance_shape)
         self.fabric = fabric or make_fabric(config)
@@ -161,7 +161,7 @@ class Trainer:
 
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; bags of the same set as the training bags share its instances in memory."""
-        bags = align_features(bags, self._train.feature_names, of=self._train.source)
+        bags = align_features(bags, self._train.feature_names, reference=self._train.source)
         if self._reader.holds(bags):
             return self._reader.over(bags)
         return self._open(bags, once=standardized_once(self.config, bags))

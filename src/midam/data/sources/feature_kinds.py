@@ -149,7 +149,7 @@ def _times(
 
     if pd.api.types.is_datetime64_any_dtype(values):
         return days_since(pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
-    days = days_of(words, name, where, what="column") if words else None
+    days = days_of(words, name, where, kind="column") if words else None
     return None if days is None else days[of_row]
 
 

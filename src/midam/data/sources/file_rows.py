@@ -50,7 +50,7 @@ class Parts(ABC):
         own = self.facts[number].names
         if own is None or self.feature_names is None or own == self.feature_names:
             return None
-        return feature_order(self.feature_names, own, of=str(self.names[0]), where=str(self.names[number]))
+        return feature_order(self.feature_names, own, reference=str(self.names[0]), where=str(self.names[number]))
 
     def once(self) -> Self:
         """The same parts for a thread that reads one after the other, each once: the last one stays in memory."""

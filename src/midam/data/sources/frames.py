@@ -383,7 +383,7 @@ class Table:
             )
         if wanted is None:
             return present
-        return [present[place] for place in feature_order(wanted, present, of="training", where=self.where)]
+        return [present[place] for place in feature_order(wanted, present, reference="training", where=self.where)]
 
     def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
         """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`.

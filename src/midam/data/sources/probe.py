@@ -283,7 +283,7 @@ def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> No
     usual = Counter(frozenset(names) for _, names in named).most_common(1)[0][0]
     for file, names in named:
         if usual != frozenset(names):
-            feature_order(sorted(usual), names, of="most files", where=str(file))
+            feature_order(sorted(usual), names, reference="most files", where=str(file))
     if len(named) < len(facts):
         first = next(file for file, fact in zip(files, facts) if fact.names is None)
         count = f"{len(facts) - len(named)} of {len(facts)} files"
