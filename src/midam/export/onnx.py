@@ -92,13 +92,15 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     _check(run, folder, config)
 
 
-def _trace(module: nn.Module, example: Sequence[Tensor], inputs: list[str], outputs: list[str], **how: bool) -> bytes:
+def _trace(
+    module: nn.Module, example: Sequence[Tensor], inputs: list[str], outputs: list[str], *, rows: bool = False
+) -> bytes:
     """A module as ONNX; with `rows`, for any number of rows of its first argument."""
-    dynamic = ({0: torch.export.Dim("m", min=1, max=2**31 - 1)},) if how.get("rows") else None
+    dynamic = ({0: torch.export.Dim("m", min=1, max=2**31 - 1)},) if rows else None
     try:
-        found = torch.export.export(module.eval(), tuple(example), dynamic_shapes=dynamic, strict=False)
+        exported = torch.export.export(module.eval(), tuple(example), dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
-            found.run_decompositions(DECOMPOSITIONS),
+            exported.run_decompositions(DECOMPOSITIONS),
             dynamo=True,
             input_names=inputs,
             output_names=outputs,
@@ -135,8 +137,8 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
         x = torch.where(torch.from_numpy(missing), torch.tensor(imputed["values"], dtype=x.dtype), x)
     with evaluation(run.model):
         wanted = run.model(x, torch.tensor([1, 7])).double().numpy()
-    found = [model.score(bag, chunk_size=4) for bag in (given[:1], given[1:])]
-    got = np.array([list(one.scores.values()) if isinstance(one, Ranked) else [one.score] for one in found])
+    outputs = [model.score(bag, chunk_size=4) for bag in (given[:1], given[1:])]
+    got = np.array([list(one.scores.values()) if isinstance(one, Ranked) else [one.score] for one in outputs])
     worst = float(np.abs(wanted.reshape(got.shape) - got).max())
     if not worst <= TOLERANCE:
         raise ExportError(
@@ -239,9 +241,9 @@ class Outer(nn.Module):
     def forward(self, n: Tensor, l: Tensor, r: Tensor) -> tuple[Tensor, ...]:  # noqa: E741
         """Score, scores, probability."""
         branches = cast(Pooling, self.members[0]).branches
-        of, each = [x.float() for x in (l, r, n.view(1))], []
+        parts, each = [x.float() for x in (l, r, n.view(1))], []
         for i, pooling in enumerate(self.members):
-            level, value, count = *(x[i * branches : (i + 1) * branches] for x in of[:2]), of[2]
+            level, value, count = *(x[i * branches : (i + 1) * branches] for x in parts[:2]), parts[2]
             if branches > 1:
                 level, value, count = level.unsqueeze(0), value.unsqueeze(0), count.expand(1, branches)
             each.append(cast(Pooling, pooling).score(level, value, count))
@@ -259,14 +261,14 @@ class Outer(nn.Module):
 def _searchsorted(knots: Tensor, x: Tensor, *, right: bool = False, **_: Any) -> Tensor:
     """`torch.searchsorted` in comparisons: how many of the ascending knots [..., K] lie below x [..., m]."""
     count = knots.shape[-1]
-    found, step = torch.zeros_like(x, dtype=torch.int64), 1 << (count.bit_length() - 1)
+    position, step = torch.zeros_like(x, dtype=torch.int64), 1 << (count.bit_length() - 1)
     while step:
-        at = found + step
+        at = position + step
         knot = knots.gather(-1, (at - 1).clamp(max=count - 1))
         below = (knot <= x) if right else (knot < x)
-        found = torch.where(below & (at <= count), at, found)
+        position = torch.where(below & (at <= count), at, position)
         step >>= 1
-    return found
+    return position
 
 
 def _ndtri(p: Tensor) -> Tensor:

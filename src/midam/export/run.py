@@ -85,9 +85,9 @@ def export_run(
     """
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
     check_each(formats, _check_format)
-    found = _has_summary(path)
+    has_summary = _has_summary(path)
     run = load_run(path, trust=trust)
-    summary = read_summary(RunFolder(path), run.settings)[0] if found else {}
+    summary = read_summary(RunFolder(path), run.settings)[0] if has_summary else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")
@@ -255,17 +255,17 @@ def _outcome(run: LoadedRun) -> dict[str, Any]:
     return {**run.target.description, "decision": None if run.decision is None else run.decision.to_dict()}
 
 
-def require_trained(run: LoadedRun, what: str) -> None:
-    """Refuse a run that `what` cannot hold: models of several kinds, or of a method that is fitted in one step."""
+def require_trained(run: LoadedRun, form: str) -> None:
+    """Refuse a run that `form` cannot hold: models of several kinds, or of a method that is fitted in one step."""
     if not _of_one_kind(run.model):
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(
-            f"Expected scorers of one kind for {what}, got those of several models, weighted or rescaled ({names}); "
+            f"Expected scorers of one kind for {form}, got those of several models, weighted or rescaled ({names}); "
             "export safetensors, score bags with `midam predict`, or train one kind by `--method midam`."
         )
     if run.method is not None:
         raise ExportError(
-            f"Expected a method that midam trains for {what}, got {run.method!r}; export safetensors, or score bags "
+            f"Expected a method that midam trains for {form}, got {run.method!r}; export safetensors, or score bags "
             "with `midam predict`."
         )
 
@@ -275,13 +275,13 @@ def require_plain(run: LoadedRun) -> None:
     require_trained(run, "score_bags.py")
     scorer = scorers_of(run.model)[0]
     if "." in _name(_inner(scorer)):
-        what, ours = f"the encoder {run.settings.model.encoder!r}", "an encoder of midam"
+        part, ours = f"the encoder {run.settings.model.encoder!r}", "an encoder of midam"
     elif "." in _name(scorer.pooling):
-        what, ours = f"the pooling {run.settings.method.pooling!r}", "a pooling of midam"
+        part, ours = f"the pooling {run.settings.method.pooling!r}", "a pooling of midam"
     else:
         return
     raise ExportError(
-        f"Expected {ours} for score_bags.py, which holds no other code than its own, got {what}; export ONNX, or load "
+        f"Expected {ours} for score_bags.py, which holds no other code than its own, got {part}; export ONNX, or load "
         "model.safetensors into that code."
     )
 

@@ -105,8 +105,8 @@ class Scorer(ABC):
 
     def add(self, merged: Any, rows: Any) -> Any:
         """Statistic of a bag, None before its first part, and of further instances [m, ...] of it."""
-        found = self.statistic(rows)
-        return found if merged is None else self.merge(merged, found)
+        statistic = self.statistic(rows)
+        return statistic if merged is None else self.merge(merged, statistic)
 
     def prediction(self, merged: Any) -> Score | Ranked:
         """Score and prediction of a bag from its statistic."""
@@ -151,8 +151,10 @@ def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
         return {f"probability_{name}": x / sum(shares) for name, x in zip(names, shares)} | {"class": likely}
     if kind == "multilabel":
         pairs = zip(scores, decision["columns"])
-        found = [None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs]
-        return {f"probability_{name}": share for name, share in zip(names, found)}
+        probabilities = [
+            None if line is None else _sigmoid(_logit(line, score, line["intercept"])) for score, line in pairs
+        ]
+        return {f"probability_{name}": share for name, share in zip(names, probabilities)}
     if kind == "continuous":
         return {"number": _between(scores[0], decision["scores"], decision["numbers"])}
     place = bisect_right(decision["cuts"], scores[0])
@@ -404,7 +406,7 @@ def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(f"Expected the weights as they were exported, got others (in {path}); export the run again.")
     start = 8 + int.from_bytes(content[:8], "little")
-    header, found = json.loads(content[8:start]), {}
+    header, tensors = json.loads(content[8:start]), {}
     for name, entry in header.items():
         if name != "__metadata__":
             low, high = (start + offset for offset in entry["data_offsets"])
@@ -412,8 +414,8 @@ def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]
             flat = (
                 torch.frombuffer(bytearray(content[low:high]), dtype=kind) if high > low else torch.empty(0, dtype=kind)
             )
-            found[name] = flat.reshape(shape)
-    return found
+            tensors[name] = flat.reshape(shape)
+    return tensors
 
 
 def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score | Ranked]]:
@@ -478,13 +480,13 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
     A file that calls its features otherwise than by these `names`, or in another order, is refused.
     """
     if path.suffix in (".pt", ".pth"):
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        found = _features(found, path, names) if isinstance(found, dict) else found
-        plain = isinstance(found, Tensor) and found.layout == torch.strided and found.device.type == "cpu"
-        if not plain or found.dtype not in _TYPES_READ:
-            kind = f"{found.dtype}, {found.layout}" if isinstance(found, Tensor) else type(found).__name__
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = _features(content, path, names) if isinstance(content, dict) else content
+        plain = isinstance(content, Tensor) and content.layout == torch.strided and content.device.type == "cpu"
+        if not plain or content.dtype not in _TYPES_READ:
+            kind = f"{content.dtype}, {content.layout}" if isinstance(content, Tensor) else type(content).__name__
             raise ValueError(f"Expected one dense tensor of real numbers, got {kind} (in {path}).")
-        x: Tensor = found.resolve_neg()
+        x: Tensor = content.resolve_neg()
         return x[0] if x.ndim == 3 and len(x) == 1 else x  # [1, n, D]
     if path.suffix == ".npy":
         import numpy as np  # for this format alone
@@ -512,11 +514,11 @@ def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:
     if name is None:
         raise ValueError(f"Expected features or feats, got {', '.join(map(str, parts)) or 'nothing'} (in {path}).")
     key, attributes = "feature_names", [getattr(part, "attrs", {}) for part in (parts[name], parts)]
-    said = next((part[key] for part in (parts, *attributes) if key in part), None)
-    if said is not None and names is not None:
-        own = [_name(one.decode() if isinstance(one, bytes) else str(one)) for one in said]
-        if own != [_name(one) for one in names]:
-            raise ValueError(f"Expected the features {', '.join(names)}, got {', '.join(own)} (in {path}).")
+    stored = next((part[key] for part in (parts, *attributes) if key in part), None)
+    if stored is not None and names is not None:
+        given = [_name(one.decode() if isinstance(one, bytes) else str(one)) for one in stored]
+        if given != [_name(one) for one in names]:
+            raise ValueError(f"Expected the features {', '.join(names)}, got {', '.join(given)} (in {path}).")
     return parts[name]
 
 
@@ -525,7 +527,7 @@ def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _write(scored: Iterable[tuple[str, Score | Ranked]], file: TextIO) -> None:
-    writer, rows = csv.writer(file, lineterminator="\n"), [(bag, _row(found)) for bag, found in scored]
+    writer, rows = csv.writer(file, lineterminator="\n"), [(bag, _row(result)) for bag, result in scored]
     writer.writerow(map(_safe, ["bag", *(rows[0][1] if rows else Score._fields)]))
     for bag, row in rows:
         texts = (f"{value:.9g}" if isinstance(value, float) else value for value in row.values())
@@ -543,12 +545,12 @@ def _safe(value: Any) -> Any:
     return value
 
 
-def _row(found: Score | Ranked) -> dict[str, Any]:
+def _row(result: Score | Ranked) -> dict[str, Any]:
     """Scores and predictions of a bag, by column."""
-    if isinstance(found, Score):
-        return found._asdict() | {"positive": None if found.positive is None else int(found.positive)}
-    several = len(found.scores) > 1
-    return {f"score_{name}" if several else "score": score for name, score in found.scores.items()} | found.told
+    if isinstance(result, Score):
+        return result._asdict() | {"positive": None if result.positive is None else int(result.positive)}
+    several = len(result.scores) > 1
+    return {f"score_{name}" if several else "score": score for name, score in result.scores.items()} | result.told
 
 
 def main() -> None:
