@@ -196,8 +196,8 @@ def fetch(
 
 def cache_folder() -> Path:
     """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    if own := os.environ.get("MIDAM_CACHE"):
-        return Path(own).expanduser()
+    if folder := os.environ.get("MIDAM_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "midam"
 
 

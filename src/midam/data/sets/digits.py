@@ -45,9 +45,9 @@ def class_bags() -> Bags:
     members: list[Rows] = []
     classes: list[int] = []
     for split, pool in zip(SPLITS, pools, strict=True):
-        own = rng.permutation(np.arange(_MORE_BAGS[split]) % _TEN)
-        members += [_draw_most(digits, pool, int(digit), rng) for digit in own]
-        classes += own.tolist()
+        bag_digits = rng.permutation(np.arange(_MORE_BAGS[split]) % _TEN)
+        members += [_draw_most(digits, pool, int(digit), rng) for digit in bag_digits]
+        classes += bag_digits.tolist()
     outcome = TargetLabels.of("multiclass", classes, names=_NAMES)
     bags = _bags("digits-classes", images, members, _MORE_BAGS, outcome=outcome)
     return bags.replace(witnesses=digits[np.concatenate(members)] == np.repeat(classes, bags.sizes))
@@ -113,8 +113,8 @@ def _draw_most(digits: Rows, pool: Rows, digit: int, rng: np.random.Generator) -
     """Rows of one bag in random order, a third of them of this digit and fewer of any other."""
     size = int(rng.integers(5, 15, endpoint=True))
     count = max(2, round(size / 3))
-    own, others = pool[digits[pool] == digit], pool[digits[pool] != digit]
+    matching, others = pool[digits[pool] == digit], pool[digits[pool] != digit]
     noise = rng.choice(others, size - count, replace=False)
     while np.bincount(digits[noise]).max() >= count:
         noise = rng.choice(others, size - count, replace=False)
-    return rng.permutation(np.concatenate([rng.choice(own, count, replace=False), noise]))
+    return rng.permutation(np.concatenate([rng.choice(matching, count, replace=False), noise]))

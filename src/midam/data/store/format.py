@@ -269,9 +269,9 @@ def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDAr
     texts = np.zeros(len(lengths), dtype=f"U{width}")
     letters = texts.view(np.uint32).reshape(-1, width)
     for low in range(0, len(lengths), _TEXTS_AT_A_TIME):
-        own = lengths[low : low + _TEXTS_AT_A_TIME]
-        inside = np.arange(width) < own[:, None]
-        letters[low : low + len(own)][inside] = content[offsets[low] : offsets[low + len(own)]]
+        chunk = lengths[low : low + _TEXTS_AT_A_TIME]
+        inside = np.arange(width) < chunk[:, None]
+        letters[low : low + len(chunk)][inside] = content[offsets[low] : offsets[low + len(chunk)]]
     return texts
 
 

@@ -56,7 +56,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: what it leads to is written
-    part, journal_path = _beside(place)
+    part, journal_path = _hidden_paths(place)
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,13 @@ def require_free(place: str | Path) -> None:
     taken = StoreError(
         f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
     )
-    part, journal = _beside(Path(place).resolve())
+    part, journal = _hidden_paths(Path(place).resolve())
     if journal.exists() and not part.exists():  # it was killed after its last step
         Journal(journal, busy=taken).remove()
     raise taken
 
 
-def _beside(place: Path) -> tuple[Path, Path]:
+def _hidden_paths(place: Path) -> tuple[Path, Path]:
     """The hidden folder that becomes the store, and the journal of what is in it."""
     return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
@@ -110,8 +110,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     fresh = _prepare(bags, part, journal, facts, progress)
     try:
         if fresh:
-            what = "instances and coordinates"
-            require_space({part: sum(fact.bytes for fact in facts)}, what, error=StoreError)
+            require_space({part: sum(fact.bytes for fact in facts)}, "instances and coordinates", error=StoreError)
         files = RowFiles(part, facts)
     except OSError:  # a `StoreError` is one
         if fresh:  # nothing was written that a later call could use

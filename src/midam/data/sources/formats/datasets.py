@@ -50,7 +50,7 @@ class Hdf5Reader(FileReader):
                 for name, node in arrays.items():
                     _refuse_foreign(node, name, path)
                 single = _single_values(h5py, file)
-                return _of_datasets(arrays | _beside(file.keys()), file, path, more=single, close=file.close)
+                return _of_datasets(arrays | _other_names(file.keys()), file, path, more=single, close=file.close)
         except BaseException:
             file.close()
             raise
@@ -82,8 +82,8 @@ class ZarrReader(FileReader):
             root = None if whole else zarr.open_group(str(path), mode="r", use_consolidated=False)
             lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
             doubt = f"chunks of {' and '.join(lacking)} are missing, which read as the fill value"
-            beside = _beside(file.name for file in path.iterdir() if file.is_dir())
-            return _of_datasets(arrays | beside, root, path, more={"doubt": doubt} if lacking else {})
+            others = _other_names(file.name for file in path.iterdir() if file.is_dir())
+            return _of_datasets(arrays | others, root, path, more={"doubt": doubt} if lacking else {})
 
     def verify(self, path: Path) -> None:
         """Compare the length of each chunk with that in its header."""
@@ -218,7 +218,7 @@ class DatasetColumn:
         return values
 
 
-def _beside(names: Iterable[str]) -> dict[str, Any]:
+def _other_names(names: Iterable[str]) -> dict[str, Any]:
     """Names that a message shows where the features are missing."""
     return dict.fromkeys(name for name in names if name not in _KNOWN)
 
@@ -235,8 +235,8 @@ def _of_datasets(
     }
     attributes["file"] = {**more, **attributes["file"]}
     names = None if FEATURE_NAMES not in arrays else _plain(np.asarray(arrays[FEATURE_NAMES][...]))
-    for own in (attributes["features"], attributes["file"]):
-        names = own.pop(FEATURE_NAMES, None) if names is None else names
+    for entry in (attributes["features"], attributes["file"]):
+        names = entry.pop(FEATURE_NAMES, None) if names is None else names
     return OpenFile(
         DatasetColumn(features),
         None if coords is None else DatasetColumn(coords),

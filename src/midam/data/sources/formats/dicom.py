@@ -203,9 +203,9 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
         here = np.concatenate([frame.numbers(name) for name in tuple(_NEEDED)[1:]])
         key = next((key for key in blocks if np.allclose(key, here, atol=1e-4)), tuple(here.tolist()))
         blocks.setdefault(key, []).append(frame)
-    main = [own for own in blocks.values() if len(own) > 1]
+    main = [block for block in blocks.values() if len(block) > 1]
     if len(main or blocks) > 1:
-        parts = [f"{len(own)} of {_block(own[0])}, such as {own[0]}" for own in blocks.values()]
+        parts = [f"{len(block)} of {_block(block[0])}, such as {block[0]}" for block in blocks.values()]
         raise BagDataError(
             f"Expected slices of one size, direction and pixel spacing in a series, got {len(blocks)} kinds: "
             f"{'; '.join(parts[:_LISTED])} (in {where}); move what is no part of the scan, such as a localizer, to a "

@@ -85,8 +85,8 @@ def frames_of(file: Any, path: Path) -> list[Frame]:
     if count > max(1, len(pixels)) or (stated is not None and len(stated) != count):
         got = "fewer pixels" if stated is None else f"functional groups of {len(stated)}"
         raise BagDataError(f"Expected {count} frames, as NumberOfFrames says, got {got} (in {path}); export it again.")
-    own = [(group,) for group in stated] if stated is not None else [()] * count
-    return [Frame(file, path, number, (*own[number], *shared)) for number in range(count)]
+    groups = [(group,) for group in stated] if stated is not None else [()] * count
+    return [Frame(file, path, number, (*groups[number], *shared)) for number in range(count)]
 
 
 def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
@@ -160,9 +160,9 @@ def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
     Frames of one file that follow each other are decoded at once.
     """
     for _, same in groupby(frames, key=lambda frame: frame.path):
-        own = list(same)
-        stored = _decoded(own[0])
-        for frame in own:
+        file_frames = list(same)
+        stored = _decoded(file_frames[0])
+        for frame in file_frames:
             yield _intensities(frame, stored[frame.index])
 
 

@@ -163,12 +163,12 @@ def _scans(series: Sequence[Series]) -> list[Series]:
 
 
 def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
-    what = "one series" if wanted is None else f"one series {wanted!r}"
+    expected = "one series" if wanted is None else f"one series {wanted!r}"
     got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
     shown = listed(chosen or series, most=_LISTED, sep="; ") or "no images"
     example = next((one.description or one.protocol for one in chosen or series), "T1") or "T1"
     return BagDataError(
-        f"Expected {what}, got {got}: {shown} (in {folder}); choose one by its "
+        f"Expected {expected}, got {got}: {shown} (in {folder}); choose one by its "
         f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
         "name the bags patient/series."
     )
@@ -199,16 +199,16 @@ def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Se
         groups.setdefault(_text(header, "SeriesInstanceUID"), []).append(number)
     series = []
     for numbers in groups.values():
-        own = [headers[number] for number in numbers]
-        if not any("Rows" in header for header in own):
+        series_headers = [headers[number] for number in numbers]
+        if not any("Rows" in header for header in series_headers):
             continue
-        uid, description, protocol, modality, known_as = (_text(own[0], name) for name in _TAGS)
+        uid, description, protocol, modality, known_as = (_text(series_headers[0], name) for name in _TAGS)
         series.append(
             Series(
                 *(uid, description, protocol, modality, known_as),
                 paths=tuple(path for number in numbers for path in paths[number]),
-                flat=all(is_flat(header) for header in own),
-                scout=all(is_scout(header) for header in own),
+                flat=all(is_flat(header) for header in series_headers),
+                scout=all(is_scout(header) for header in series_headers),
                 images=sum(count_of(headers[number]) * len(paths[number]) for number in numbers),
             )
         )

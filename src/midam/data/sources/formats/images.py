@@ -17,7 +17,7 @@ from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import Column, OpenFile, cut_file, need, sound
 from midam.data.sources.formats.strips import strips_of
 from midam.data.sources.request import ImageOptions, Places
-from midam.errors import BagDataError
+from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
 
 _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
@@ -64,7 +64,7 @@ class ImageReader(FileReader):
             if places is not None:
                 corners, some = places, pixels.rows(0)
             else:
-                require_patch(width, height, size, what="an image", path=path)
+                require_patch(width, height, size, kind="image", path=path)
                 with nullcontext() if in_strips or held <= _LARGE else _TURN:
                     corners = _places(pixels, width, options, path)
                     some = pixels.rows(int(corners[-1, 1]))  # all of it, so that damage is found now
@@ -206,13 +206,12 @@ def need_pillow(path: Path) -> Any:
     return need("PIL.Image", "images", path, extra="images", package="pillow")
 
 
-def require_patch(width: int, height: int, side: int, *, what: str, path: Path) -> None:
+def require_patch(width: int, height: int, side: int, *, kind: str, path: Path) -> None:
     """Refuse an image or slide that is smaller than a patch."""
     if min(width, height) < side:
-        one = what.rpartition(" ")[2]
         raise BagDataError(
-            f"Expected {what} of at least {side}x{side} pixels, one patch, got {width}x{height} (in {path}); choose a "
-            f"smaller `patch_size`, or leave the {one} out."
+            f"Expected {with_article(kind)} of at least {side}x{side} pixels, one patch, got {width}x{height} (in "
+            f"{path}); choose a smaller `patch_size`, or leave the {kind} out."
         )
 
 
@@ -255,7 +254,7 @@ def _places(pixels: Pixels, width: int, options: ImageOptions, path: Path) -> Pl
             f"Expected a color image where tissue is asked for, got {len(whole)} channel of {whole.dtype} (in {path}); "
             "leave out `tissue`."
         )
-    return on_tissue(places, whole, side=options.patch_size, share=options.tissue, what="image", path=path)
+    return on_tissue(places, whole, side=options.patch_size, share=options.tissue, kind="image", path=path)
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -296,13 +295,13 @@ def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDAr
 
 
 def on_tissue(
-    places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, what: str, path: Path
+    places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, kind: str, path: Path
 ) -> Places:
-    """Squares that are tissue to this share at least; `zoom` leads from their pixels to those that are looked at."""
+    """Squares of which at least this share is tissue; `zoom` scales their places and side to `pixels`."""
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
         raise BagDataError(
             f"Expected a patch that is tissue to {share:g}, got none of {len(places)} (in {path}); lower `tissue`, or "
-            f"leave the {what} out."
+            f"leave the {kind} out."
         )
     return kept

@@ -173,27 +173,27 @@ def squeezed(array: Any) -> Any:
     return array[0] if array.ndim == 3 and len(array) == 1 else array
 
 
-def need(module: str, what: str, path: Path, *, extra: str, package: str = "") -> Any:
-    """Import what reads files of this kind; where it is missing, the error says what to install."""
-    return need_package(module, f"to read {what}", extra=extra, package=package, where=path)
+def need(module: str, kind: str, path: Path, *, extra: str, package: str = "") -> Any:
+    """Import the package that reads files of this kind; where it is missing, the error says how to install it."""
+    return need_package(module, f"to read {kind}", extra=extra, package=package, where=path)
 
 
 @contextmanager
-def sound(what: str, path: Path, *, advice: str = "copy or write the file again") -> Iterator[None]:
-    """Turn what a library raises on a damaged file, whatever it is, into a `BagDataError` that names the file."""
+def sound(expected: str, path: Path, *, advice: str = "copy or write the file again") -> Iterator[None]:
+    """Turn any error of a library about a damaged file into a `BagDataError` that names the file."""
     try:
         yield
     except MidamError:
         raise
-    except Exception as error:  # a decoder of foreign bytes raises what it likes, from KeyError to MemoryError
+    except Exception as error:  # a decoder of foreign bytes raises any error, from KeyError to MemoryError
         refuse_unreadable(error, path)
         text = " ".join(str(error).split())
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
-        raise BagDataError(f"Expected {what}, got: {text} (in {path}); {advice}.") from error
+        raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
 
 
 def refuse_unreadable(error: Exception, path: Path) -> None:
-    """Refuse a file that is no worse than it was, but cannot be read now; an error about its content is let pass."""
+    """Refuse a file that is not damaged but cannot be read now; errors about its content are not handled here."""
     text, number = " ".join(str(error).split()), getattr(error, "errno", None)
     for known, words, got, advice in _UNREADABLE:
         if number in known or any(word in text for word in words):
@@ -212,9 +212,9 @@ def refuse_empty(path: Path) -> None:
 
 
 def refuse_growth(opened: OpenFile, path: Path) -> None:
-    """Refuse a file of which what is in it would be far larger than any honest compression makes it.
+    """Refuse a file whose content would be far larger than any honest compression makes it.
 
-    Headers are believed before anything is read, so that one of a few bytes could ask for all memory.
+    Headers are trusted before the content is read, so a file of a few bytes could ask for all memory.
     """
     size = opened.held
     for column in (opened.features, opened.coords):

@@ -37,7 +37,7 @@ class SlideReader(FileReader):
         try:
             scale = _scale(slide, options.magnification, path)
             side = round(options.patch_size * scale)
-            require_patch(width, height, side, what="a slide", path=path)
+            require_patch(width, height, side, kind="slide", path=path)
         except BagDataError:
             slide.close()
             raise
@@ -122,4 +122,4 @@ def _places(slide: Pyramid, options: ImageOptions, scale: float, path: Path) -> 
         return places
     picture = slide.thumbnail(_THUMBNAIL).transpose(2, 0, 1)
     zoom = picture.shape[2] / width
-    return on_tissue(places, picture, side=side, share=share, zoom=zoom, what="slide", path=path)
+    return on_tissue(places, picture, side=side, share=share, zoom=zoom, kind="slide", path=path)
