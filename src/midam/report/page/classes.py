@@ -30,6 +30,7 @@ from midam.targets import Target
 
 _CURVES, _FOREST = 10, 30  # classes up to which there are ROC curves, and rows of the forest plot
 _FOLDED, _PAIRS = 30, 15  # classes up to which a click shows the whole confusion; confusions that are listed
+_KINDS = ((1, "Missed: with the label, least probable"), (0, "False alarms: without it, most probable"))
 _CALIBRATION = "Calibration: do probabilities come true?"
 
 
@@ -250,10 +251,9 @@ class LabelsPage(ClassesPage):
 
     def sections(self) -> list[Section]:
         """Ranking and calibration."""
-        return [
-            Section("ranking", "Ranking: is each label's score higher with it?", "classes.html", self.ranking()),
-            Section("calibration", _CALIBRATION, "classes.html", self._calibration()),
-        ]
+        calibration = Section("calibration", _CALIBRATION, "classes.html", self._calibration())
+        title = "Ranking: is each label's score higher with it?"
+        return [Section("ranking", title, "classes.html", self.ranking()), calibration]
 
     def _calibration(self) -> dict[str, Any]:
         p, values = self.tested.predicted, self.tested.values
@@ -272,10 +272,7 @@ class LabelsPage(ClassesPage):
         if p is None:
             return None
         tables = []
-        for label, title in (
-            (1, "Missed: with the label, least probable"),
-            (0, "False alarms: without it, most probable"),
-        ):
+        for label, title in _KINDS:
             # Of each bag the label that it has (or has not) and whose probability was the furthest from that.
             off = np.where((values == label) & np.isfinite(p), np.abs(values - p), -np.inf)
             at, worst = off.argmax(axis=1), off.max(axis=1)

@@ -136,10 +136,9 @@ def _curves(study: MethodsStudy) -> list[Drawing]:
     roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", chance=True)
     precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)", chance=False)
     says = "Mean precision-recall curve of each method."
-    return [
-        drawing(roc, "Mean ROC curve of each method.", "ROC.", "Mean sensitivity of the folds at each specificity."),
-        drawing(precision, says, "Precision and recall.", "Mean precision of the folds at each recall."),
-    ]
+    text = "Mean sensitivity of the folds at each specificity."
+    curves = [drawing(roc, "Mean ROC curve of each method.", "ROC.", text)]
+    return [*curves, drawing(precision, says, "Precision and recall.", "Mean precision of the folds at each recall.")]
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:

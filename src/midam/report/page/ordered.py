@@ -65,12 +65,9 @@ class GradesPage(TargetPage):
 
     def tiles(self) -> list[Tile]:
         """C-index, kappa, accuracy, tau."""
-        return [
-            self.metric_tile(),
-            self.tile("Kappa (quadratic)", "quadratic_kappa", "1 is perfect, 0 chance"),
-            self.tile("Accuracy", "accuracy"),
-            self.tile("Kendall's tau-b", "kendall_tau", "0 is chance"),
-        ]
+        kappa = self.tile("Kappa (quadratic)", "quadratic_kappa", "1 is perfect, 0 chance")
+        tau = self.tile("Kendall's tau-b", "kendall_tau", "0 is chance")
+        return [self.metric_tile(), kappa, self.tile("Accuracy", "accuracy"), tau]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Bags of each grade."""
@@ -91,10 +88,8 @@ class GradesPage(TargetPage):
         content["missing"] = UNDECIDED
         if predicted is not None and "confusion" in self.summary:
             content = decisions(self, _CUTS, self.codes, predicted, what="grade")
-        return [
-            Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking),
-            Section("operating", "Decisions: which grade is predicted", "classes.html", content),
-        ]
+        first = Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking)
+        return [first, Section("operating", "Decisions: which grade is predicted", "classes.html", content)]
 
     def _steps(self) -> Table:
         """AUROC of each grade and those above it against those below."""
