@@ -616,11 +616,11 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
     np.savez(data, X=bags.instances, bag=np.repeat(np.arange(40), bags.sizes), y=bags.require_labels())
     real = Candidate.held_out
 
-    def counted(self, bags, trials):
+    def counted(self, bags, trials, **limit):
         calls.append(self.name)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return real(self, bags, trials)
+        return real(self, bags, trials, **limit)
 
     monkeypatch.setattr(Candidate, "held_out", counted)
     assert main(["fit", str(data), "--method", "auto", "--out", str(out)]) == 130
