@@ -49,7 +49,7 @@ class ImageSet(CatalogSet):
 
     def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:
         """Read a set that lies here, verified as far as its digest is known."""
-        refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, what=self.kind, where=name)
+        refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, kind=self.kind, where=name)
         part = name.partition(":")[2] or self.part
         if path.is_file():
             self._verify(path, _md5(path))
@@ -154,7 +154,7 @@ def load(
     """
     entry, path = _entry(name), _find(name, cache)
     if path is None and _bundled(entry):
-        refuse_unused(images, (), what="features", where=name)
+        refuse_unused(images, (), kind="features", where=name)
         return DRAWN[name]()
     return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
 

@@ -215,7 +215,7 @@ class TabularSet(CatalogSet):
 
     def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
         """Read the set where it lies, verified; of its file, the keys X, bag and y, or time and event (1: it came)."""
-        refuse_unused(options, (), what="features", where=name)
+        refuse_unused(options, (), kind="features", where=name)
         advice = self.obtain or "fetch it again"
         bags = read_npz(path, target=self.target, positive="1" if self.target == "survival" else None)
         return canonical(bags, name=name, digest=self.digest, advice=advice, names=self.names)

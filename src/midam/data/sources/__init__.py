@@ -192,7 +192,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )
     if strict and "images" not in reader.parameters:
-        refuse_unused(request.images, (), what=reader.what, where=str(request.source))
+        refuse_unused(request.images, (), kind=reader.what, where=str(request.source))
     if request.fold is not None and request.split_file is None:
         raise ConfigError(
             f"Expected `split_file` with `fold`, got {given(fold=request.fold)} alone; name the split table."

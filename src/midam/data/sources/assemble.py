@@ -33,10 +33,10 @@ def assemble(
     splits: NDArray[np.str_] | None = None,
     by_name: bool = False,
 ) -> Bags:
-    """Bags over files, of which these are given, in the order of their first files, or `by_name`.
+    """Bags of files, from the bag of each file; they are in the order of their first files, or `by_name`.
 
-    Files without instances are left out, and so are those that cannot be used where the request skips what is missing;
-    they are added to what it has left out.
+    Files without instances are left out, and so are unusable ones where the request skips missing files. The request
+    lists them in `left_out`.
     """
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
     labels, classes, outcome = coded or Coded()
@@ -60,8 +60,8 @@ def assemble(
     described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
     where = [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
 
-    def one_each(what: str, values: NDArray[Any] | None) -> Any:
-        return None if values is None else _one_each(what, values[at], opens, numbers, where)
+    def one_each(name: str, values: NDArray[Any] | None) -> Any:
+        return None if values is None else _one_each(name, values[at], opens, numbers, where)
 
     if outcome is not None:
         outcome = replace(outcome, values=one_each("label", outcome.values))
@@ -81,7 +81,7 @@ def assemble(
         splits=one_each("split", splits),
         coords=FileRows.places(files),
         feature_names=files.feature_names,
-        sources=[SEPARATOR.join(map(str, own)) for own, _ in parts],
+        sources=[SEPARATOR.join(map(str, bag_paths)) for bag_paths, _ in parts],
         attributes=[json.dumps(_attributes(*part)) for part in parts] if described else None,
         cut=_cut(files),
         source=source,
@@ -89,16 +89,16 @@ def assemble(
 
 
 def _one_each(
-    what: str, values: NDArray[Any], first: NDArray[np.int64], numbers: NDArray[np.int64], where: Sequence[str]
+    name: str, values: NDArray[Any], first: NDArray[np.int64], numbers: NDArray[np.int64], where: Sequence[str]
 ) -> NDArray[Any]:
-    """Value of each bag, that of its file `first` [N], which all of its files have; `numbers` [n] are their bags."""
+    """Value of each bag, which all its files share; `first` [N] are the first files, `numbers` [n] the bags of all."""
     expected = values[first][numbers]
     differs = values != expected
     if values.dtype.kind == "f":  # two values that are missing are the same
         differs &= ~(np.isnan(values) & np.isnan(expected))
     for at in np.flatnonzero(differs.any(axis=1) if values.ndim == 2 else differs)[:1].tolist():
         raise BagDataError(
-            f"Expected one {what} in a bag, got {expected[at]} and {values[at]} (in {where[at]}); correct the table."
+            f"Expected one {name} in a bag, got {expected[at]} and {values[at]} (in {where[at]}); correct the table."
         )
     return values[first]
 
@@ -115,9 +115,9 @@ def _filled(
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
     """Attributes of the files of a bag, by name; of several also how many instances each has."""
-    rows = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
+    sizes = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
     return {
-        name: {**own, **fact.attributes} for name, own, fact in zip(distinct_names(paths), rows, facts, strict=True)
+        name: {**size, **fact.attributes} for name, size, fact in zip(distinct_names(paths), sizes, facts, strict=True)
     }
 
 

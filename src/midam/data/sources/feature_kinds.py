@@ -26,20 +26,20 @@ _CODES = 3  # so many whole numbers may be codes
 
 
 class Kinds(NamedTuple):
-    """The table with numbers in the columns of its features, these columns, what they are, and a line on each."""
+    """The table with its features as numbers, their names, their kinds, and a note on each that was no number."""
 
     frame: "pd.DataFrame"
     features: list[str]
     columns: list[Column] | None
-    said: dict[str, str]
+    notes: dict[str, str]
 
-    def tell(self, where: str) -> None:
-        """Say in a line what columns are, and warn of whole numbers in columns that are called as codes are."""
-        if self.said:
-            of = ", ".join(f"{name} ({what})" for name, what in self.said.items())
-            kept = [name for name in self.said if name in self.features]
+    def report(self, where: str) -> None:
+        """Note the kinds of columns in a line, and warn of whole numbers in columns with names of codes."""
+        if self.notes:
+            shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
+            kept = [name for name in self.notes if name in self.features]
             leave = f"; leave out what is no feature with {given(ignore_columns=kept[-1:])}" if kept else ""
-            text = f"columns that are no plain numbers: {of} (in {where}){leave}"
+            text = f"columns that are no plain numbers: {shown} (in {where}){leave}"
             warnings.warn(text, Note, stacklevel=6)
         coded = [column.name for column in self.columns or () if column.kind != "number"]
         plain = [name for name in self.features if name not in coded and _OF_CODE.fullmatch(name.lower())]
@@ -65,7 +65,7 @@ def read_kinds(
     where = request.where
     wanted = [("categories", name) for name in request.categories if request.features is None]
     require_columns(features, wanted, where)
-    columns, changed, said = list[Column](), dict[str, Any](), dict[str, str]()
+    columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
     firsts = np.unique(codes, return_index=True)[1]
     for name in features:
         values = plain_numbers(frame[name])
@@ -73,7 +73,7 @@ def read_kinds(
         if name in request.categories or (not kind and isinstance(values.dtype, pd.CategoricalDtype)):
             kind = "category"
         if request.features is None and not kind and is_id_like(name) and _names_rows(values, firsts):
-            said[name] = "an id of each row, left out"
+            notes[name] = "an id of each row, left out"
             continue
         words: tuple[str, ...] = ()
         names: tuple[str, ...] = ()
@@ -84,11 +84,11 @@ def read_kinds(
         try:
             if kind == "category":
                 made, names = _places(words, of_row, name, where)
-                said |= {} if name in request.categories else {name: f"{len(names)} categories"}
+                notes |= {} if name in request.categories else {name: f"{len(names)} categories"}
             elif kind == "time" and (made := _times(values, words, of_row, name, where)) is not None:
-                said[name] = "dates"
+                notes[name] = "dates"
             elif kind == "number" and words and (made := _truths(words, of_row)) is not None:
-                said[name] = "1 for yes, 0 for no"
+                notes[name] = "1 for yes, 0 for no"
         except BagDataError as error:
             faults.add_error(error)
             made = np.zeros(len(frame))
@@ -96,7 +96,7 @@ def read_kinds(
         changed |= {} if made is None else {name: made}
     kept = [column.name for column in columns]
     plain = all(column.kind == "number" for column in columns)
-    return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, said)
+    return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, notes)
 
 
 def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:

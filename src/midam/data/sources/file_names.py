@@ -109,9 +109,9 @@ def check_options(request: Request, paths: Sequence[Path]) -> None:
     """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
     if request.require_labels:
         readers = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
-        what = " and ".join(sorted({reader.what for reader in readers}))
+        kinds = " and ".join(sorted({reader.what for reader in readers}))
         allowed = {name for reader in readers for name in reader.parameters}
-        refuse_unused(request.images, allowed, what=what, where=str(request.path))
+        refuse_unused(request.images, allowed, kind=kinds, where=str(request.path))
 
 
 def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
@@ -239,6 +239,6 @@ class NameIndex:
         return name, near, near.casefold(), plain, plain.casefold(), _SHORT.sub(r"\1\2", plain.casefold())
 
 
-def _suffixes(own: Iterable[str] = ()) -> list[str]:
+def _suffixes(suffixes: Iterable[str] = ()) -> list[str]:
     """Suffixes of features, images and slides, long ones first."""
-    return sorted({*own, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)
+    return sorted({*suffixes, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)

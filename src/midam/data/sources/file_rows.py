@@ -47,10 +47,10 @@ class Parts(ABC):
 
     def order(self, number: int) -> list[int] | None:
         """Places of the features of `feature_names` in a part; None where they stand in this order."""
-        own = self.facts[number].names
-        if own is None or self.feature_names is None or own == self.feature_names:
+        names = self.facts[number].names
+        if names is None or self.feature_names is None or names == self.feature_names:
             return None
-        return feature_order(self.feature_names, own, reference=str(self.names[0]), where=str(self.names[number]))
+        return feature_order(self.feature_names, names, reference=str(self.names[0]), where=str(self.names[number]))
 
     def once(self) -> Self:
         """The same parts for a thread that reads one after the other, each once: the last one stays in memory."""
@@ -130,13 +130,13 @@ class FileSet(Parts):
 
 
 def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Warn once of scans in which something may be wrong, or was done that was not asked for."""
+    """Warn once of scans that may be wrong, or that were changed without a request."""
     attributes = [fact.attributes.get("file", {}) for fact in facts]
 
-    def of(key: str) -> list[tuple[Path, Any]]:
-        return [(path, own[key]) for path, own in zip(paths, attributes) if key in own]
+    def with_key(key: str) -> list[tuple[Path, Any]]:
+        return [(path, entry[key]) for path, entry in zip(paths, attributes) if key in entry]
 
-    doubts, aside, flat, resized = (of(key) for key in ("doubt", "aside", "flat", "resized"))
+    doubts, aside, flat, resized = (with_key(key) for key in ("doubt", "aside", "flat", "resized"))
     all_of = f"of {len(paths)}"
     if doubts:
         first, doubt = doubts[0]

@@ -40,7 +40,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     here = _by_family([folder], tables, readers)
-    if all(found.maybe_table for found, _ in here) and is_dicom_folder(folder):
+    if all(candidate.maybe_table for candidate, _ in here) and is_dicom_folder(folder):
         return files_alone(folder) or [Path(os.path.abspath(folder))]  # which has a name, as "." has not
     if not here:
         below = list(_folders_below(folder))
@@ -48,7 +48,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         near = _one_kind(usual, folder) or [path for path in below if path.parent == folder]
         here = _by_family(near, tables, readers)
         if not usual and (not here or _of_features(here[0][0])):
-            here = _by_family(below, tables, [found for found in readers if _of_features(found)])
+            here = _by_family(below, tables, [candidate for candidate in readers if _of_features(candidate)])
         empty = [path for path in below if is_feature_folder(path) or scale_folder(path / "features")]
         # Of a job of TRIDENT without features, thumbnails and contours are left.
         if reader is None and empty and not usual and here and not _of_features(here[0][0]):
@@ -90,7 +90,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
-    """Folders of features that are nearest to a folder, or below; those of several extractors or scales are refused."""
+    """Folders of features in a folder, or else below it; those of several extractors or scales are refused."""
     near = [path for path in usual if path.parent == folder] or list(usual)
     near.sort(key=lambda path: path.name.startswith("features_"))
     named = [path for path in near if path.name.startswith("features_")] or near
@@ -106,19 +106,19 @@ def _of_features(reader: FileReader) -> bool:
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Warn of files and folders of no known format; one of the name of a file that is read belongs to it (MRXS)."""
+    """Warn of files and folders of no known format, except those with the name of a file that is read (MRXS)."""
     known = file_readers()
-    own, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
+    used, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
         homes.add(folder)
     above = {above for path in taken for above in path.parents}
-    others = sorted(path for home in homes for path in home.iterdir() if path not in own | above)
+    others = sorted(path for home in homes for path in home.iterdir() if path not in used | above)
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
     alone = [path for path in others if path.with_suffix("") not in named and not _is_known(path, known)]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
-            f"{len(own)} of {len(own) + len(alone)} files and folders are read, those of no known format are left "
+            f"{len(used)} of {len(used) + len(alone)} files and folders are read, those of no known format are left "
             f"alone: {listed(names, most=_NAMED)} (in {folder})",
             stacklevel=4,
         )

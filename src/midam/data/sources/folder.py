@@ -78,15 +78,15 @@ class FolderReader(BagReader):
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
-    """DICOM files in folders of which each file is a bag; none where tables name the folders, or slices are there."""
+    """DICOM files of folders in which each file is a bag; none if tables name the folders, or they hold slices."""
     if named & {name_of(path.name) for path in paths}:
         return []
     files = list[Path]()
     for path in paths:
-        own = dicom_series.files_alone(path, named=named) if dicom_series.is_dicom_folder(path) else []
-        if not own:
+        alone = dicom_series.files_alone(path, named=named) if dicom_series.is_dicom_folder(path) else []
+        if not alone:
             return []
-        files += own
+        files += alone
     return files
 
 
@@ -115,12 +115,12 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
 def _no_table(request: Request) -> ConfigError:
     """Error of a folder whose bags have no labels, or no patients."""
     if request.bag_by == "patient":
-        what, table, or_else = f"{given(bag_by='patient')}", "table of patients", ""
+        context, table, or_else = given(bag_by="patient"), "table of patients", ""
     else:
-        what, table = "a folder of features", "label table"
+        context, table = "a folder of features", "label table"
         or_else = ", put the files into a folder for each class and say which is `positive`, or write the attribute "
         or_else += f"{request.label_column!r} into each HDF5 or Zarr file"
-    return ConfigError(f"Expected `labels` with {what}, got none (in {request.path}); name a {table}{or_else}.")
+    return ConfigError(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
 
 
 def _no_covariates(request: Request) -> ConfigError:
@@ -166,7 +166,7 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
         return labels_or_none(request, lambda: code_columns({"folder": folders}, request))
     if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
         return None
-    return labels_or_none(request, lambda: code_labels(folders, request, of="the folders of the files"))
+    return labels_or_none(request, lambda: code_labels(folders, request, origin="the folders of the files"))
 
 
 def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:

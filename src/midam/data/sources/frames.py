@@ -99,11 +99,11 @@ def _warn(column: str, where: str, why: str) -> None:
 
 def _warn_of_several(columns: list[str], where: str, why: str) -> None:
     if columns:
-        what, them = (
+        verb, them = (
             ("is read as a feature and has", "it") if len(columns) == 1 else ("are read as features and have", "them")
         )
         leave = given(ignore_columns=columns)
-        warnings.warn(f"{_columns(columns)} {what} {why}, leave {them} out with {leave} (in {where})", stacklevel=6)
+        warnings.warn(f"{_columns(columns)} {verb} {why}, leave {them} out with {leave} (in {where})", stacklevel=6)
 
 
 def _columns(names: Sequence[str]) -> str:
@@ -117,12 +117,12 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
 
 
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
-    """Whether bags in the order of their values [N] are in that of their labels [N], or in the reverse one."""
+    """Whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
     known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
-    distinct, of = np.unique(values[known], return_inverse=True)
+    distinct, position = np.unique(values[known], return_inverse=True)
     low, high = np.full(len(distinct), np.inf), np.full(len(distinct), -np.inf)
-    np.minimum.at(low, of, label[known])
-    np.maximum.at(high, of, label[known])
+    np.minimum.at(low, position, label[known])
+    np.maximum.at(high, position, label[known])
     if len(distinct) < 2 or (low != high).any() or low.min() == low.max():
         return False
     steps = np.diff(low)
@@ -207,7 +207,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     table.faults.refuse()
     covariates = tables.read_covariates(columns, request)
     if request.features is None:
-        kinds.tell(table.where)
+        kinds.report(table.where)
         warn_of_features(table, features, labels)
     arrays = {
         "X": instances,
@@ -294,9 +294,9 @@ class Table:
         faults = Faults(self.where, self.unit)
 
         def whole() -> T:
-            found = read(faults)
+            values = read(faults)
             faults.refuse()
-            return found
+            return values
 
         return labels_or_none(request, whole)
 
@@ -336,11 +336,11 @@ class Table:
         return self.constant(column, faults)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
-        """Value of each bag in a column that is constant in a bag; `values` stand for those of the column."""
+        """Value of each bag in a column that is constant in a bag; `values`, if given, replace those of the column."""
         shown = self.frame[column]
         values = shown if values is None else values
-        own = values.iloc[self.first[self.codes]]
-        differs = (values.to_numpy() != own.to_numpy()) & ~(values.isna().to_numpy() & own.isna().to_numpy())
+        expected = values.iloc[self.first[self.codes]]
+        differs = (values.to_numpy() != expected.to_numpy()) & ~(values.isna().to_numpy() & expected.isna().to_numpy())
         for row in np.flatnonzero(differs)[:1].tolist():
             got = f"{shown.iloc[self.first[self.codes[row]]]} and {shown.iloc[row]}"
             self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)

@@ -71,7 +71,7 @@ def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, i
     if len(names) == 1:
         (values,) = columns.values()
         if is_binary(values, request):
-            return code_labels(values, request, of=f"column {names[0]}", column=names[0], ids=ids)
+            return code_labels(values, request, origin=f"column {names[0]}", column=names[0], ids=ids)
     target = _target(columns, request)
     if target == "multilabel":
         outcome = _several(columns, request)
@@ -99,16 +99,16 @@ def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | N
     if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome
     known = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
-    own = [known.get(name.casefold()) for name in outcome.names]
-    used = range(len(own)) if target == "multilabel" else sorted(set(outcome.values[:, 0].astype(int).tolist()))
-    lost = [outcome.names[place] for place in used if own[place] is None]
-    if lost or (target == "multilabel" and len(own) < len(known)):
-        got = f"{lost[0]!r}" if lost else f"{len(own)} of them"
+    matches = [known.get(name.casefold()) for name in outcome.names]
+    used = range(len(matches)) if target == "multilabel" else sorted(set(outcome.values[:, 0].astype(int).tolist()))
+    lost = [outcome.names[place] for place in used if matches[place] is None]
+    if lost or (target == "multilabel" and len(matches) < len(known)):
+        got = f"{lost[0]!r}" if lost else f"{len(matches)} of them"
         raise BagDataError(
             f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
             f"as in training, got {got} (in {request.where}); use data that has the same."
         )
-    places = np.array([-1 if place is None else place for place in own])
+    places = np.array([-1 if place is None else place for place in matches])
     values = (
         outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(np.int64)]
     )
@@ -152,10 +152,10 @@ def _single(target: str, columns: Mapping[str, Sequence[object]], request: Reque
     codes = {name.casefold(): code for code, name in enumerate(names)}
     lost = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if lost is not None:
-        what = f"one of the {_kinds(request)} {', '.join(names)}"
+        expected = f"one of the {_kinds(request)} {', '.join(names)}"
         raise BagDataError(
-            f"Expected {what} in column {column}, got {words[lost]} (in {place_of(lost, request, ids)}); correct it, "
-            "or leave such bags out."
+            f"Expected {expected} in column {column}, got {words[lost]} (in {place_of(lost, request, ids)}); correct "
+            "it, or leave such bags out."
         )
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
@@ -235,15 +235,15 @@ def _kinds(request: Request) -> str:
 def _numbers(
     values: Sequence[object], column: str, request: Request, ids: Sequence[str], advice: str = "correct it"
 ) -> NDArray[np.float64]:
-    found = [number_of(str(value).strip()) for value in values]
-    wrong = next((row for row, number in enumerate(found) if number is None), None)
+    parsed = [number_of(str(value).strip()) for value in values]
+    wrong = next((row for row, number in enumerate(parsed) if number is None), None)
     if wrong is not None:
         got = "none" if is_missing(values[wrong]) else str(values[wrong])
         raise BagDataError(
             f"Expected numbers in column {column}, got {got} (in {place_of(wrong, request, ids)}); {advice}, or leave "
             "such bags out."
         )
-    numbers = np.array(found, dtype=np.float64)
+    numbers = np.array(parsed, dtype=np.float64)
     for row in np.flatnonzero(~usable(numbers))[:1].tolist():
         raise BagDataError(
             f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {place_of(row, request, ids)}"

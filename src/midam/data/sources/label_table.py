@@ -95,7 +95,7 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     """
     import pandas as pd
 
-    texts = [{name_of(key): name_of(value) or None for key, value in own.items()} for own in attributes]
+    texts = [{name_of(key): name_of(value) or None for key, value in entry.items()} for entry in attributes]
     where = request.where
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
     frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request)

@@ -49,12 +49,12 @@ class Coded(NamedTuple):
 
 
 def code_labels(
-    values: Sequence[object], request: Request, *, of: str, column: str = "label", ids: Sequence[str] = ()
+    values: Sequence[object], request: Request, *, origin: str, column: str = "label", ids: Sequence[str] = ()
 ) -> Coded:
-    """Values of a column, or another list `of` labels, as 0 and 1, by the rule of this module; gaps are refused."""
+    """Labels of a column, or of another `origin`, as 0 and 1, by the rule of this module; gaps are refused."""
     refuse_gaps(values, column, request, ids)
     words = [word_of(value) for value in values]
-    codes, classes = _rule(merge_words(words, f"labels in {of}", source=request.where), request, of)
+    codes, classes = _rule(merge_words(words, f"labels in {origin}", source=request.where), request, origin)
     return Coded(np.array([codes[word.casefold()] for word in words], dtype=np.int64), classes)
 
 
@@ -118,18 +118,18 @@ def place_of(row: int, request: Request, ids: Sequence[str]) -> str:
     return f"{request.where}, bag {ids[row]}" if len(ids) else request.where
 
 
-def _rule(names: dict[str, str], request: Request, of: str) -> tuple[dict[str, int], TwoNames | None]:
+def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[str, int], TwoNames | None]:
     """Code of each value, and the names of the classes."""
     known, where = sorted(names), request.where
     shown = ", ".join(_brief(names[key]) for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    got = f"in {of}, got {shown} (in {where})"
+    got = f"in {origin}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
     pair = None if request.classes is None or len(request.classes) != 2 else (request.classes[0], request.classes[1])
     classes = None if pair is None else (word_of(pair[0]), word_of(pair[1]))
     if positive is None and classes is not None:
-        own = {name.casefold(): code for code, name in enumerate(classes)}
-        if set(known) <= own.keys():
-            return own, pair
+        class_codes = {name.casefold(): code for code, name in enumerate(classes)}
+        if set(known) <= class_codes.keys():
+            return class_codes, pair
         if classes[0] == _rest(classes[1]) and classes[1].casefold() in known:
             positive = classes[1]
     if positive is not None:
@@ -156,8 +156,8 @@ def _rule(names: dict[str, str], request: Request, of: str) -> tuple[dict[str, i
         return codes, None
     if set(known) != {"false", "true"}:
         warnings.warn(
-            f"{words[1]} is positive (1) and {words[0]} negative (0) in {of} (in {where}); {given(positive=words[0])} "
-            "turns it round",
+            f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where}); "
+            f"{given(positive=words[0])} swaps them",
             Note,
             stacklevel=6,
         )

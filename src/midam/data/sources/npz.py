@@ -120,7 +120,7 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
         return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
     columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
     if len(keys) == 1 and is_binary(columns["y"], request):
-        return code_labels(columns["y"], request, of="key y", ids=ids)
+        return code_labels(columns["y"], request, origin="key y", ids=ids)
     return code_columns(columns, request, ids=ids)
 
 

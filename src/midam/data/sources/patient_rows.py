@@ -104,17 +104,17 @@ def by_patient(
 def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -> None:
     """Refuse patients of several files, unless these make a bag together and are of one kind of sample."""
 
-    def mixed(of: Sequence[str]) -> bool:
-        parts = [(barcodes([file], parts=_SLIDE) or [file])[0].split("-") for file in of]
+    def mixed(names: Sequence[str]) -> bool:
+        parts = [(barcodes([file], parts=_SLIDE) or [file])[0].split("-") for file in names]
         return len({part[_SAMPLE][:2] for part in parts if len(part) > _SAMPLE}) > 1
 
-    wrong = [patient for patient, of in files.items() if len(of) > 1 and (not several or mixed(of))]
+    wrong = [patient for patient, names in files.items() if len(names) > 1 and (not several or mixed(names))]
     if wrong:
         patients = "; ".join(f"{patient}: {listed(files[patient])}" for patient in wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} patients more" if len(wrong) > _SHOWN else ""
-        what = "one kind of sample" if several else "one file"
+        expected = "one kind of sample" if several else "one file"
         advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"
         raise BagDataError(
-            f"Expected {what} for each patient, got several for {len(wrong)}: {patients}{more} (in {where}); name the "
-            f"files in the table, or in a table of slides with `slides`{advice}."
+            f"Expected {expected} for each patient, got several for {len(wrong)}: {patients}{more} (in {where}); name "
+            f"the files in the table, or in a table of slides with `slides`{advice}."
         )

@@ -161,11 +161,11 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
         except DataNotFoundError as error:  # a link that leads nowhere
             return BagDataError(str(error))
 
-    for number, (_, found) in enumerate(read_ahead(paths, look, workers=_PROBES)):
-        if isinstance(found, BagDataError):
-            wrong[number] = found
+    for number, (_, probed) in enumerate(read_ahead(paths, look, workers=_PROBES)):
+        if isinstance(probed, BagDataError):
+            wrong[number] = probed
         else:
-            facts[number] = found
+            facts[number] = probed
         if request.on_file is not None:
             request.on_file(number + 1, len(paths))
     faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
@@ -177,9 +177,9 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
         del facts[places[number]]
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
-    own, known = [paths[at] for at in facts], [*facts.values()]
-    _refuse_mixed(own, known)
-    check_like(own, known)
+    kept, known = [paths[at] for at in facts], [*facts.values()]
+    _refuse_mixed(kept, known)
+    check_like(kept, known)
     _warn_of_scales(known)
     return facts, {at: str(wrong[at]) for at in sorted(wrong)}
 
@@ -196,7 +196,7 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
 
 
 def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str, list[Any], str]]:
-    """What instances share, its value of each file, and advice; scans of another size can be resized."""
+    """Properties that instances share: name, value of each file, and advice; scans of another size can be resized."""
     scans = skip and facts[0].cut in ("slices", "volume")
     shapes = [fact.instance_shape[: 1 if scans else None] for fact in facts]
     pixels = [fact.dtype if fact.cut else None for fact in facts]
@@ -205,16 +205,16 @@ def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str,
 
 
 def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
-    """Files of instances of another kind, or of other names, than most, and what is unlike."""
+    """Files whose instances differ from most in kind or in feature names, with the difference."""
     unlike = dict[int, str]()
-    for what, values, _ in _kinds(facts, skip=True):
+    for kind, values, _ in _kinds(facts, skip=True):
         usual = Counter(values).most_common(1)[0][0]
         wrong = [at for at, value in enumerate(values) if value != usual]
-        unlike |= {at: f"{what} {values[at]}, and not {usual} as most files have" for at in wrong}
+        unlike |= {at: f"{kind} {values[at]}, and not {usual} as most files have" for at in wrong}
     names = {at: frozenset(fact.names) for at, fact in enumerate(facts) if fact.names is not None and at not in unlike}
     most = Counter(names.values()).most_common(1)
     why = "its features have other names than those of most files"
-    return unlike | {at: why for at, own in names.items() if own != most[0][0]}
+    return unlike | {at: why for at, feature_names in names.items() if feature_names != most[0][0]}
 
 
 def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
@@ -244,14 +244,14 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         wide = np.result_type(*(fact.dtype for fact in facts))
         first = next(name for name, fact in zip(names, facts) if str(fact.dtype) != types.most_common(1)[0][0])
         warnings.warn(f"features of several types ({kinds_of} files) are read as {wide}: {first}", Note, stacklevel=5)
-    for what, values, advice in _kinds(facts):
+    for kind, values, advice in _kinds(facts):
         # The value that most files have is right; in a tie, the first.
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
             named = listed([str(names[place]) for place in other], most=_LISTED)
             raise BagDataError(
-                f"Expected {what} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
+                f"Expected {kind} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
             )
     _note_places(names, facts)
     _check_same_names(names, facts)

@@ -52,12 +52,12 @@ class RunOptions(CutSettings):
     matrix: tuple[int, ...]
 
 
-def refuse_unused(options: ImageOptions, allowed: Collection[str], *, what: str, where: str) -> None:
+def refuse_unused(options: ImageOptions, allowed: Collection[str], *, kind: str, where: str) -> None:
     """Refuse settings that do not apply to data of this kind, with a `ConfigError` that names the first one."""
     for name, setting in CutSettings.model_fields.items():
         value = getattr(options, name)
         if name not in allowed and value != setting.default:
-            raise ConfigError(f"Expected no `{name}` with {what}, got {value!r} for {where}; leave it out.")
+            raise ConfigError(f"Expected no `{name}` with {kind}, got {value!r} for {where}; leave it out.")
 
 
 def _word(name: Any) -> Any:

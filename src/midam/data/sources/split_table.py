@@ -55,8 +55,8 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     else:
         column = _split_column(lowered, folds, fold, where)
         frame = frame.dropna(subset=[column])
-        own = _name_column(frame, names, patients, column, where)
-        pairs = list(zip(frame[own].tolist(), split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
+        name_column = _name_column(frame, names, patients, column, where)
+        pairs = list(zip(frame[name_column], split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
     by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
     named, keys = (patients, groups) if by_patient else (names, ids)
     lost = NameIndex(lost_bags(request.left_out))
@@ -176,9 +176,10 @@ def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: boo
         if position is None:
             unknown.append(name)
             continue
-        own = splits.setdefault(named.names[position], split)
-        if own != split:
-            raise BagDataError(f"Expected one split for {name}, got {own} and {split} (in {where}); correct the table.")
+        first = splits.setdefault(named.names[position], split)
+        if first != split:
+            got = f"{first} and {split}"
+            raise BagDataError(f"Expected one split for {name}, got {got} (in {where}); correct the table.")
     if (unknown and not skip_missing) or not splits:
         raise BagDataError(
             f"Expected names of bags of {named.source}, got {len(unknown)} unknown: {listed(unknown)} (in {where}); "

@@ -72,12 +72,12 @@ class RelabeledStoreReader(StoreReader):
 def _whole_groups(
     stored: NDArray[np.str_] | None, of_table: NDArray[np.str_] | None, request: Request
 ) -> NDArray[np.str_] | None:
-    """Groups of a table; where those would take groups of the store [N] apart, both joined, each group whole."""
+    """Groups of a table; where they would split groups of the store [N], both are joined, and each stays whole."""
     if stored is None or of_table is None:
         return stored if of_table is None else of_table
-    names, own = np.unique(stored, return_inverse=True)
+    names, group = np.unique(stored, return_inverse=True)
     others, other = np.unique(of_table, return_inverse=True)
-    counts = np.bincount(np.unique(np.stack([own, other]), axis=1)[0])
+    counts = np.bincount(np.unique(np.stack([group, other]), axis=1)[0])
     if counts.max() == 1:
         return of_table
     where = f"take groups of the store apart ({int((counts > 1).sum())}), such as {names[counts > 1][0]}"
@@ -92,9 +92,9 @@ def _whole_groups(
     from scipy.sparse.csgraph import connected_components
 
     size = len(names) + len(others)
-    graph = coo_array((np.ones(len(own)), (own, other + len(names))), shape=(size, size))
+    graph = coo_array((np.ones(len(group)), (group, other + len(names))), shape=(size, size))
     part = connected_components(graph, directed=False)[1][: len(names)]
-    return names[np.unique(part, return_index=True)[1]][part[own]]
+    return names[np.unique(part, return_index=True)[1]][part[group]]
 
 
 def _open(request: Request) -> Bags:

@@ -198,10 +198,10 @@ def find_file_column(
             "as `slides`."
         )
     positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
-    own = positions.pop(chosen)
+    chosen_files = positions.pop(chosen)
     for name, other in positions.items():
-        both = [(a, b) for a, b in zip(own, other) if a is not None and b is not None]
-        as_many = len({*other} - {None}) >= max(1, len({*own} - {None}))
+        both = [(a, b) for a, b in zip(chosen_files, other) if a is not None and b is not None]
+        as_many = len({*other} - {None}) >= max(1, len({*chosen_files} - {None}))
         if as_many and (not both or any(a != b for a, b in both)):
             raise ConfigError(
                 f"Expected one column that names the files, got {chosen!r} and {name!r}, which do not name the "
@@ -283,11 +283,11 @@ def read_covariates(columns: Any, request: Request) -> Covariates | None:
 
 
 def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
-    """The same covariates, with a note of what each is before a training; the site alone is none."""
+    """Return the same covariates; before a training, note what each is. The site alone is no covariate."""
     if request.require_labels and request.covariates:
-        own = covariates.select(request.covariates, source=where)
-        warnings.warn(f"covariates: {own.summary()} (in {where})", Note, stacklevel=5)
-        for name, column in zip(own.names, own.columns):
+        selected = covariates.select(request.covariates, source=where)
+        warnings.warn(f"covariates: {selected.summary()} (in {where})", Note, stacklevel=5)
+        for name, column in zip(selected.names, selected.columns):
             if count := _ids(name, column):
                 kind = "whole numbers" if column.dtype.kind == "f" else "words"
                 text = (

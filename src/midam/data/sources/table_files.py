@@ -116,7 +116,7 @@ def _read(
     if file_suffix(path) == EXCEL:
         return _read_excel(path, options, sheet)
     separator, skipped = separator_of(path), int(bool(declared_separator(path)))
-    how: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
+    settings: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
     # pandas only warns of rows that are longer than the header, and cuts them.
     with (
         sound_text("a table with a header line and as many fields in each line", path),
@@ -124,8 +124,8 @@ def _read(
     ):
         header = first_line(path, separator)
         check_header(header, path, nameless=nameless)
-        how |= {"sep": separator, "index_col": False, "skiprows": skipped, "encoding": "utf-8-sig", **options(header)}
-        frame = pd.read_csv(path, **how)
+        settings |= {"sep": separator, "index_col": False, "skiprows": skipped, **options(header)}
+        frame = pd.read_csv(path, encoding="utf-8-sig", **settings)
     return renamed(frame.set_axis(frame.index + skipped, axis=0), path)
 
 
@@ -264,9 +264,9 @@ def _read_excel(
 
 
 @contextmanager
-def sound_text(what: str, path: Path) -> Iterator[None]:
-    """As `sound`, of a text table: the error about one in another encoding tells how to convert it."""
-    with sound(what, path, advice="correct the file"):
+def sound_text(expected: str, path: Path) -> Iterator[None]:
+    """As `sound`, for a text table: the error about another encoding says how to convert it."""
+    with sound(expected, path, advice="correct the file"):
         try:
             yield
         except UnicodeDecodeError as error:
@@ -296,7 +296,7 @@ def _refuse_repeated(names: Sequence[str], path: object) -> None:
 
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
-    """Columns whose values all are numbers, some with a decimal comma, as numbers."""
+    """Read columns as numbers whose values all are numbers, some with a decimal comma."""
     import pandas as pd
 
     columns = []
@@ -308,8 +308,8 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
     if columns:
-        of = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
-        warnings.warn(f"commas in {of} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
+        shown = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
+        warnings.warn(f"commas in {shown} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
 
 
@@ -422,5 +422,5 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
         _require_memory(needed, f"{row} rows of up to {widest} columns", path)
 
 
-def _require_memory(needed: int, what: str, path: Path) -> None:
-    require_free(needed, f"a table of {what}", source=str(path))
+def _require_memory(needed: int, content: str, path: Path) -> None:
+    require_free(needed, f"a table of {content}", source=str(path))

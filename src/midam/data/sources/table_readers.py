@@ -73,8 +73,8 @@ class ManifestReader(BagReader):
                 )
             warnings.warn(f"no file, hence left out: {text}", stacklevel=3)
             kept = frame[bag][exists].value_counts()
-            rows = zip(frame[bag][~exists].tolist(), names)
-            request.left_out.extend(LeftOut(str(own), name, "no file", int(kept.get(own, 0))) for own, name in rows)
+            for bag_id, name in zip(frame[bag][~exists].tolist(), names):
+                request.left_out.append(LeftOut(str(bag_id), name, "no file", int(kept.get(bag_id, 0))))
             frame = frame[exists]
         paths = places[frame.index].tolist()
         coded = labels_or_none(request, lambda: _labels(frame, label, request)) if label else None
@@ -130,9 +130,9 @@ def _open(request: Request) -> Table:
 
 
 def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
-    """Where in a table of instances those of some bags stand, by bag: the "line" (or "row") of each, and its order.
+    """Places of the instances of some bags in their table, by bag: the "line" (or "row") of each, and its order.
 
-    "order_COLUMN" is what the column of the order holds. Of other data there is nothing.
+    "order_COLUMN" is the value in the column of the order. Other data than tables of instances have no places.
     """
     bag, order = settings.bag_column, settings.order
     request = Request(source, bag_column=bag, order=order, sheet=settings.sheet, reader=settings.reader)
@@ -142,11 +142,11 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table.name_values([bag], [])
     table.find_bags(bag)
     sort = np.lexsort((np.zeros(len(table.codes)) if order is None else table.times(order, owners=()), table.codes))
-    found = {}
+    rows_by_bag = {}
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
         rows = sort[table.codes[sort] == code]
         known: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows.tolist()]}
         if order is not None:
             known[f"order_{order}"] = table.frame[order].iloc[rows].astype(str).tolist()
-        found[str(table.ids[code])] = known
-    return found
+        rows_by_bag[str(table.ids[code])] = known
+    return rows_by_bag
