@@ -135,8 +135,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
         console.print(f"  removing the top instances first {verdict_text(tested)}")
 
 
-_IMAGES = {"module": "PIL.Image", "what": "images", "extra": "images", "package": "pillow"}
-_SLIDES = {"module": "openslide", "what": "slides", "extra": "wsi"}
+_IMAGES = {"module": "PIL.Image", "kind": "images", "extra": "images", "package": "pillow"}
+_SLIDES = {"module": "openslide", "kind": "slides", "extra": "wsi"}
 
 
 def check_packages(files: Iterable[Path]) -> None:
