@@ -1,5 +1,6 @@
 """`BagDataset` and `BalancedBags`, in a `DataLoader` of torch."""
 
+import warnings
 from collections import Counter
 
 import h5py
@@ -10,6 +11,15 @@ from torch.utils.data import DataLoader
 
 from midam.data import BagDataset, Bags, BalancedBags
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
+from midam.nn import (
+    AveragePrecisionLoss,
+    BCELoss,
+    MinMaxAUCLoss,
+    PairwiseAUCLoss,
+    PartialAUCLoss,
+    TrackedPooling,
+    commit,
+)
 
 
 def rows(size):
@@ -117,3 +127,88 @@ def test_the_state_of_other_bags_is_refused():
     state = BalancedBags([0, 1, 1], num_positive=1, num_negative=1).state_dict()
     with pytest.raises(CheckpointError):
         BalancedBags([0, 1], num_positive=1, num_negative=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("bags", "match"),
+    [
+        ([np.zeros((3, 2)), np.zeros((3, 4))], r"\[2\] and \[4\] \(in bag 1\)"),
+        ([np.zeros(3), np.zeros(3)], "as a row"),
+    ],
+)
+def test_bags_of_different_shapes_are_refused(bags, match):
+    with pytest.raises(BagDataError, match=match):
+        BagDataset(bags, [0, 1])
+
+
+def test_a_bag_with_nan_is_named_when_it_is_read():
+    train = BagDataset([np.zeros((3, 2)), np.full((3, 2), np.nan)], [0, 1], num_instances=2)
+    assert train[0][0].dtype == torch.float32
+    with pytest.raises(BagDataError, match="in bag 1"):
+        train[1]
+
+
+def test_batches_of_other_labels_are_refused():
+    with pytest.raises(BagDataError, match="labels 0 and 1"):
+        BalancedBags([1, 2, 1, 2])
+
+
+def test_a_loop_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path):
+    bags = [np.random.default_rng(i).normal(i % 2, 1, size=(8 + i, 5)) for i in range(20)]
+    labels = np.arange(20) % 2
+
+    def parts():
+        torch.manual_seed(0)
+        network = torch.nn.Linear(5, 2)
+        batches = BalancedBags(labels, num_positive=4, num_negative=4)
+        pool, loss = TrackedPooling("attention", num_bags=20), MinMaxAUCLoss()
+        optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=0.01)
+        return {"network": network, "pool": pool, "loss": loss, "optimizer": optimizer, "batches": batches}
+
+    def train(own, epochs):
+        loader = DataLoader(BagDataset(bags, labels, num_instances=4), batch_sampler=own["batches"])
+        for _ in range(epochs):
+            for x, y, index in loader:
+                own["loss"](own["pool"](*own["network"](x).unbind(dim=-1), index), y).backward()
+                own["optimizer"].step()
+                own["optimizer"].zero_grad()
+                commit(own["pool"], own["loss"])
+        return own["network"].weight.detach().clone()
+
+    straight = train(parts(), 4)
+    first = parts()
+    train(first, 2)
+    torch.save({n: p.state_dict() for n, p in first.items()} | {"random": torch.get_rng_state()}, tmp_path / "c.pt")
+    again, state = parts(), torch.load(tmp_path / "c.pt", weights_only=True)
+    for name, part in again.items():
+        part.load_state_dict(state[name])
+    torch.set_rng_state(state["random"])
+    assert torch.equal(train(again, 2), straight)
+
+
+@pytest.mark.parametrize("loss", [MinMaxAUCLoss, PairwiseAUCLoss, PartialAUCLoss, AveragePrecisionLoss, BCELoss])
+def test_losses_refuse_labels_that_are_no_class(loss):
+    module = loss(num_bags=4) if loss.per_bag else loss()
+    scores, index = torch.tensor([0.2, 0.7]), torch.tensor([0, 1])
+    for wrong in ([1, 2], [0.1, 0.9], [float("nan"), 1.0]):
+        with pytest.raises(ConfigError, match="labels 0 and 1"):
+            module(scores, torch.tensor(wrong), index)
+
+
+def test_a_batch_of_one_class_warns_once():
+    module = MinMaxAUCLoss()
+    scores, ones = torch.tensor([0.2, 0.7]), torch.ones(2)
+    with pytest.warns(UserWarning, match="both classes"):
+        module(scores, ones)
+    module.commit(torch.zeros(()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(scores, ones)
+        BCELoss()(scores, ones)
+
+
+def test_a_pooling_of_one_score_takes_the_index_second():
+    pool = TrackedPooling("smoothed-max", num_bags=4)
+    scores, index = torch.rand(2, 3), torch.tensor([1, 3])
+    first = pool(scores, index)
+    assert torch.equal(first, TrackedPooling("smoothed-max", num_bags=4)(scores, index=index))

@@ -26,7 +26,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
     ----------
     bags : sequence of arrays [n_i, ...], n_i >= 1
         Whatever has a length and gives rows at increasing positions: numpy arrays and memory maps, tensors, h5py
-        datasets. Only the rows that are drawn are read.
+        datasets. Only the rows that are drawn are read; float64 becomes torch's default type.
     labels : array [N] or [N, L]
         0 or 1; whatever a loss takes.
     num_instances : int
@@ -73,6 +73,13 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         self.labels = torch.as_tensor(values)
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
+        shapes = [tuple(bag.shape[1:]) for bag in bags if hasattr(bag, "shape")]
+        odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
+        if odd is not None:
+            raise BagDataError(
+                f"Expected bags [n, ...] of instances of one shape, got instances of {list(shapes[0])} and "
+                f"{list(shapes[odd])} (in bag {odd}); give each instance as a row."
+            )
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -94,7 +101,14 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
 
     def _read(self, index: int, rows: Any) -> Tensor:
         instances = self.bags[index][rows]
-        return instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
+        x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
+        if x.is_floating_point():
+            if not x.isfinite().all():
+                raise BagDataError(
+                    f"Expected finite instances, got NaN or infinity (in bag {index}); fill or drop them."
+                )
+            x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
+        return x
 
 
 class BalancedBags(Sampler[list[int]]):
@@ -132,6 +146,10 @@ class BalancedBags(Sampler[list[int]]):
         num_ranks: int = 1,
     ) -> None:
         labels = int_array(labels, "labels", "memory")
+        if not np.isin(labels, (0, 1)).all():
+            raise BagDataError(
+                f"Expected labels 0 and 1, got {np.unique(labels)[:5].tolist()}; give 1 to positive bags."
+            )
         require_counts(num_ranks=num_ranks)
         require(rank, int, "rank", "give the number of this process")
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}

@@ -67,6 +67,8 @@ class Objective(nn.Module):
         The kinds of pairs that it can be made for.
     per_bag : bool
         Whether it remembers each training bag, so that it needs their `index`.
+    both_classes : bool
+        Whether a batch of one class teaches it nothing.
     rates : tuple of str
         Settings in (0, 1] that are attributes of it and fall with the learning rate.
 
@@ -84,6 +86,7 @@ class Objective(nn.Module):
 
     name: ClassVar[str]
     per_bag: ClassVar[bool] = False
+    both_classes: ClassVar[bool] = False
     squash: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = _BINARY
     rates: tuple[str, ...] = ()
@@ -99,6 +102,7 @@ class Objective(nn.Module):
         self.check_pairs(pairs)
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
+        self._checked = self._warned = False
         self.last: list[Tensor] = []  # the loss of scores that wait for `commit`
 
     @classmethod
@@ -184,9 +188,31 @@ class Objective(nn.Module):
             scores, labels = ranks.join(scores), ranks.join(labels)
             index = None if index is None else ranks.join(index)
         warn_of_missing_commit(self, bool(self.last))
+        if self.pairs == "binary":
+            self._check_classes(labels)
         loss = self.forward(SeenBags.of(scores), labels, index)
         self.last[:] = [loss.detach()] if self.training else []
         return loss
+
+    def _check_classes(self, labels: Tensor) -> None:
+        """Refuse labels but 0 and 1, and warn once of a batch of one class; on a GPU in the first batch alone."""
+        if labels.is_cuda and self._checked:
+            return
+        self._checked = True
+        wrong = labels[(labels != 0) & (labels != 1)]
+        if len(wrong):
+            raise ConfigError(
+                f"Expected labels 0 and 1 for {self.name!r}, got {wrong[0].item():g}; give 1 to positive bags and 0 to "
+                "the others."
+            )
+        if self.training and self.both_classes and not self._warned and bool((labels == labels[:1]).all()):
+            self._warned = True
+            warnings.warn(
+                f"Expected both classes in a batch for {self.name!r}, got labels of {labels[0].item():g} alone: such a "
+                "batch ranks nothing; draw batches with midam.data.BalancedBags",
+                UserWarning,
+                stacklevel=5,
+            )
 
     def _propose(self, values: Mapping[str, Tensor]) -> None:
         # Not an assignment: to set an attribute of a module takes longer than most kernels here.
@@ -258,6 +284,7 @@ class MinMaxAUCLoss(Objective):
     """
 
     name = "minmax-auc"
+    both_classes = True
     serves = _COLUMNS
     rates = ("dual_lr",)
     dual: Tensor
@@ -330,6 +357,7 @@ class PairwiseAUCLoss(Objective):
     """
 
     name = "pairwise"
+    both_classes = True
     serves = frozenset(_KINDS)
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary", margin: float = 1.0) -> None:

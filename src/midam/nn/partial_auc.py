@@ -56,6 +56,7 @@ class PartialAUCLoss(Objective):
     """
 
     name = "partial-auc"
+    both_classes = True
     per_bag = True
     rates = ("pair_rate",)
     tail: Tensor
@@ -145,6 +146,7 @@ class AveragePrecisionLoss(Objective):
     """
 
     name = "average-precision"
+    both_classes = True
     per_bag = True
     rates = ("pair_rate",)
     ranks: Tensor

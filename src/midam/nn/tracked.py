@@ -234,13 +234,16 @@ class TrackedPooling(TrackedStatistic):
             before the sigmoid: v, or z where no v is given. Of several columns [K, B, C]. Of a `Pooling` what it
             returns, by bag.
         index : Tensor [K], int64
-            Positions of the bags in the training set, in [0, N), each once. Not needed in evaluation mode.
+            Positions of the bags in the training set, in [0, N), each once. Not needed in evaluation mode. Next to one
+            score, it may stand in the place of v.
         mask : Tensor [K, B], bool, optional
             True where there is an instance, at least one a bag. Default: everywhere.
         log_ratio : Tensor [K, B], optional
             For instances not drawn uniformly: ``log(n q_j)`` of draws with replacement from probabilities q, or
             ``log(n pi_j / B)`` of those without, pi_j the probability of being drawn.
         """
+        if index is None and v is not None and v.ndim == 1 and not v.is_floating_point():
+            v, index = None, v  # called as (score, index)
         if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask, log_ratio)):
             shapes = [None if x is None else list(x.shape) for x in (z, v, mask, log_ratio)]
             raise ConfigError(
@@ -248,7 +251,7 @@ class TrackedPooling(TrackedStatistic):
                 f"{shapes}; give all for the same instances."
             )
         if mask is not None:
-            mask = mask.to(z.device)
+            mask = mask.to(z.device, torch.bool)
             # What stands in an empty slot may be anything, and must not reach a gradient.
             z, v = _filled(z, mask, 0.0), None if v is None else _filled(v, mask, 0.0)
         z, v = self._terms(z, v)
