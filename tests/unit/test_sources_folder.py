@@ -525,3 +525,15 @@ def test_what_the_files_say_goes_with_the_bag_and_into_a_store(folder, tmp_path)
         expected = {f"{name}.h5": {"coords": {"patch_size_level0": 256 + number}}}
         assert bags.described(number) == stored.described(number) == expected
     assert bags.subset([2]).described(0) == bags.described(2)
+
+
+def test_a_folder_next_to_loose_files_is_named_or_read_where_the_table_names_its_files(folder, table):
+    (folder / "more").mkdir()
+    (folder / "d.h5").rename(folder / "more" / "d.h5")
+    with pytest.warns(UserWarning, match=r"4 of 5 files and folders are read.* left alone: more/ "):
+        check(read_bags(folder, labels=table(CLAM.replace("D,d,normal\n", "")), positive="tumor"), **_FIRST_FOUR)
+    for name in ("more/d", "more/d.h5", "more\\d.h5"):
+        check(read_bags(folder, labels=table(CLAM.replace("D,d,", f"D,{name},")), positive="tumor"))
+
+
+_FIRST_FOUR = {"ids": SLIDES[:4], "labels": LABELS[:4], "groups": PATIENTS[:4]}

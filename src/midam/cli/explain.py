@@ -15,6 +15,7 @@ from midam.cli.predict import TABLES, add_inputs, read_inputs
 from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
+from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
 from midam.errors import ConfigError
 from midam.report.program import note_result, say, stdout_console
@@ -148,12 +149,8 @@ def check_packages(files: Iterable[Path]) -> None:
         Names the package, and what to install.
     """
     need_h5py()
-    for suffix, paths in groupby(sorted(set(files), key=_suffix), key=_suffix):
+    for suffix, paths in groupby(sorted(set(files), key=file_suffix), key=file_suffix):
         package = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
         there = None if package is None else next((path for path in paths if path.exists()), None)
         if package is not None and there is not None:
             need(path=there, **package)
-
-
-def _suffix(path: Path) -> str:
-    return path.suffix.lower()

@@ -106,7 +106,7 @@ def _of_features(reader: FileReader) -> bool:
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Warn of files and folders of no known format, except those with the name of a file that is read (MRXS)."""
+    """Warn of folders and unknown files next to what is read, except those with the name of a file of it (MRXS)."""
     known = file_readers()
     used, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
@@ -118,8 +118,8 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
-            f"{len(used)} of {len(used) + len(alone)} files and folders are read, those of no known format are left "
-            f"alone: {listed(names, most=_NAMED)} (in {folder})",
+            f"{len(used)} of {len(used) + len(alone)} files and folders are read; folders next to them and unknown "
+            f"formats are left alone: {listed(names, most=_NAMED)} (in {folder})",
             stacklevel=4,
         )
 

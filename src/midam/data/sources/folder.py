@@ -56,9 +56,11 @@ class FolderReader(BagReader):
                 f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
                 "the folder above it, or name the files with `labels` where each is an image or scan of its own."
             )
-        paths, names = scan_folders(paths, folder, request)
+        paths, names = scan_folders(paths + _named_below(paths, request), folder, request)
+        if not alone:
+            warn_of_left_alone(folder, paths)
         if request.labels is None:
-            return _without_table(request, paths, names, leave=not alone)
+            return _without_table(request, paths, names)
         check_options(request, paths)
         files = NameIndex(names, {file_suffix(path) for path in paths}, source=str(request.source))
         labels = read_labels(request, files)
@@ -90,8 +92,18 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
     return files
 
 
-def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str], *, leave: bool) -> Bags:
-    """Bags of all files, labeled by their folders or their attributes; with `leave`, a note names the rest."""
+def _named_below(paths: Sequence[Path], request: Request) -> list[Path]:
+    """Files in folders next to loose files that tables name by their path from the folder, with or without suffix."""
+    folder, suffixes = request.path, {file_suffix(path) for path in paths if path.parent == request.path}
+    named = [folder / name.replace("\\", "/") for name in names_in_tables(request)] if suffixes else []
+    below = {
+        path.with_name(path.name + end) for path in named if folder in path.parent.parents for end in ("", *suffixes)
+    }
+    return sorted(path for path in below - set(paths) if file_suffix(path) in suffixes and os.path.isfile(path))
+
+
+def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]) -> Bags:
+    """Bags of all files, labeled by their folders or their attributes."""
     coded = _classes_of_folders(request, paths)
     with_attributes = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (with_attributes and _says_label(request, paths[0])):
@@ -99,8 +111,6 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     if request.covariate_columns and not with_attributes:
         raise _no_covariates(request)
     check_options(request, paths)
-    if leave:
-        warn_of_left_alone(request.path, paths)
     bags = assemble(paths, names, request, coded=coded)
     if coded is not None:
         return bags
