@@ -184,13 +184,11 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
 
 def described(recipe: Mapping[str, Any]) -> str:
     """One line that says what the instances are, and how they are embedded."""
-    height, width = recipe["shape"][1:]
+    side = "{} x {}".format(*recipe["shape"][1:])
     size = "" if recipe["size"] is None else f", resized to {recipe['size'][0]} x {recipe['size'][1]}"
     if recipe["way"] == "cells":
-        return (
-            f"cells: each image passes whole through {recipe['network']}, a vector for each {height} x {width} pixels"
-        )
-    return f"{recipe['way']} of {height} x {width}{size}: a vector each by {recipe['network']}"
+        return f"cells: each image passes whole through {recipe['network']}, a vector for each {side} pixels"
+    return f"{recipe['way']} of {side}{size}: a vector each by {recipe['network']}"
 
 
 def embedded(
