@@ -101,7 +101,10 @@ def test_an_archive_scores_as_the_table_does(made, tmp_path, capsys):
     codes, ids = pd.factorize(frame["bag"])
     np.savez(tmp_path / "b.npz", X=features, bag=codes, ids=np.asarray(ids, dtype=str))
     found = predict(run, tmp_path / "b.npz", tmp_path / "p.csv")
-    assert "40 bags scored" in capsys.readouterr().out
+    assert "earlier" not in capsys.readouterr().out
+    predict(run, tmp_path / "b.npz", tmp_path / "p.csv")
+    assert "40 bags scored" in (printed := capsys.readouterr().out.replace("\n", " "))
+    assert "instead of earlier scores" in printed
     assert found["score"].tolist() == pd.read_csv(run / "predictions.csv", dtype=str)["score"].tolist()
 
 

@@ -110,6 +110,7 @@ def run(options: Namespace, console: Console) -> int:
         keep_other(out)
     if options.instances is not None:
         keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
+    replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
         scorings = [_scoring(stack, options, *one, shard=shard) for one in zip(runs, bags, outs)]
         folder = None if options.instances is None else Path(options.instances)
@@ -130,7 +131,8 @@ def run(options: Namespace, console: Console) -> int:
     for out, scoring in zip(outs, scorings):
         for note in scoring.run.target.notes(scoring.run.decision):
             remark(said_to, note)
-        said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}")
+        earlier = ", instead of earlier scores" if out in replaced else ""
+        said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}{earlier}")
     return 0
 
 

@@ -165,7 +165,7 @@ class Objective(nn.Module):
         return loss
 
     def _loss_of_scores(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        scores, labels = upcast(scores), labels.to(scores.device)
+        scores, labels = upcast(scores), torch.as_tensor(labels, device=scores.device)
         if not labels.is_floating_point():
             labels = labels.to(scores.dtype)
         if self.pairs == "binary":
