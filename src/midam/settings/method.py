@@ -29,7 +29,7 @@ class ModelSettings(SettingsGroup):
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, "resnet20" for images, "resnet20-3d" for volumes; images and scans are embedded.
+        "auto": "mlp" for features, embedded images among them; from pixels "resnet20", of volumes "resnet20-3d".
     encoder_args
         Further arguments of the encoder, as the `network` that "fine-tuned" trains on, "efficientnet-lite0" by default.
     encoder_weights
@@ -39,7 +39,7 @@ class ModelSettings(SettingsGroup):
         letters; "*" is all of it.
     hidden
         Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least and 512 at most. "[]"
-        is one as wide as the input, whatever it is.
+        is one layer as wide as the input, without these bounds.
     dropout
         After each layer of the mlp, in [0, 1).
     norm
@@ -156,7 +156,8 @@ class MethodSettings(SettingsGroup):
         Of partial-auc without max_fpr, how much more the higher negative bags count, in units of the squared hinge:
         towards 0 the highest alone.
     tpr_temperature
-        Of partial-auc, how much more the lower positive bags count, in units of the squared hinge; default: not more.
+        Of partial-auc, how much more the lower positive bags count, in units of the squared hinge; default: all
+        count alike.
     pair_rate
         Weight in (0, 1] of a step in what partial-auc and average-precision remember of each positive bag.
     draw
@@ -165,8 +166,8 @@ class MethodSettings(SettingsGroup):
     draw_args
         Further arguments of the draw.
     anneal
-        Fraction of the epochs, in [0, 1], over which the weights of the instances sharpen from their power 0.2, nearer
-        to the mean, to what the pooling says; 0 switches this off.
+        Fraction of the epochs, in [0, 1], in which the weights of the instances grow from nearly equal (their power
+        0.2) to those of the pooling; 0 switches this off.
 
     Examples
     --------
