@@ -184,6 +184,17 @@ def listed(names: Sequence[object], *, most: int = 5, sep: str = ", ") -> str:
     return sep.join(map(str, names[:most])) + more
 
 
+def plural(count: int, one: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> plural(1, "bag"), plural(2, "class")
+    ('1 bag', '2 classes')
+    """
+    return f"{count:,} {one}" + ("" if count == 1 else "es" if one.endswith("s") else "s")
+
+
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
     """Names with the meaning of `name`, else those that are spelled nearly like it, else those that it begins."""
     known = same_meaning(name, names, columns=columns)[:3]

@@ -366,7 +366,7 @@ def test_a_stopped_call_goes_on_with_the_same_bytes(images):
 def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images, capsys):
     for data, out in (("f.store", "store.csv"), ("images", "raw.csv")):
         assert main(["predict", "run", data, "--out", out]) == 0
-    assert "12 bags are embedded by" in capsys.readouterr().err
+    assert "12 bags embedded by" in capsys.readouterr().err
     assert scores("raw.csv") == scores("store.csv")
     known = [
         main(["evaluate", "run", data, *more]) for data, *more in (["f.store"], ["images", "--labels", "labels.csv"])
@@ -555,7 +555,7 @@ def test_the_command_says_what_it_does(images, capsys):
 
 def test_a_map_of_cells_lies_on_the_image(images, capsys):
     assert main(["explain", "run", "images", "--bags", "i01", "--out", "why", "--no-faithful"]) == 0
-    assert "1 bag is embedded by" in capsys.readouterr().err
+    assert "1 bag embedded by" in capsys.readouterr().err
 
 
 def test_a_blob_is_found_in_its_pixels(images):
@@ -586,6 +586,10 @@ def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
         check_recipe({**recipe, "weights": "0" * 64}, recipe, run="R", data="D")
     for here, there in (("onnx:/here/n.onnx", "onnx:/n.onnx"), ("timm:local-dir:/here/n", "timm:local-dir:/n")):
         check_recipe({**recipe, "network": here}, {**recipe, "network": there}, run="R", data="D")
+    with pytest.raises(
+        BagDataError, match=r"vectors of whole images, on which R was trained, got patches of images or"
+    ):
+        check_recipe({**recipe, "way": "cells"}, {**recipe, "way": "patches"}, run="R", data="D")
 
 
 @pytest.mark.parametrize("change", [{"network": 5}, {"size": [1e9, 1]}, {"size": [10**9] * 2}, {"dtype": "object"}])

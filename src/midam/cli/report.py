@@ -83,7 +83,5 @@ def _table(options: Namespace) -> "SubgroupTable | None":
 
     columns = words(options.subgroups)
     if bool(columns) != (options.table is not None):
-        raise ConfigError(
-            "Expected --subgroups and --table together, got one of them; name the columns and their file."
-        )
+        raise ConfigError("Expected --subgroups and --table together, got one alone; name the columns and their file.")
     return SubgroupTable(Path(options.table), columns, options.bag_column) if options.table is not None else None

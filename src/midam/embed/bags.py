@@ -25,7 +25,7 @@ from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest
 from midam.embed.network import Network, assembled, intensities, standardized
 from midam.embed.others import known_network, load_network
-from midam.errors import BagDataError, CheckpointError, ConfigError, Note, require, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, plural, require, require_counts
 
 Dtype = Literal["float16", "float32"]
 
@@ -35,6 +35,7 @@ _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _LARGEST_SIDE = 2048
 _PLACED = ("hf:", "timm:", "onnx:")  # names that go on with a place, which may differ from machine to machine
+_WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
 _LONG = 4096  # instances of a bag whose files would take much memory if two were read at once
 
 
@@ -206,13 +207,9 @@ def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
     if accelerator == "cuda" and not gpus:
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     if gpus and devices > gpus:
-        raise ConfigError(
-            f"Expected at most {gpus} devices, as many as there are GPUs, got {devices}; lower `devices`."
-        )
+        raise ConfigError(f"Expected at most {gpus} devices, as there are as many GPUs, got {devices}; take fewer.")
     if devices > 1 and device_of(network) is None:
-        raise ConfigError(
-            f"Expected one device for {network.name}, which cannot be copied, got {devices}; leave it out."
-        )
+        raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; leave it out.")
     copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
     return [one.to(f"cuda:{number}" if gpus else "cpu") for number, one in enumerate(copies)]
 
@@ -312,8 +309,9 @@ def embed_like(
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, run=run, data=bags.source)
-    count = f"{len(only)} bag{'s are' if len(only) > 1 else ' is'}"
-    message = f"{count} embedded by {network.name} first; `midam embed` keeps the vectors for later calls"
+    message = (
+        f"{plural(len(only), 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later calls"
+    )
     warnings.warn(f"{message} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
@@ -334,9 +332,10 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
         if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
             continue  # their weights are compared
         if one != other and not (name == "shape" and expected["size"] is not None):
+            kind = "" if name == "way" else f"{name} "
             raise BagDataError(
-                f"Expected vectors of {name} {_short(one)}, on which {run} was trained, got {_short(other)} (in "
-                f"{data}); embed the images by the same network and settings, or name their files."
+                f"Expected vectors of {kind}{_short(one)}, on which {run} was trained, got {_short(other)} (in "
+                f"{data}); name files of the same kind, or embed them by the same network and settings."
             )
 
 
@@ -350,4 +349,4 @@ def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
 
 def _short(value: Any) -> str:
     text = str(value)
-    return text[:12] if len(text) == 64 else text
+    return text[:12] if len(text) == 64 else _WAYS.get(text, text)

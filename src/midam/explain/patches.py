@@ -101,10 +101,10 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
             f"({len(paths)} files)"
         )
         return []
-    parts: list[tuple[BagFile | None, range, Mapping[str, Any]]] = [
-        (file, file.rows, file.attributes) for file in files
+    parts: list[tuple[BagFile | None, range, Mapping[str, Any]]]
+    parts = [(file, file.rows, file.attributes) for file in files] or [
+        (None, range(len(places)), bags.described(index))
     ]
-    parts = parts or [(None, range(len(places)), bags.described(index))]
     patches, lost, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     for file, rows, meta in parts:

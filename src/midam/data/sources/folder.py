@@ -158,10 +158,10 @@ def _says_label(request: Request, path: Path) -> bool:
 def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Attributes of a file and of its features that are texts or numbers."""
     values = {**attributes.get("features", {}), **attributes.get("file", {})}
-    single = {
-        name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in values.items()
-    }
-    return {name_of(name): value for name, value in single.items() if isinstance(value, str | int | float)}
+    single = [
+        (key, value[0] if isinstance(value, list) and len(value) == 1 else value) for key, value in values.items()
+    ]
+    return {name_of(key): value for key, value in single if isinstance(value, str | int | float)}
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:

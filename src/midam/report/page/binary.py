@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.metrics import FEW_BAGS
@@ -15,7 +16,7 @@ from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
-from midam.report.page.render import Number, Section, Table, Tile, drawing, interval, plural
+from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
 from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, TargetPage
 from midam.report.words import form_apart
 from midam.targets import Target

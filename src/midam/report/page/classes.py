@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.errors import plural
 from midam.evaluate.calibrate import reliability_bins
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.report.figures import ORANGE
-from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing, plural
+from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing
 from midam.report.page.target_page import (
     FEW,
     MOST_NAMES,

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import Pairs, auroc
 from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
-from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
+from midam.report.page.render import Number, Section, Table, Tile, drawing
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
 from midam.report.words import signed
 from midam.targets import Target

@@ -161,14 +161,3 @@ def _environment() -> Environment:
 def _asset(name: str) -> Markup:
     """A style or a script of this package, as it is."""
     return Markup((files("midam.report.page") / "templates" / name).read_text(encoding="utf-8"))
-
-
-def plural(count: int, one: str) -> str:
-    """A number of things.
-
-    Examples
-    --------
-    >>> plural(1, "bag"), plural(2, "class")
-    ('1 bag', '2 classes')
-    """
-    return f"{count:,} {one}" + ("" if count == 1 else "es" if one.endswith("s") else "s")

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
-from midam.report.page.render import Number, Section, Table, Tile, drawing, plural
+from midam.report.page.render import Number, Section, Table, Tile, drawing
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed

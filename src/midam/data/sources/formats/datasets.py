@@ -188,9 +188,7 @@ def _refuse_cut(path: Path, folder: Path) -> None:
         with file.open("rb") as chunk:
             header = chunk.read(16)
         if int.from_bytes(header[12:], "little") != file.stat().st_size:
-            raise BagDataError(
-                f"Expected whole chunks, got {file.name} cut or longer (in {path}); write the array again."
-            )
+            raise BagDataError(f"Expected whole chunks, got {file.name} cut or longer (in {path}); write it again.")
 
 
 class DatasetColumn:
