@@ -111,7 +111,7 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     absent = np.isnan(x)
     missing = absent.mean(axis=0) if gaps is None else np.average(gaps[some], axis=0, weights=part.sizes)
     names = part.feature_names or [f"feature {number}" for number in range(x.shape[1])]
-    found = []
+    facts = []
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of bags without any value
         means = np.array([np.nanmean(row, axis=0) for row in rows])
         ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
@@ -121,8 +121,8 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
         if values is not None and target.count == 1 and has.any() and target.has_metric(values[has]):
             metric = target.metric_value(values[has], means[has, at])
         low, median, high = ends[:, at].tolist()
-        found.append(FeatureFacts(str(name), _kind(known), float(missing[at]), low, median, high, metric))
-    return sorted(found, key=lambda one: -abs((one.metric or 0.5) - 0.5))
+        facts.append(FeatureFacts(str(name), _kind(known), float(missing[at]), low, median, high, metric))
+    return sorted(facts, key=lambda one: -abs((one.metric or 0.5) - 0.5))
 
 
 def _kind(known: NDArray[np.float64]) -> str:

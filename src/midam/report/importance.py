@@ -91,7 +91,7 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
     x, rng = np.concatenate([np.asarray(plain[i]) for i in range(len(plain))]), np.random.default_rng([seed, 1])
     names = plain.feature_names or [f"feature {number}" for number in range(x.shape[1])]
     at_a_time = min(repeats, max(1, _NUMBERS_AT_A_TIME // max(x.size, 1)))
-    found = []
+    importances = []
     for number, name in enumerate(names):
         shuffled: list[NDArray[np.float64]] = []
         while len(shuffled) < repeats:
@@ -100,9 +100,11 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
             for k in range(count):
                 tiled[k * len(x) : (k + 1) * len(x), number] = rng.permutation(x[:, number])
             shuffled += np.split(score(_repeated(plain, tiled, count)), count)
-        drops = [target.difference(values, scores, own, groups=bags.groups)[:3] for own in shuffled]
-        found.append(Importance(str(name), *np.mean(drops, axis=0).tolist()))
-    return sorted(found, key=lambda row: -row.drop)
+        drops = [
+            target.difference(values, scores, permuted_scores, groups=bags.groups)[:3] for permuted_scores in shuffled
+        ]
+        importances.append(Importance(str(name), *np.mean(drops, axis=0).tolist()))
+    return sorted(importances, key=lambda row: -row.drop)
 
 
 def _scorer(model: Any) -> Any:

@@ -87,7 +87,7 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
     if outcome.target not in _UNITS:
         return facts | {outcome.names[0]: _spread(outcome.values[:, 0])}
     columns, counts = _columns(outcome), label_counts(outcome)
-    shares = [f"{name} {own}" for name, own in zip(outcome.names, counts.tolist())]
+    shares = [f"{name} {column}" for name, column in zip(outcome.names, counts.tolist())]
     facts[_PLURALS[_UNITS[outcome.target]]] = _listed(shares)
     if outcome.target == "multilabel":
         each = (columns == 1).sum(axis=1)
@@ -96,7 +96,9 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
         if gaps.any():
             facts["unknown"] = _listed([f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()])
     if sizes.min() < sizes.max():
-        means = [f"{name} {sizes[own].mean():.1f}" for name, own in zip(outcome.names, columns.T == 1) if own.any()]
+        means = [
+            f"{name} {sizes[column].mean():.1f}" for name, column in zip(outcome.names, columns.T == 1) if column.any()
+        ]
         facts["mean bag size"] = _listed(means)
     return facts
 
@@ -137,13 +139,15 @@ def size_warnings(bags: Bags) -> Iterator[str]:
     if outcome is not None and target.count > 1:
         labels = _columns(outcome)
         scores = np.repeat(sizes[:, None], labels.shape[1], axis=1)
-        found = class_intervals(labels, scores, groups=groups, level=1 - 0.05 / labels.shape[1])
+        intervals = class_intervals(labels, scores, groups=groups, level=1 - 0.05 / labels.shape[1])
         areas = class_aurocs(labels, scores)
-        telling = [at for at, one in enumerate(found) if one is not None and not one.low <= 0.5 <= one.high]
+        telling = [at for at, one in enumerate(intervals) if one is not None and not one.low <= 0.5 <= one.high]
         telling.sort(key=lambda at: -abs(areas[at] - 0.5))
         if telling:
             unit, shown = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
-            alone = f"its AUROC alone is {_listed(shown, _TOLD)} (intervals at 95% for all {len(found)} exclude 0.5)"
+            alone = (
+                f"its AUROC alone is {_listed(shown, _TOLD)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
+            )
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return
     one = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
@@ -179,14 +183,14 @@ def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
 def _rare(outcome: TargetLabels) -> Iterator[str]:
     columns, unit = _columns(outcome), _UNITS[outcome.target]
     without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
-    for counts, how in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
+    for counts, relation in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
         known = list(zip(outcome.names, counts.tolist()))
         none = [name for name, count in known if count == 0]
         few = [f"{name} ({count})" for name, count in known if 0 < count < FEW_BAGS]
         if none:
-            yield f"no bags {how} the {unit} {_listed(none, _TOLD)}: nothing can be trained or tested of it"
+            yield f"no bags {relation} the {unit} {_listed(none, _TOLD)}: nothing can be trained or tested of it"
         if few:
-            yield f"few bags {how} a {unit}: {_listed(few, _TOLD)}; intervals will be wide"
+            yield f"few bags {relation} a {unit}: {_listed(few, _TOLD)}; intervals will be wide"
 
 
 def _alike(outcome: TargetLabels) -> Iterator[str]:
@@ -239,17 +243,17 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
     if not labels:
         return
     measure = "C-index" if labels[0].pairs is not None else "AUROC"
-    found = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
-    if found:
-        named = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in found], most=_LEAKS_SHOWN)
+    leaks = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
+    if leaks:
+        named = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in leaks], most=_LEAKS_SHOWN)
         way_out = "write the features again without it"
         if bags.feature_names is not None:
-            way_out = f"leave it out with {given(ignore_columns=[one.name for one in found])}"
+            way_out = f"leave it out with {given(ignore_columns=[one.name for one in leaks])}"
         yield _ALONE.format("features", measure, named, way_out)
-    found = list(_single_covariates(bags, labels))
-    if found:
+    leaks = list(_single_covariates(bags, labels))
+    if leaks:
         by = {GAPS: f" by {_MISSING}"}
-        named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in found], most=_LEAKS_SHOWN)
+        named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in leaks], most=_LEAKS_SHOWN)
         yield _ALONE.format("covariates", measure, named, "leave it out of `covariates`")
 
 
@@ -313,8 +317,8 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
             yield Single(name, gaps, GAPS)
             continue
         for label in _labels(bags.subset(known)) if known.any() else ():
-            own = column[known]
-            values = own if own.dtype.kind == "f" else _encoded(own, label.values)
+            known_values = column[known]
+            values = known_values if known_values.dtype.kind == "f" else _encoded(known_values, label.values)
             area = max(area, _area(label, values, tests=len(labels)))
         if area > MOST:
             yield Single(name, area, "value")
@@ -378,10 +382,10 @@ def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
     chosen = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
     low, high = sample[order[first[chosen]]], sample[order[second[chosen]]]
     shares = ((high > low) + 0.5 * (high == low)).mean(axis=0)
-    found = np.full(columns.shape[1], 0.5)
+    areas = np.full(columns.shape[1], 0.5)
     for at in np.flatnonzero(np.maximum(shares, 1 - shares) > MOST - 0.1).tolist():
-        found[at] = pairs.concordance(columns[:, at])
-    return _beyond_chance(found, math.sqrt((2 * count + 5) / (18 * count * (count - 1))), tests)
+        areas[at] = pairs.concordance(columns[:, at])
+    return _beyond_chance(areas, math.sqrt((2 * count + 5) / (18 * count * (count - 1))), tests)
 
 
 def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:

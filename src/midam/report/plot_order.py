@@ -121,8 +121,8 @@ def plot_number_scores(
     figure, axes = new_chart(height=3.3, title=title, note=_c_index(summary))
     _named_dots(axes, y, s, ids)
     if knots is not None:
-        of, numbers = (np.asarray(part, dtype=np.float64) for part in knots)
-        ends = [min(float(of[0]), float(s.min())), *of, max(float(of[-1]), float(s.max()))]
+        expected, numbers = (np.asarray(part, dtype=np.float64) for part in knots)
+        ends = [min(float(expected[0]), float(s.min())), *expected, max(float(expected[-1]), float(s.max()))]
         line = "Number that a score stands for"
         axes.plot([numbers[0], *numbers, numbers[-1]], ends, color=ORANGE, linewidth=1.8, label=line, zorder=4)
     axes.set(xlabel=shortened(name, _LONG_NAME), ylabel="Score")
@@ -168,11 +168,11 @@ def plot_risk(
         (shown & ~event, "none seen until", "None seen until then", BLUE),
         (shown & event, "event", "Event", ORANGE),
     )
-    for own, what, label, color in parts:
-        at = np.flatnonzero(own).tolist()
-        tips = [f"{ids[i]}: {what} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
+    for chosen, event_text, label, color in parts:
+        at = np.flatnonzero(chosen).tolist()
+        tips = [f"{ids[i]}: {event_text} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
         style = {"markersize": 5, "color": color, "label": label, "fillstyle": "full" if color == ORANGE else "none"}
-        add_dots(axes, time[own], scores[own], tips, **style, zorder=3)
+        add_dots(axes, time[chosen], scores[chosen], tips, **style, zorder=3)
     axes.set(xlim=(0, float(time.max()) * 1.03), xlabel=shortened(name, _LONG_NAME), ylabel="Risk (score)")
     return finish(figure)
 
@@ -210,19 +210,19 @@ def plot_survival(
         The arrays do not fit together, or hold values that cannot be used.
     """
     t, e = check_times(time, event)
-    own = np.asarray(groups, dtype=np.int64)
-    if own.shape != t.shape or own.min() < 0 or own.max() >= len(names):
+    group_of = np.asarray(groups, dtype=np.int64)
+    if group_of.shape != t.shape or group_of.min() < 0 or group_of.max() >= len(names):
         raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
-    present = [group for group in range(len(names)) if (own == group).any()]
+    present = [group for group in range(len(names)) if (group_of == group).any()]
     note, left = f"{t.size} bags, {int(e.sum())} events", 0.3 + 0.08 * max(map(len, names))
     low = 0.7 + 0.17 * len(present)
     figure, axes = new_chart(height=3.2, left=max(left, 0.7), bottom=low, title=title, note=note)
     colors = (GREEN, BLUE, ORANGE) if len(names) == 3 else COLORS
     for group in present:
-        inside = own == group
+        inside = group_of == group
         style: dict[str, Any] = {"color": colors[group % len(colors)], "linestyle": DASHES[group % len(DASHES)]}
         _survival_curve(axes, t[inside], e[inside], style, f"{names[group]} ({int(inside.sum())} bags)")
-    p = log_rank(t, e, own) if len(present) > 1 else None
+    p = log_rank(t, e, group_of) if len(present) > 1 else None
     if p is not None:
         shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
         axes.plot([], [], linestyle="None", label=shown)  # in the legend, where no curve can run behind it
@@ -230,7 +230,7 @@ def plot_survival(
     ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= t.max()]
     axes.set_xticks(ticks)
     axes.set_xlabel(f"Time ({unit})" if unit else "Time")
-    _numbers_at_risk(axes, ticks, {names[group]: t[own == group] for group in present})
+    _numbers_at_risk(axes, ticks, {names[group]: t[group_of == group] for group in present})
     return finish(figure, path)
 
 

@@ -84,11 +84,11 @@ def plot_roc(
     return finish(figure, path)
 
 
-def _operating_point(axes: Axes, found: Mapping[str, Any]) -> None:
+def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
     """Mark the operating point, its Wilson intervals as bars."""
-    x, up = 1 - found["specificity"], found["sensitivity"]
-    low, high = (1 - bound for bound in reversed(found["specificity_ci95"]))
-    below, above = found["sensitivity_ci95"]
+    x, up = 1 - point["specificity"], point["sensitivity"]
+    low, high = (1 - bound for bound in reversed(point["specificity_ci95"]))
+    below, above = point["sensitivity_ci95"]
     errors: dict[str, Any] = {"xerr": [[x - low], [high - x]], "yerr": [[up - below], [above - up]]}
     style: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
     name = f"Validation threshold: sens. {up:.2f}, spec. {1 - x:.2f}"
@@ -143,8 +143,8 @@ def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, t
     low, high = axes.get_xlim()
     places = np.append(np.unique(scores), scores.max() + 1e-9)
     for label, color, name in ((1, ORANGE, "Sensitivity"), (0, BLUE, "Specificity")):
-        own = np.sort(scores[labels == label])
-        below = np.append(0.0, np.searchsorted(own, places, side="left") / own.size)
+        sorted_scores = np.sort(scores[labels == label])
+        below = np.append(0.0, np.searchsorted(sorted_scores, places, side="left") / sorted_scores.size)
         shares = 1 - below if label else below
         x, up = [low, *places, high], [*shares, shares[-1]]
         axes.plot(x, up, color=color, linestyle=DASHES[1 - label], linewidth=2.0, label=name, zorder=3)

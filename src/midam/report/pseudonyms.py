@@ -59,19 +59,19 @@ class Pseudonyms:
         """The report with pseudonyms instead of names; its data, settings and facts have them already."""
         columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
         parts = {name: self._bags(part) for name, part in report.parts.items()}
-        own: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}
-        own |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
+        changes: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}
+        changes |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
         if report.baseline is not None and report.baseline.advice is not None:
             advice = re.sub(r"`midam (\w+) .*?( --method)", r"`midam \1 DATA\2", report.baseline.advice)
-            own["baseline"] = replace(report.baseline, advice=advice)
-        own |= {"chosen": _changed(report.chosen, self.text), "explained": None, "pseudonyms": True}
-        return replace(report, parts=parts, columns=columns, **own)
+            changes["baseline"] = replace(report.baseline, advice=advice)
+        changes |= {"chosen": _changed(report.chosen, self.text), "explained": None, "pseudonyms": True}
+        return replace(report, parts=parts, columns=columns, **changes)
 
     def write(self, page: Path) -> Path:
         """Write the key next to a page, readable by its owner alone; returns its path."""
         path = page.with_name(f"{page.stem}.pseudonyms.csv")
         text = io.StringIO()
-        rows = [("kind", "name", "pseudonym"), *((*key, own) for key, own in self._known.items())]
+        rows = [("kind", "name", "pseudonym"), *((*key, pseudonym) for key, pseudonym in self._known.items())]
         csv.writer(text, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
         with replacing(path, mode=0o600) as file:
             file.write(text.getvalue().encode())

@@ -286,38 +286,38 @@ def print_warnings(console: Console, description: BagDescription) -> None:
         remark(console, message)
 
 
-def _print_threshold(console: Console, found: Mapping[str, Any]) -> None:
+def _print_threshold(console: Console, metrics: Mapping[str, Any]) -> None:
     """Print how the threshold was chosen, and what it does where its rule cannot be met."""
-    if "thresholds" not in found:
+    if "thresholds" not in metrics:
         return
-    known = Thresholds.model_validate(found["thresholds"])
+    known = Thresholds.model_validate(metrics["thresholds"])
     console.print(f"threshold {known.words}", soft_wrap=True)
     remark(console, known.points[0].note, "warning")
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
     """Print the methods that `auto` tried, and why it took what it took."""
-    found = summary.get("auto")
-    if found is None:
+    auto = summary.get("auto")
+    if auto is None:
         return
     table = Table("tried", "AUROC, inner folds", "weight", "seconds", "", box=None)
-    for row in found["tried"]:
+    for row in auto["tried"]:
         cells = (_cell(row["auroc"]), f"{row['weight']:.2f}", f"{row['seconds']:.1f}", row["note"] or "")
         table.add_row(escape(row["method"]), *cells)
     console.print(table)
-    console.print(escape(found["note"]), soft_wrap=True)
+    console.print(escape(auto["note"]), soft_wrap=True)
 
 
 def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     """Compare the model with the baseline, in a line; add a caution where one is due."""
-    found, note = summary.get("baseline"), summary.get("baseline_note")
+    baseline, note = summary.get("baseline"), summary.get("baseline_note")
     remark(console, note and f"no baseline to compare the model with: {note}", "warning")
-    if found is None:
+    if baseline is None:
         return
-    console.print(escape(words.result_words(found)))
-    remark(console, words.caution(found, summary.get("selected", {})))
+    console.print(escape(words.result_words(baseline)))
+    remark(console, words.caution(baseline, summary.get("selected", {})))
     given = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    remark(console, words.advice(found, summary["data"]["name"], **given), "warning")
+    remark(console, words.advice(baseline, summary["data"]["name"], **given), "warning")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:

@@ -114,7 +114,7 @@ def mean_words(summary: Mapping[str, Any]) -> str | None:
     return f"the mean of {members} scorers trained from different seeds" if members > 1 else None
 
 
-def verdict(found: Mapping[str, Any]) -> str:
+def verdict(baseline: Mapping[str, Any]) -> str:
     """Whether the model is "ahead" of the baseline or "behind", by the interval of their difference, or it is "open".
 
     "alike" where there is no difference to put an interval around: both rank the bags in the same way.
@@ -124,30 +124,30 @@ def verdict(found: Mapping[str, Any]) -> str:
     >>> verdict({"difference_ci95": [0.01, 0.2]}), verdict({"difference_ci95": [-0.3, 0.01]})
     ('ahead', 'open')
     """
-    low, high = found["difference_ci95"]
+    low, high = baseline["difference_ci95"]
     if low == high == 0:
         return "alike"
     return "ahead" if low > 0 else "behind" if high < 0 else "open"
 
 
-def verdict_words(found: Mapping[str, Any]) -> str:
+def verdict_words(baseline: Mapping[str, Any]) -> str:
     """The verdict in words."""
-    return _SAYS[verdict(found)]
+    return _SAYS[verdict(baseline)]
 
 
-def result_words(found: Mapping[str, Any]) -> str:
+def result_words(baseline: Mapping[str, Any]) -> str:
     """The metric of the baseline, the difference with its interval, and the verdict: a line of the console."""
-    metric, bounds = metric_of_part(found), _interval(found["difference_ci95"], form="+.3f")
+    metric, bounds = metric_of_part(baseline), _interval(baseline["difference_ci95"], form="+.3f")
     return (
-        f"baseline {METRIC_NAMES[metric]} {found[metric]:.3f} ({found['method']}); model minus baseline "
-        f"{found['difference']:+.3f}{bounds}: {verdict_words(found)}"
+        f"baseline {METRIC_NAMES[metric]} {baseline[metric]:.3f} ({baseline['method']}); model minus baseline "
+        f"{baseline['difference']:+.3f}{bounds}: {verdict_words(baseline)}"
     )
 
 
-def covariate_words(found: Mapping[str, Any]) -> list[str]:
+def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
     """Lines on the covariates of a run, and on how they do alone: the entry `covariates` of summary.json."""
-    kinds = ", ".join(f"{name} ({kind})" for name, kind in zip(found["names"], found["kinds"], strict=True))
-    lines, alone = [f"covariates: {kinds}"], found["alone"]
+    kinds = ", ".join(f"{name} ({kind})" for name, kind in zip(covariates["names"], covariates["kinds"], strict=True))
+    lines, alone = [f"covariates: {kinds}"], covariates["alone"]
     metric = next((name for name in METRIC_NAMES if name in (alone or {})), None)
     if metric is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
@@ -173,14 +173,14 @@ def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
     return "" if bounds is None or bounds[0] == bounds[1] else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
 
 
-def caution(found: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
+def caution(baseline: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
     """A caution about a comparison on validation bags; `selected` is that of summary.json."""
-    if found["part"] != "val":
+    if baseline["part"] != "val":
         return None
     on = "the baseline is compared on validation bags"
     if selected.get("weights") == "best":
         return f"{on}, which chose the model's epoch: that favors the model"
-    return f"{on}: there are no test bags {'of both classes' if 'auroc' in found else 'that their labels order'}"
+    return f"{on}: there are no test bags {'of both classes' if 'auroc' in baseline else 'that their labels order'}"
 
 
 def data_options(settings: DataSettings) -> list[str]:
@@ -235,15 +235,15 @@ def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = ""
 
 
 def advice(
-    found: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
+    baseline: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
 ) -> str | None:
     """Advice where the baseline is ahead of the model trained on `data`; `target` where it is not two classes.
 
     `options` are `data_options`, of the command that trained it.
     """
-    if verdict(found) != "behind":
+    if verdict(baseline) != "behind":
         return None
-    name, source = found["method"], shlex.join([data, *options])
+    name, source = baseline["method"], shlex.join([data, *options])
     better = "the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on"
     if target is not None:
         option = "" if "--target" in options else f" --target {target}"

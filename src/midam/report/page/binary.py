@@ -78,10 +78,10 @@ class BinaryPage(TargetPage):
         if at is None or known is None:
             return None
         positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
-        found, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
+        detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
         return (
-            f"At the threshold chosen on {known.bags} {known.kind} bags it found {found} of {positives} positive bags "
-            f"and cleared {cleared} of {negatives} negative ones."
+            f"At the threshold chosen on {known.bags} {known.kind} bags it found {detected} of {positives} positive "
+            f"bags and cleared {cleared} of {negatives} negative ones."
         )
 
     def tiles(self) -> list[Tile]:
@@ -224,7 +224,9 @@ class BinaryPage(TargetPage):
             called = tested.scores >= cut
             rates = [self._rate(label, called) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
-            keys = [f"{place}.{what}" if place else None for what in ("threshold", "sensitivity", "specificity")]
+            keys = [
+                f"{place}.{quantity}" if place else None for quantity in ("threshold", "sensitivity", "specificity")
+            ]
             form = form_apart(tested.scores, cut, least=3)
             cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
             positive = f"{int(called.sum())} of {len(tested)}"
@@ -284,8 +286,8 @@ class BinaryPage(TargetPage):
         for label, name in _KINDS:
             wrong = np.flatnonzero((tested.values == label) & (called != bool(label)))
             order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")]
-            of, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
-            parts.append(self.error_table(name, order, ["score", "probability"], cells, of=of))
+            total, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
+            parts.append(self.error_table(name, order, ["score", "probability"], cells, total=total))
         shown = f"{threshold:{form_apart(worst, threshold, least=3)}}"
         return self.error_section(f"At the run's threshold, {shown}; the bags furthest from it first.", *parts)
 

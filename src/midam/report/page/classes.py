@@ -117,7 +117,7 @@ class ClassesPage(TargetPage):
         """Ranking, confusion, calibration."""
         decided = "The run has no probabilities." if self.tested.predicted is None else ""
         opening = f"A bag is called the class of its largest {self._measure}. {decided}"
-        content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), what="class")
+        content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), kind="class")
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
             Section("operating", "Decisions: which class is predicted", "classes.html", content),
@@ -289,40 +289,40 @@ class LabelsPage(ClassesPage):
     shift = ("Where labels have other shares, average precision and probabilities differ.",)
 
 
-def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLike, *, what: str) -> dict[str, Any]:
+def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:
     """The confusion as a chart or, of many classes, its most frequent errors; as a table; and how each class does."""
     names, matrix = page.target.names, np.asarray(page.summary["confusion"], dtype=np.int64)
     content: dict[str, Any] = {"missing": None, "opening": opening, "chart": None, "pairs": None, "matrix": None}
-    content["each"] = _each_class(codes, called, names, what, page.tested.groups)
+    content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
     if len(names) <= MOST_NAMES:
-        figure = plot_confusion(names=names, confusion=matrix, what=what)
-        says = f"Confusion of {plural(len(names), what)}: rows are the true ones, columns what bags are called."
+        figure = plot_confusion(names=names, confusion=matrix, what=kind)
+        says = f"Confusion of {plural(len(names), kind)}: rows are the true ones, columns what bags are called."
         text = (
-            f"Bags of each {what}, a row, by what they are called; the darker a cell, the larger its share of the row."
+            f"Bags of each {kind}, a row, by what they are called; the darker a cell, the larger its share of the row."
         )
         content["chart"] = drawing(figure, says, "Confusion.", text, wide=len(names) > 6)
     else:
-        content["pairs"] = _pairs(matrix, names, what)
+        content["pairs"] = _pairs(matrix, names, kind)
     if len(names) <= _FOLDED:
         rows = [
             [name, *(Number(count, ".0f", f"confusion.{i}.{j}") for j, count in enumerate(row))]
             for i, (name, row) in enumerate(zip(names, matrix.tolist()))
         ]
-        content["matrix"] = Table(f"Bags of each {what} by what they are called", [f"true {what}", *names], rows)
+        content["matrix"] = Table(f"Bags of each {kind} by what they are called", [f"true {kind}", *names], rows)
     return content
 
 
-def _pairs(counts: NDArray[np.int64], names: Sequence[str], what: str) -> Table | str:
+def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table | str:
     """The most frequent confusions; an empty text without any."""
     wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_PAIRS]]
-    heads = [what, "called", "bags", f"share of this {what}"]
+    heads = [kind, "called", "bags", f"share of this {kind}"]
     return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
 
 
 def _each_class(
-    codes: ArrayLike, called: ArrayLike, names: Sequence[str], what: str, groups: NDArray[np.str_] | None
+    codes: ArrayLike, called: ArrayLike, names: Sequence[str], kind: str, groups: NDArray[np.str_] | None
 ) -> Table:
     """How many bags of each class are found, and how many of those called so belong to it, with intervals."""
     rows, right = list[list[Any]](), np.asarray(codes) == np.asarray(called)
@@ -330,5 +330,5 @@ def _each_class(
         parts = [np.asarray(codes) == code, np.asarray(called) == code]
         shares = [proportion(right[part], groups=None if groups is None else groups[part]) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
-    heads = [what, "bags", "called so", "found (recall)", "correct when called so (precision)"]
-    return Table(f"Each {what}, with 95% Wilson intervals", heads, rows, sorts=True)
+    heads = [kind, "bags", "called so", "found (recall)", "correct when called so (precision)"]
+    return Table(f"Each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)

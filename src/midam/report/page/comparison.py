@@ -161,7 +161,7 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
     for name, part in ((method.name, part) for method in study.methods for part in method.tested):
         folds[name].append((part.metric, f"{name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}"))
     estimates = {method.name: method.estimate(study.metric) for method in study.methods}
-    means = {name: None if found is None else found.value for name, found in estimates.items()}
+    means = {name: None if estimate is None else estimate.value for name, estimate in estimates.items()}
     title = f"{study.title} of each fold"
     strip = plot_fold_strip(study.title, folds, means)
     figures = [drawing(strip, f"{title}, by method.", f"{title}.", f"{len(first.tested)} folds.")]

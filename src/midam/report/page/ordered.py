@@ -41,8 +41,12 @@ class GradesPage(TargetPage):
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the scores of each grade, with the cuts between grades."""
-        how: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0], "cuts": part.fitted.get("cuts", ())}
-        plot_order.plot_grade_scores(folder / "scores.png", **how, **part.shown)
+        options: dict[str, Any] = {
+            "names": target.names,
+            "grades": part.values[:, 0],
+            "cuts": part.fitted.get("cuts", ()),
+        }
+        plot_order.plot_grade_scores(folder / "scores.png", **options, **part.shown)
 
     @property
     def flow_heads(self) -> Sequence[str]:  # type: ignore[override]
@@ -88,7 +92,7 @@ class GradesPage(TargetPage):
         content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
         content["missing"] = UNDECIDED
         if predicted is not None and "confusion" in self.summary:
-            content = decisions(self, _CUTS, self.codes, predicted, what="grade")
+            content = decisions(self, _CUTS, self.codes, predicted, kind="grade")
         first = Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking)
         return [first, Section("operating", "Decisions: which grade is predicted", "classes.html", content)]
 
@@ -146,8 +150,8 @@ class NumbersPage(TargetPage):
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Draw the scores against the numbers, with the number that each score stands for."""
         knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
-        how: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
-        plot_order.plot_number_scores(folder / "scores.png", **how, **part.shown)
+        options: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
+        plot_order.plot_number_scores(folder / "scores.png", **options, **part.shown)
 
     @property
     def numbers(self) -> NDArray[np.float64]:

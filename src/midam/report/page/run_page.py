@@ -54,8 +54,8 @@ def report_page(study: Study) -> str:
     sections += [] if errors is None else [errors]
     sections += [] if study.importance is None else [_features(study)]
     sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
-    how = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", how))
+    content = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", content))
     sections.append(_checklist(study, page, {section.name for section in sections}))
     kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
     title, kicker = f"{study.data}: {study.method}", f"midam {middot} {kind}"
@@ -127,16 +127,16 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
     """Figures of new bags next to those of the run's own test bags."""
-    own, new = study.parts.get("test"), study.tested
-    if not study.external or own is None or not page.ranked or len(own) == 0:
+    known, new = study.parts.get("test"), study.tested
+    if not study.external or known is None or not page.ranked or len(known) == 0:
         return None
     names = ("own test bags", study.data)
-    units = [own.ids, new.ids] if own.groups is None or new.groups is None else [own.groups, new.groups]
+    units = [known.ids, new.ids] if known.groups is None or new.groups is None else [known.groups, new.groups]
     groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # none of one is of both
-    pairs = zip((own.ids, own.values, own.scores), (new.ids, new.values, new.scores))
+    pairs = zip((known.ids, known.values, known.scores), (new.ids, new.values, new.scores))
     ids, values, scores = map(np.concatenate, pairs)
     both = ScoredBags(ids, values, scores, groups=groups)
-    levels = np.repeat(names, [len(own), len(new)])
+    levels = np.repeat(names, [len(known), len(new)])
     caption = "Compared with the run's own test bags"
     return page.subgroup_table("data", both, levels, caption=caption, reference=names[0])[0]
 
@@ -260,8 +260,8 @@ def _training(study: Study) -> Section:
 
 def _features(study: Study) -> Section:
     """What the features are worth, as a chart and a table; of the run's own bags."""
-    found: Mapping[str, Any] = study.importance or {}
-    rows = found["features"]
+    importance: Mapping[str, Any] = study.importance or {}
+    rows = importance["features"]
     metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
     says = f"Drop of the {metric} as the values of each feature are shuffled."
@@ -273,7 +273,8 @@ def _features(study: Study) -> Section:
         for at, row in enumerate(rows)
     ]
     heads = ["feature", f"drop of the {metric}", "95% from", "to"]
-    note = f"On the {words.PART_NAMES[found['part']]} bags of the run: the {metric}, less that with a feature shuffled."
+    part = words.PART_NAMES[importance["part"]]
+    note = f"On the {part} bags of the run: the {metric}, less that with a feature shuffled."
     content = {"note": note, "chart": chart, "table": Table("Features", heads, cells)}
     return Section("features", "Features: what the ranking rests on", "common.html", content)
 

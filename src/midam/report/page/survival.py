@@ -119,17 +119,17 @@ class SurvivalPage(TargetPage):
         ticks = [float(tick) for tick in figure.axes[0].get_xticks()]
         present = np.unique(groups).tolist()
         rows: list[list[Any]] = [[names[group], *bags_at_risk(time[groups == group], ticks)] for group in present]
-        what = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
+        caption = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
         says = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
         words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
-        at_risk, p = Table(what, ["risk", *(f"{tick:g}" for tick in ticks)], rows), self.summary.get("log_rank_p")
+        at_risk, p = Table(caption, ["risk", *(f"{tick:g}" for tick in ticks)], rows), self.summary.get("log_rank_p")
         curves = drawing(figure, says, "Kaplan-Meier curves.", words, wide=True)
         return {"missing": None, "curves": curves, "at_risk": at_risk, "groups": self._table(), "p": Number(p, "p")}
 
     def _table(self) -> Table:
         rows = []
         for place, row in enumerate(self.summary["risk_groups"]):
-            bags, events, median = (f"risk_groups.{place}.{what}" for what in ("bags", "events", "median_time"))
+            bags, events, median = (f"risk_groups.{place}.{quantity}" for quantity in ("bags", "events", "median_time"))
             counts = [Number(row["bags"], ".0f", bags), Number(row["events"], ".0f", events)]
             share = Number(row["events"] / row["bags"], ".0%")
             name = self.target.predicted_names[row["group"]]

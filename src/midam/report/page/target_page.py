@@ -383,14 +383,14 @@ class TargetPage:
         return Tile(name, Number(estimate.value, form, key), lines or Markup(""))
 
     def error_table(
-        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, of: str | None = None
+        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: str | None = None
     ) -> dict[str, Any]:
-        """Describe the first `of` some bags, by default of all, the worst first; each with `cells` under `heads`."""
+        """Describe the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
         shown, every = order[:WORST].tolist(), len(self.tested)
-        rest = f", the worst {len(shown)}" if len(shown) < len(order) and (of or len(order) < every) else ""
-        caption = f"{len(order) if rest else len(shown)} of {of or f'{every} bags'}{rest}"
+        rest = f", the worst {len(shown)}" if len(shown) < len(order) and (total or len(order) < every) else ""
+        caption = f"{len(order) if rest else len(shown)} of {total or f'{every} bags'}{rest}"
         table = self.bag_table(shown, heads, cells, caption=caption) if shown else None
-        none = "None." if of is None else f"None of {of}."
+        none = "None." if total is None else f"None of {total}."
         return {"title": title, "none": none, "table": table, "bags": self.tested.ids[shown].tolist()}
 
     @property
