@@ -42,7 +42,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
     text = "a method of midam compare; default: auto for feature vectors, else midam"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
-    text = "time that the method auto may take, such as 90s, 10m or 1h"
+    text = "time for training, such as 90s, 10m or 1h; takes the method auto, which tries less where it is short"
     budget = values.pop("budget", None)
     usual = None if budget is None else str(budget)
     fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
