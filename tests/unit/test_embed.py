@@ -452,6 +452,19 @@ def test_what_training_refuses_is_refused_before_anything_is_embedded(case, imag
 _TRAINED = ["--encoder", "resnet20"], ["--norm", "batch"], ["--patch-size", "24"]
 
 
+def test_an_image_without_a_label_is_warned_of_once(images, capsys, monkeypatch):
+    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    table = images / "labels.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
+    words = ["--labels", "labels.csv", "--encoder", TINY, "--epochs", "1", "--members", "1", "--no-baseline"]
+    assert main(["fit", "images", *words, "--out", "one"]) == 0
+    assert capsys.readouterr().err.count("left out") == 1
+    assert "1 file or row, and 1 bag as a whole, are left out" in (images / "one/report.html").read_text()
+    store = next(images.glob("vectors/**/store.json")).parent
+    with pytest.warns(UserWarning, match="were left out when this store was made"):
+        midam.read_bags(store)
+
+
 @pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "norm", "patches"])
 def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(words, images, capsys, monkeypatch):
     monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)

@@ -387,7 +387,7 @@ def test_a_store_remembers_what_its_import_left_out(folder, capsys):
     store, run, settings = folder.parent / "store", folder.parent / "run", settings_of_cohort(folder)
     reading = ["--labels", settings.data.labels, "--missing", "skip"]
     assert main(["data", "import", str(folder), "--out", str(store), *reading]) == 0
-    said = "2 files or rows, and 2 bags as a whole, were left out when this store was imported: store.json lists them"
+    said = "2 files or rows, and 2 bags as a whole, were left out when this store was made: store.json lists them"
     small = ["--epochs", "1", "--members", "1", "--num-positive", "1", "--num-negative", "1", "--no-baseline"]
     capsys.readouterr()
     assert main(["fit", str(store), "--out", str(run), *small]) == 0

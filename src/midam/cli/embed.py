@@ -13,6 +13,7 @@ from rich.markup import escape
 from midam.cli.data import read_bags_of
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.data.left_out import WHEN_MADE
 from midam.data.sets import catalog
 from midam.errors import ConfigError
 from midam.processes import LEADER, Processes
@@ -144,6 +145,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
         embedding = {"accelerator": options.accelerator, "on_bag": progress.update}
         name = Path(options.data).absolute().stem
         store, is_new = cached_store(bags, network, recipe, folder, name=name, **embedding)
+    warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # reading the images said so
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.named, options.data, options.encoder = options.data, str(store), AUTO
     defaults = Settings().flat()

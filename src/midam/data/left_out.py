@@ -5,7 +5,10 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from midam.errors import plural
 from midam.names import safe_cell
+
+WHEN_MADE = "were left out when this store was made"
 
 
 class LeftOut(NamedTuple):
@@ -34,6 +37,12 @@ def left_out_csv(rows: Sequence[LeftOut]) -> str:
     writer.writerow(["bag", "file", "reason", "files_kept"])
     writer.writerows((*map(safe_cell, row[:3]), row.kept) for row in rows)
     return text.getvalue()
+
+
+def left_out_words(rows: Sequence[LeftOut]) -> str:
+    """Count of what was left out, and of the bags among it."""
+    several = "s" * (len(rows) != 1)
+    return f"{len(rows)} file{several} or row{several}, and {plural(len(lost_bags(rows)), 'bag')} as a whole,"
 
 
 def lost_bags(rows: Sequence[LeftOut]) -> list[str]:

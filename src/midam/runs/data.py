@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.data.digests import bag_digests
-from midam.data.left_out import left_out_csv, lost_bags
+from midam.data.left_out import left_out_csv, left_out_words
 from midam.data.sources import read_bags
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
@@ -150,8 +150,7 @@ def write_left_out(bags: Bags, path: Path) -> None:
 
 def left_out_notes(bags: Bags, name: str) -> list[str]:
     """A note on how much was left out, and which file lists it; none if all was read."""
-    lost, count = len(lost_bags(bags.left_out)), len(bags.left_out)
-    return [f"{count} files or rows, and {lost} bags as a whole, are left out: {name} lists them"] if count else []
+    return [f"{left_out_words(bags.left_out)} are left out: {name} lists them"] if bags.left_out else []
 
 
 def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -89,7 +90,10 @@ class RunEvaluation:
         from midam.report.page.target_page import ScoredPart
 
         inside = self._parts.splits == part
-        held, title = (self._values[inside], self._scores[inside], summary[part]), f"{data}: {part} bags"
+        held, title = (
+            (self._values[inside], self._scores[inside], summary[part]),
+            f"{Path(data).name or data}: {part} bags",
+        )
         drawn = ScoredPart(*held, self.decision, title, baseline.scores)
         page_class(self.target).draw(folder.root, self.target, drawn)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.left_out import lost_bags
+from midam.data.left_out import WHEN_MADE, left_out_words
 from midam.data.sets import catalog
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_columns import as_asked
@@ -101,12 +101,8 @@ def _open(request: Request) -> Bags:
     """Open a store, and warn of what its import left out."""
     bags = open_store(request.path, reads=request.reads)
     if bags.left_out:
-        count, lost = len(bags.left_out), len(lost_bags(bags.left_out))
-        warnings.warn(
-            f"{count} files or rows, and {lost} bags as a whole, were left out when this store was imported: "
-            f"{DESCRIPTION} lists them (in {request.path})",
-            stacklevel=4,
-        )
+        text = f"{left_out_words(bags.left_out)} {WHEN_MADE}: {DESCRIPTION} lists them (in {request.path})"
+        warnings.warn(text, stacklevel=4)
     return bags
 
 
