@@ -169,9 +169,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
         def titled(taken: Settings, method: str | None) -> str:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
             why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            return (
-                f"training {method_title(method, taken, sign='x')} on {options.get('named') or options.data}{on}{why}"
-            )
+            return f"training {method_title(method, taken, sign='x')} on {options.get('named', options.data)}{on}{why}"
 
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
@@ -254,10 +252,8 @@ def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunF
         text = io.StringIO()
         print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
         log.add(text.getvalue())
-        data = summary["data"]
-        log.add(
-            f"data: {data['name']}, {data['bags']} bags, {data['instances']} instances, digest {data['fingerprint']}"
-        )
+        words = "data: {name}, {bags} bags, {instances} instances, digest {fingerprint}"
+        log.add(words.format_map(summary["data"]))
         log.add("seconds: " + ", ".join(f"{name} {value:g}" for name, value in summary["seconds"].items()))
 
 
@@ -266,9 +262,7 @@ def _seconds(text: str | None, *, method: str | None) -> float | None:
     if text is None:
         return None
     if method != AUTO:
-        raise ConfigError(
-            f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one of them."
-        )
+        raise ConfigError(f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one.")
     match = _TIME.fullmatch(text.strip())
     seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
     if not seconds > 0:

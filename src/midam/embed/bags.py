@@ -309,9 +309,7 @@ def embed_like(
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, run=run, data=bags.source)
-    message = (
-        f"{plural(len(only), 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later calls"
-    )
+    message = f"{plural(len(only), 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
     warnings.warn(f"{message} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:

@@ -208,9 +208,7 @@ def warn_of_unknown(patches: Patches) -> None:
         taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
         one_place = not np.ptp(patches.corners, axis=0).any()
         taken += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
-        warnings.warn(
-            f"nothing states the size of the patches, an estimate is taken ({taken})", UserWarning, stacklevel=3
-        )
+        warnings.warn(f"nothing states the size of the patches, it is estimated ({taken})", UserWarning, stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(
             "no GeoJSON: places are in micrometers, and no slide says how many are a pixel; name the folder of the "

@@ -241,9 +241,7 @@ def _explain(
     arguments |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
     explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
-    known = {
-        name: column for name, column in origins.get(explanation.bag, {}).items() if len(column) == len(explanation)
-    }
+    known = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
     explanation = replace(explanation, columns={**explanation.columns, **known})
     entry = _entry(run, bags, explanation, options.top)
     entry |= {} if run.target.name == "binary" else bag_entry(run, bags, explanation, several)
