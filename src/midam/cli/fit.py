@@ -40,9 +40,9 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    text = "a method of midam compare; default: auto for vectors and embedded images, else midam, as with --epochs"
+    text = "a method of midam compare; default: auto, for images that stay pixels midam"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
-    text = "time for training, such as 90s, 10m or 1h; takes the method auto, which tries less where it is short"
+    text = "time for training, such as 90s, 10m or 1h; takes the method auto"
     budget = values.pop("budget", None)
     usual = None if budget is None else str(budget)
     fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
