@@ -110,8 +110,8 @@ def test_duplicate_bags():
     vars(bags)["digests"] = None
     assert warned(bags, "duplicate") == [
         "duplicate bags: 3 bags have the content of another, such as 1, 3, 50",
-        "duplicate bags that differ in label: 1 sets, such as 1, 3, 50",
-        "duplicate bags that stand in several splits: 1 sets, such as 1, 3, 50",
+        "duplicate bags that differ in label: 1 set, such as 1, 3, 50",
+        "duplicate bags that stand in several splits: 1 set, such as 1, 3, 50",
     ]
 
 

@@ -180,7 +180,7 @@ def test_duplicates_that_differ_in_label(outcome, differ):
         bags = bags_of(outcome, sizes=np.full(60, 12))
         bags.instances[12 * copy : 12 * copy + 12] = bags[0]
         assert warned(bags, "duplicate bags: 2 bags have the content of another, such as 0")
-        assert bool(warned(bags, "duplicate bags that differ in label: 1 sets")) is said
+        assert bool(warned(bags, "duplicate bags that differ in label: 1 set,")) is said
 
 
 def shown(bags):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from midam.cli import main
+from midam.report.pseudonyms import naming
 
 pytestmark = pytest.mark.drawn
 
@@ -118,3 +119,8 @@ def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
     assert main(["report", str(tmp_path / "c"), "--pseudonyms"]) == 0
     assert not [secret for secret in SECRETS if secret in texts(page)]
     assert {kind for kind, _ in key_of(page)} == {"file"}
+
+
+def test_a_caution_counts_one_bag_as_one():
+    assert naming(1).startswith("This page names 1 bag as the data does")
+    assert naming(2, 1).startswith("This page names 2 bags and 1 group as")

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
-from midam.errors import ConfigError, DataNotFoundError, nearest
+from midam.errors import ConfigError, DataNotFoundError, nearest, plural
 from midam.report.program import note_result, say, stdout_console
 from midam.settings import Settings
 
@@ -152,7 +152,7 @@ def _import(options: Namespace, console: Console) -> int:
         store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
     note_result(store=store, bags=len(bags), instances=bags.num_instances)
-    say(f"store: {options.out} ({len(bags)} bags, {bags.num_instances} instances, {size})")
+    say(f"store: {options.out} ({plural(len(bags), 'bag')}, {bags.num_instances} instances, {size})")
     say(f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}")
     return 0
 
@@ -170,7 +170,7 @@ def _verify(options: Namespace, console: Console) -> int:
     if damaged:
         console.print(f"{len({bag.bag for bag in damaged})} of {len(bags)} bags are damaged; import the data again")
         return 1
-    say(f"sound: {options.store} ({len(bags)} bags, {bags.num_instances} instances)")
+    say(f"sound: {options.store} ({plural(len(bags), 'bag')}, {bags.num_instances} instances)")
     return 0
 
 

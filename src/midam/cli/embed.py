@@ -15,7 +15,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.data.left_out import WHEN_MADE
 from midam.data.sets import catalog
-from midam.errors import ConfigError
+from midam.errors import ConfigError, plural
 from midam.processes import LEADER, Processes
 from midam.registry import FINE_TUNED, NETWORKS, is_network
 from midam.report.program import note_result, say
@@ -218,6 +218,7 @@ def run(options: Namespace, console: Console) -> int:
     size = format_bytes(stored_bytes(Path(options.out)))
     labeled = vectors.labels is not None or vectors.outcome is not None
     note_result(store=options.out, bags=len(vectors), vectors=vectors.num_instances, width=network.width)
-    say(f"store: {options.out} ({len(vectors)} bags, {vectors.num_instances} vectors of {network.width}, {size})")
+    count = plural(len(vectors), "bag")
+    say(f"store: {options.out} ({count}, {vectors.num_instances} vectors of {network.width}, {size})")
     say(f"next: midam {'fit' if labeled else 'predict RUN'} {options.out}")
     return 0

@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from midam.cli.parser import DATA, Parser
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, ConfigError, plural
 from midam.report.program import note_result, say
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def facts_of(bags: "Bags") -> str:
     """Counts of bags, in one line."""
     positive = "" if bags.labels is None else f" ({int(bags.labels.sum())} positive)"
     shape = f" of {' x '.join(map(str, bags.instance_shape))}" if len(bags.instance_shape) > 1 else ""
-    return f"{len(bags)} bags{positive}, {bags.num_instances} instances{shape}"
+    return f"{plural(len(bags), 'bag')}{positive}, {bags.num_instances} instances{shape}"
 
 
 def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> str:

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
-from midam.errors import ConfigError, RunStoppedError
+from midam.errors import ConfigError, RunStoppedError, plural
 from midam.report.program import note_result, remark, say, stdout_console
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def run(options: Namespace, console: Console) -> int:
         for note in scoring.run.target.notes(scoring.run.decision):
             remark(said_to, note)
         earlier = ", instead of earlier scores" if out in replaced else ""
-        said_to.print(f"{len(scoring.part)} bags scored: {escape(str(out))}{earlier}")
+        said_to.print(f"{plural(len(scoring.part), 'bag')} scored: {escape(str(out))}{earlier}")
     return 0
 
 
@@ -148,7 +148,7 @@ def _merge(options: Namespace) -> int:
     require_space({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
     facts = merge_shards(tables, out)
     note_result(scores=[out], bags=facts.of_bags)
-    say(f"{facts.of_bags} bags of {facts.count} shards: {options.out}")
+    say(f"{plural(facts.of_bags, 'bag')} of {plural(facts.count, 'shard')}: {options.out}")
     return 0
 
 
@@ -218,7 +218,8 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
     journals = [one.journal for one in scorings if one.journal is not None]
     for journal in journals:
         if len(journal):
-            console.print(f"{escape(str(journal.path))} holds the scores of {len(journal)} bags: going on from there")
+            count = plural(len(journal), "bag")
+            console.print(f"{escape(str(journal.path))} holds the scores of {count}: going on from there")
     by_scoring: dict[int, Scores] = {}
     groups = passes(scorings)
     if len(groups) > 1:
@@ -243,7 +244,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
             raise
         bags = len(scorings[0].part)
         raise RunStoppedError(
-            f"stopped; {', '.join(held)} of {bags} bags. The same command goes on from there"
+            f"stopped; {', '.join(held)} of {plural(bags, 'bag')}. The same command goes on from there"
         ) from None
     return [by_scoring[id(one)] for one in scorings]
 

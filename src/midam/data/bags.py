@@ -325,7 +325,8 @@ class Bags:
     def __repr__(self) -> str:
         labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         labeled = labeled if self.outcome is None else self.outcome.target
-        return f"Bags({len(self)} bags, {labeled}, {self.num_instances} instances {self.instance_shape})"
+        count = "1 bag" if len(self) == 1 else f"{len(self)} bags"
+        return f"Bags({count}, {labeled}, {self.num_instances} instances {self.instance_shape})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: counts, and a histogram of the bag sizes."""

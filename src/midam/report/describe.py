@@ -16,7 +16,7 @@ from midam.data.sets import catalog
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
-from midam.errors import LeakageError
+from midam.errors import LeakageError, plural
 from midam.evaluate.metrics import FEW_BAGS
 from midam.report import label_facts
 from midam.targets import target_of
@@ -285,7 +285,8 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
         pairs = np.unique(np.stack([kinds, codes]), axis=1)
         mixed = np.flatnonzero(np.bincount(pairs[0], minlength=len(digests)) > 1)
         if len(mixed):
-            yield f"duplicate bags that {name}: {len(mixed)} sets, such as {_names(bags.ids[kinds == mixed[0]])}"
+            names = _names(bags.ids[kinds == mixed[0]])
+            yield f"duplicate bags that {name}: {plural(len(mixed), 'set')}, such as {names}"
 
 
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import BagDataError
+from midam.errors import BagDataError, plural
 from midam.evaluate.ranking import check_numbers, check_scores, check_times
 from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
 from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, evenly, finish, new_chart, span
@@ -214,14 +214,14 @@ def plot_survival(
     if group_of.shape != t.shape or group_of.min() < 0 or group_of.max() >= len(names):
         raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
     present = [group for group in range(len(names)) if (group_of == group).any()]
-    note, left = f"{t.size} bags, {int(e.sum())} events", 0.3 + 0.08 * max(map(len, names))
+    note, left = f"{plural(t.size, 'bag')}, {plural(int(e.sum()), 'event')}", 0.3 + 0.08 * max(map(len, names))
     low = 0.7 + 0.17 * len(present)
     figure, axes = new_chart(height=3.2, left=max(left, 0.7), bottom=low, title=title, note=note)
     colors = (GREEN, BLUE, ORANGE) if len(names) == 3 else COLORS
     for group in present:
         inside = group_of == group
         style: dict[str, Any] = {"color": colors[group % len(colors)], "linestyle": DASHES[group % len(DASHES)]}
-        _survival_curve(axes, t[inside], e[inside], style, f"{names[group]} ({int(inside.sum())} bags)")
+        _survival_curve(axes, t[inside], e[inside], style, f"{names[group]} ({plural(int(inside.sum()), 'bag')})")
     p = log_rank(t, e, group_of) if len(present) > 1 else None
     if p is not None:
         shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
@@ -275,6 +275,6 @@ def _dots(
 
 def _c_index(summary: Mapping[str, Any]) -> str:
     if summary["c_index"] is None:
-        return f"{summary['bags']} bags"
+        return plural(summary["bags"], "bag")
     low, high = summary["c_index_ci95"]
-    return f"{summary['bags']} bags, C-index {summary['c_index']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"
+    return f"{plural(summary['bags'], 'bag')}, C-index {summary['c_index']:.3f} (95% CI {low:.3f}\N{EN DASH}{high:.3f})"

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
-from midam.errors import BagDataError
+from midam.errors import BagDataError, plural
 from midam.evaluate.bands import Band, Bands
 from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
@@ -64,7 +64,7 @@ def plot_roc(
     """
     y, s = check_bags(labels, scores)
     positives = int(y.sum())
-    note = f"{y.size} bags: {positives} positive, {y.size - positives} negative"
+    note = f"{plural(y.size, 'bag')}: {positives} positive, {y.size - positives} negative"
     figure, axes = new_chart(height=3.4, title=title, note=note)
     if summary["auroc"] is None:
         axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
@@ -243,7 +243,7 @@ def plot_class_rocs(
     parts = [summary["per_class"][str(name)] for name in names]
     known = [column for column, part in enumerate(parts) if part["auroc"] is not None]
     drawn = sorted(sorted(known, key=lambda column: -parts[column]["positives"])[:_MOST_CURVES])
-    note = f"{len(y)} bags"
+    note = plural(len(y), "bag")
     if summary["auroc_macro"] is not None:
         low, high = summary["auroc_macro_ci95"]
         note += f", macro AUROC {summary['auroc_macro']:.3f} ({low:.3f}{_DASH}{high:.3f})"
@@ -292,7 +292,7 @@ def plot_confusion(
     shown = [shortened(str(name), _LONG_NAME) for name in names]
     longest = max(map(len, shown))
     side = float(np.clip(0.38 * count, 2.6, 7))
-    note = f"{int(table.sum())} bags, {int(np.trace(table))} called correctly"
+    note = f"{plural(int(table.sum()), 'bag')}, {int(np.trace(table))} called correctly"
     turned = longest * count * 0.08 > side * 1.15
     size = {"width": side * 1.15, "height": side * 0.8, "left": 0.5 + 0.075 * longest}
     figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46, title=title, note=note)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.subgroups import MISSING
 from midam.names import safe_cell
 from midam.plain_files import replacing
@@ -95,7 +96,7 @@ class Pseudonyms:
 
 def naming(bags: int, groups: int = 0) -> str:
     """A caution about a page that names so many bags and groups, for whoever shares it."""
-    named = f"{bags} bags and {groups} groups" if groups else f"{bags} bags"
+    named = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
     return (
         f"This page names {named} as the data does. Before you share it, check whether these are names of patients: "
         "`midam report RUN --pseudonyms` writes a report without them."

@@ -67,7 +67,7 @@ class ClassesPage(TargetPage):
 
     def counted(self) -> str:
         """Bags and classes."""
-        return f"{len(self.tested)} bags of {plural(len(np.unique(self.codes)), 'class')}{self.tested.of_groups()}"
+        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'class')}")
 
     def second(self) -> str | None:
         """How many bags are called correctly."""
@@ -229,7 +229,7 @@ class LabelsPage(ClassesPage):
 
     def counted(self) -> str:
         """Bags and labels."""
-        return f"{len(self.tested)} bags with {plural(len(self.target.names), 'label')}{self.tested.of_groups()}"
+        return self.tested.counted(f" with {plural(len(self.target.names), 'label')}")
 
     def second(self) -> str | None:
         """From the lowest label to the highest."""

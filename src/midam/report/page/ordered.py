@@ -55,7 +55,7 @@ class GradesPage(TargetPage):
 
     def counted(self) -> str:
         """Bags and grades."""
-        return f"{len(self.tested)} bags of {len(np.unique(self.codes))} grades{self.tested.of_groups()}"
+        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
 
     def second(self) -> str | None:
         """How many bags get their grade, and how many a neighboring one."""

@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report import words
 from midam.report.figures import BLUE, ORANGE
@@ -216,11 +217,11 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
 
 
 def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
-    lines = [f"{sum(map(len, parts)):,} bags", *page.card_lines(parts)]
+    lines = [plural(sum(map(len, parts)), "bag"), *page.card_lines(parts)]
     groups = [part.groups.tolist() for part in parts if part.groups is not None]
     sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
-    lines += [f"{len(set().union(*groups)):,} groups"] if len(groups) == len(parts) else []
-    lines += [f"{sum(sizes):,} instances"] if len(sizes) == len(parts) else []
+    lines += [plural(len(set().union(*groups)), "group")] if len(groups) == len(parts) else []
+    lines += [plural(sum(sizes), "instance")] if len(sizes) == len(parts) else []
     return {"title": title, "lines": lines, "role": role}
 
 

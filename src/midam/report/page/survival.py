@@ -54,7 +54,7 @@ class SurvivalPage(TargetPage):
 
     def counted(self) -> str:
         """Bags and events."""
-        return f"{len(self.tested)} bags, {int(self.event.sum())} with the event{self.tested.of_groups()}"
+        return self.tested.counted(f", {int(self.event.sum())} with the event")
 
     def second(self) -> str | None:
         """Events of the risk groups."""

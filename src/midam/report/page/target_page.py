@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate
@@ -77,13 +78,14 @@ class ScoredBags:
         """Whether there are bags of both of two classes."""
         return 0 < self.positives < len(self)
 
-    def of_groups(self) -> str:
-        """Their groups in words, such as ", of 40 groups"; nothing where none are known."""
-        return f", of {len(np.unique(self.groups))} groups" if self.groups is not None else ""
+    def counted(self, labels: str = "") -> str:
+        """Count bags, and groups if they are known, around words on their labels: "100 bags, 50 sick, of 40 groups"."""
+        groups = f", of {plural(len(np.unique(self.groups)), 'group')}" if self.groups is not None else ""
+        return f"{plural(len(self), 'bag')}{labels}{groups}"
 
     def counts(self) -> str:
         """Bags of two classes in words, such as "100 bags, 50 positive, of 40 groups"."""
-        return f"{len(self)} bags, {self.positives} positive{self.of_groups()}"
+        return self.counted(f", {self.positives} positive")
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,7 @@ class TargetPage:
 
     def counted(self) -> str:
         """Number of the tested bags in words, with what matters of their labels."""
-        return f"{len(self.tested)} bags{self.tested.of_groups()}"
+        return self.tested.counted()
 
     def second(self) -> str | None:
         """Return the second sentence of the page."""
@@ -388,7 +390,7 @@ class TargetPage:
         """Describe the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
         shown, every = order[:WORST].tolist(), len(self.tested)
         rest = f", the worst {len(shown)}" if len(shown) < len(order) and (total or len(order) < every) else ""
-        caption = f"{len(order) if rest else len(shown)} of {total or f'{every} bags'}{rest}"
+        caption = f"{len(order) if rest else len(shown)} of {total or plural(every, 'bag')}{rest}"
         table = self.bag_table(shown, heads, cells, caption=caption) if shown else None
         none = "None." if total is None else f"None of {total}."
         return {"title": title, "none": none, "table": table, "bags": self.tested.ids[shown].tolist()}
