@@ -40,7 +40,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    text = "a method of midam compare; default: auto, for images that stay pixels midam"
+    text = "a method of midam compare; default: auto, or midam on pixels"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     text = "time for training, such as 90s, 10m or 1h; takes the method auto"
     budget = values.pop("budget", None)
