@@ -134,6 +134,10 @@ def test_folders_are_classes(folder, tmp_path):
     (folder / "Tumor").rename(folder / "B")
     with pytest.raises(ConfigError, match="a folder for each class and say which is `positive`"):
         read_bags(folder)
+    with pytest.raises(
+        ConfigError, match=r"Expected `labels` with a folder of arrays, got .*without labels by --unlabe"
+    ):
+        read_bags(folder)
     assert read_bags(folder, positive="B").classes == ("Normal", "B")
 
 

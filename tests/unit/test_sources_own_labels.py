@@ -75,7 +75,7 @@ def test_numbers_are_labels_and_another_name_can_be_given(how, tmp_path):
     assert read_bags(folder, label_column="outcome").labels.tolist() == [0, 1, 1, 0]
     with pytest.raises(BagDataError, match=r"column 'outcom' of `label_column`.*did you mean 'outcome'"):
         read_bags(folder, label_column="outcom")
-    with pytest.raises(ConfigError, match="or write the attribute 'label' into each HDF5 or Zarr file"):
+    with pytest.raises(ConfigError, match="or write the attribute 'label' into each file"):
         read_bags(folder)
     assert read_bags(folder, require_labels=False).labels is None
 

@@ -107,7 +107,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     coded = _classes_of_folders(request, paths)
     with_attributes = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (with_attributes and _says_label(request, paths[0])):
-        raise _no_table(request)
+        raise _no_table(request, paths)
     if request.covariate_columns and not with_attributes:
         raise _no_covariates(request)
     check_options(request, paths)
@@ -122,14 +122,16 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     return labels_of_files(request, bags.ids.tolist(), attributes).of(bags)
 
 
-def _no_table(request: Request) -> ConfigError:
+def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
     """Error of a folder whose bags have no labels, or no patients."""
     if request.bag_by == "patient":
         context, table, or_else = given(bag_by="patient"), "table of patients", ""
     else:
-        context, table = "a folder of features", "label table"
-        or_else = ", put the files into a folder for each class and say which is `positive`, or write the attribute "
-        or_else += f"{request.label_column!r} into each HDF5 or Zarr file"
+        reader = file_reader(paths[0], request.reader)
+        context, table = f"a folder of {reader.what}", "label table"
+        or_else = ", or put the files into a folder for each class and say which is `positive`"
+        or_else += f", or write the attribute {request.label_column!r} into each file" if reader.tells_labels else ""
+        or_else += "; `midam data describe`, `data import` and `embed` read them without labels by --unlabeled"
     return ConfigError(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
 
 

@@ -125,9 +125,7 @@ def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> l
     for row in frame.to_dict("records"):
         chosen = [split for split, column in columns.items() if _TRUE.get(str(row[column]).lower(), False)]
         if len(chosen) > 1:
-            raise BagDataError(
-                f"Expected one split, got {' and '.join(chosen)} (in {where}, {row[index]}); choose one."
-            )
+            raise BagDataError(f"Expected one split, got {' and '.join(chosen)} (in {where}, {row[index]}); take one.")
         pairs += [(str(row[index]), split) for split in chosen]
     return pairs
 
