@@ -77,6 +77,7 @@ def test_predict_writes_the_same_instances(made, explained, tmp_path):
 
 def test_the_page_holds_its_pictures(explained):
     page = (explained / "index.html").read_text()
+    assert "writes a report without them. This page and the files next to it keep them." in page
     assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2
     assert not re.search(r'src="(?!data:)', page)
     links = re.findall(r'href="(?!#)([^"]+)"', page)

@@ -93,7 +93,8 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
     """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked."""
     bags = [_bag(entry, folder) for entry in entries]
     several = any(entry.get("explained") is not None for entry in entries)
-    return render("explain.html", title=title, bags=bags, several=several, naming=naming(len(entries)))
+    caution = naming(len(entries)) + " This page and the files next to it keep them."
+    return render("explain.html", title=title, bags=bags, several=several, naming=caution)
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
