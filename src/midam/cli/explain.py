@@ -17,7 +17,7 @@ from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
 from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
-from midam.errors import ConfigError
+from midam.errors import ConfigError, plural
 from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 
@@ -81,7 +81,8 @@ def run(options: Namespace, console: Console) -> int:
         among = test or range(len(bags))
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
             index = extreme_bags(trained, bags, among, of=named, on_bags=progress.update_all)
-        which = "test bags" if test else "bags"
+        which = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
+        which += f", {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
         by = ", each by its most probable class" if named is None and trained.target.count > 1 else ""
         out.print(f"the highest and the lowest scored of the {which}{by}; name others with --bags")
     root = Path(options.run)

@@ -378,9 +378,7 @@ class Table:
     def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Columns of the features: those that are wanted, in their order, or all."""
         if not present:
-            raise BagDataError(
-                f"Expected at least one feature column, got none (in {self.where}); add numeric columns."
-            )
+            raise BagDataError(f"Expected at least one feature column, got none (in {self.where}); add numeric ones.")
         if wanted is None:
             return present
         return [present[place] for place in feature_order(wanted, present, reference="training", where=self.where)]
