@@ -80,7 +80,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     def check(name: str) -> None:
         if name not in known:
             advice = nearest(name, known, count=3)
-            raise BagDataError(f"Expected one of {len(known)} ids of bags, got {name!r} (in {bags.source}); {advice}")
+            raise BagDataError(f"Expected one of {len(known)} bags, got {name!r} (in {bags.source}); {advice}")
 
     check_each(names, check)
     return [known[name] for name in dict.fromkeys(names)]
