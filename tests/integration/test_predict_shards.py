@@ -49,7 +49,7 @@ def test_shards_together_are_one_pass(count, made, whole, tmp_path, capsys):
     files = sorted(path.name for path in tmp_path.iterdir())
     assert len(files) == 2 * count, "a table and its facts each, and no journal"
     assert predict("--merge", tmp_path, "--out", tmp_path / "s.csv") == 0
-    assert f"100 bags of {count} shards" in capsys.readouterr().out
+    assert f"100 bags of {count} shard{'s' * (count > 1)}:" in capsys.readouterr().out
     assert (tmp_path / "s.csv").read_bytes() == whole
     tables = [tmp_path / name for name in files if name.endswith(".csv")]
     assert predict("--merge", *reversed(tables), "--out", tmp_path / "t.csv") == 0

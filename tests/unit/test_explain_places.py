@@ -163,7 +163,7 @@ def patients_of_two(folder, save):
 def test_patches_at_one_place_are_of_no_known_size(tmp_path):
     save_h5(tmp_path, "s0", numbers(0), GRID * 0)
     (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
-    with pytest.warns(UserWarning, match=r"taken \(1 pixel: all that have a place lie at one\)"):
+    with pytest.warns(UserWarning, match=r"estimated \(1 pixel: all that have a place lie at one\)"):
         warn_of_unknown(found)
 
 
