@@ -105,8 +105,11 @@ def _of_features(reader: FileReader) -> bool:
     return reader.what in ("features", "arrays") and not reader.maybe_table
 
 
-def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Warn of folders and unknown files next to what is read, except those with the name of a file of it (MRXS)."""
+def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: bool) -> None:
+    """Warn of folders and unknown files next to what is read, except those with the name of a file of it (MRXS).
+
+    Where a table names the bags, only folders that hold files of the same suffixes are worth a word.
+    """
     known = file_readers()
     used, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
@@ -115,6 +118,9 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
     others = sorted(path for home in homes for path in home.iterdir() if path not in used | above)
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
     alone = [path for path in others if path.with_suffix("") not in named and not _is_known(path, known)]
+    if named_by_table:
+        suffixes = {path.suffix for path in taken if path.is_file()}
+        alone = [path for path in alone if _is_folder(path) and any(one.suffix in suffixes for one in path.iterdir())]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(

@@ -58,7 +58,7 @@ class FolderReader(BagReader):
             )
         paths, names = scan_folders(paths + _named_below(paths, request), folder, request)
         if not alone:
-            warn_of_left_alone(folder, paths)
+            warn_of_left_alone(folder, paths, named_by_table=request.labels is not None)
         if request.labels is None:
             return _without_table(request, paths, names)
         check_options(request, paths)
