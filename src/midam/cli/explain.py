@@ -82,9 +82,9 @@ def run(options: Namespace, console: Console) -> int:
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
             index = extreme_bags(trained, bags, among, of=named, on_bags=progress.update_all)
         which = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
-        which += f", {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
-        by = ", each by its most probable class" if named is None and trained.target.count > 1 else ""
-        out.print(f"the highest and the lowest scored of the {which}{by}; name others with --bags")
+        which += ", each by its most probable class" if named is None and trained.target.count > 1 else ""
+        which += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
+        out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, explain_options) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
