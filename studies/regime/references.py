@@ -1,4 +1,4 @@
-"""Scorers of bags of digits beside the study of remembering: told each label, by novelty alone, and mi-SVM.
+"""Scorers of bags of digits beside the study of remembering: trained on each label, by novelty alone, and mi-SVM.
 
 Each scores instances. A bag has the highest score of its instances, the mean of its highest twentieth, or the mean of
 all, whichever ranks the training bags best.
@@ -60,7 +60,7 @@ def reference_aurocs(split: Split, seed: int) -> dict[str, float]:
     return found
 
 
-def _told(rows: Rows) -> Score:
+def _labeled_network(rows: Rows) -> Score:
     """Return the network of the study, trained on which instances are nines."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -68,7 +68,7 @@ def _told(rows: Rows) -> Score:
     return lambda x: np.asarray(network.predict_proba(x)[:, 1])
 
 
-def _told_kernel(rows: Rows) -> Score:
+def _labeled_kernel(rows: Rows) -> Score:
     machine = _machine().fit(rows.x, rows.witness)
     return lambda x: np.asarray(machine.decision_function(x))
 
@@ -86,17 +86,17 @@ def _novelty(rows: Rows) -> Score:
 
 def _mi_svm(rows: Rows) -> Score:
     """Return mi-SVM (Andrews et al. 2002): each positive bag keeps one positive instance at least."""
-    machine, told = _machine(), rows.label.astype(bool)
+    machine, marked = _machine(), rows.label.astype(bool)
     for _ in range(_ROUNDS):
-        score = machine.fit(rows.x, told).decision_function(rows.x)
+        score = machine.fit(rows.x, marked).decision_function(rows.x)
         new = (score > 0) & (rows.label == 1)
         for number in np.unique(rows.bag[rows.label == 1]):
             own = np.flatnonzero(rows.bag == number)
             if not new[own].any():
                 new[own[np.argmax(score[own])]] = True
-        if (new == told).all():
+        if (new == marked).all():
             break
-        told = new
+        marked = new
     return lambda x: np.asarray(machine.decision_function(x))
 
 
@@ -105,8 +105,8 @@ def _machine() -> Pipeline:
 
 
 REFERENCES: Mapping[str, Fit] = {
-    "each instance's label, the study's network": _told,
-    "each instance's label, RBF-SVM": _told_kernel,
+    "each instance's label, the study's network": _labeled_network,
+    "each instance's label, RBF-SVM": _labeled_kernel,
     "novelty": _novelty,
     "mi-SVM": _mi_svm,
 }

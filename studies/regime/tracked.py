@@ -38,8 +38,8 @@ from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.page import figure_path, write_page
 from studies.regime.references import reference_aurocs
+from studies.regime.run import run_design
 from studies.regime.tracked_page import Cell, Outcomes, body, plot_gains
 from studies.regime.tracked_sets import CHOOSING, Digits, Real, Split
 from studies.registry import as_study
@@ -215,33 +215,22 @@ class _Work:
 @as_study("where remembering a bag pays: tracked state or mini-batch, over tasks and B", store=NAME)
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page and its figure."""
-    part, design = "", FULL
-    if options.quick or options.smaller:
-        part, design = ("-smaller", SMALLER) if options.smaller else ("-quick", QUICK)
-    with Store(options.cache, f"{NAME}{part}") as store:
+
+    def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
         _complete(_tried(design, options.cache), store, options)
-        chosen = choose(design, store, options.cache)
-        judged = [work for works in _judged(design, chosen, options.cache).values() for work in works]
-        _complete(judged, store, options)
+        judged = _judged(design, choose(design, store, options.cache), options.cache)
+        _complete([work for works in judged.values() for work in works], store, options)
         complete(_references(design), _refer, store=store, options=options, section=NAME)
-        found = outcomes(design, chosen, store, options.cache)
-        figure = figure_path(options, NAME)
-        plot_gains(found, figure)
-        write_page(
-            options,
-            NAME,
-            title="Where remembering pays",
-            shows=_SHOWS,
-            seeds=f"repeats {design.repeats[0]} to {design.repeats[-1]} are judged, {design.choosing[0]} to "
-            f"{design.choosing[-1]} choose",
-            seconds=store.wall_time(),
-            store=store,
-            body=body(found, references(design, store), figure.name),
-        )
+        cells = outcomes(design, judged, store)
+        plot_gains(cells, figure)
+        return body(cells, references(design, store), figure.name)
+
+    run_design(options, NAME, (FULL, QUICK, SMALLER), study, title="Where remembering pays", shows=_SHOWS)
 
 
 # By cell and arm: which of its options.
 Chosen = Mapping[tuple[Cell, str], int]
+Judged = Mapping[tuple[Cell, str], "list[_Work]"]
 
 
 def choose(design: Design, store: Store, folder: Path) -> Chosen:
@@ -262,19 +251,19 @@ def choose(design: Design, store: Store, folder: Path) -> Chosen:
     return chosen
 
 
-def outcomes(design: Design, chosen: Chosen, store: Store, folder: Path) -> list[Outcomes]:
+def outcomes(design: Design, judged: Judged, store: Store) -> list[Outcomes]:
     """Return the test AUROC of each judged training, a cell at a time; a training that diverged counts as chance."""
-    found = []
+    cells = []
     for cell in design.cells():
-        task, tests, told = design.task(cell), {}, {}
+        tests, options = {}, {}
         for arm in design.arms(cell):
-            works = _judged(design, chosen, folder)[cell, arm.name]
+            works = judged[cell, arm.name]
             rows = [row for row in store.find([work.name for work in works]) if row is not None]
             if rows and not any(row.get("skipped") for row in rows):
                 tests[arm.name] = np.array([0.5 if row["auroc"] is None else row["auroc"] for row in rows])
-                told[arm.name] = works[0].name["option"]
-        found.append(Outcomes(cell, tests, told, task.overlap))
-    return found
+                options[arm.name] = works[0].name["option"]
+        cells.append(Outcomes(cell, tests, options, design.task(cell).overlap))
+    return cells
 
 
 def references(design: Design, store: Store) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -317,20 +306,14 @@ def _tried(design: Design, folder: Path) -> list[_Work]:
     return list({str(work.name): work for work in works}.values())
 
 
-@lru_cache(maxsize=1)
-def _judged_of(design: Design, chosen: tuple[tuple[tuple[Cell, str], int], ...], folder: Path) -> Mapping[Any, Any]:
+def _judged(design: Design, chosen: Chosen, folder: Path) -> Judged:
     return {
-        (cell, name): [
-            _Work(design, cell, next(arm for arm in ARMS[cell.pooling] if arm.name == name), option, repeat, folder)
-            for repeat in design.repeats
+        (cell, arm.name): [
+            _Work(design, cell, arm, chosen[cell, arm.name], repeat, folder) for repeat in design.repeats
         ]
-        for (cell, name), option in chosen
+        for cell in design.cells()
+        for arm in design.arms(cell)
     }
-
-
-def _judged(design: Design, chosen: Chosen, folder: Path) -> Mapping[tuple[Cell, str], list[_Work]]:
-    found: Mapping[tuple[Cell, str], list[_Work]] = _judged_of(design, tuple(chosen.items()), folder)
-    return found
 
 
 def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> None:

@@ -118,7 +118,7 @@ def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]
         names = list(next(iter(references.values())))
         yield from section(
             "What the digits allow",
-            "Mean test AUROC and its 95% interval over the same repeats. Told the label of each instance; by the "
+            "Mean test AUROC and its 95% interval over the same repeats. Trained on the label of each instance; by the "
             "distance to the nearest instance of a negative training bag; and mi-SVM, from the labels of bags.",
             table(
                 ["task", *names],
@@ -168,7 +168,7 @@ def _short(found: Found, cells: Mapping[Cell, tuple[Difference, float]]) -> Iter
         yield "- No cell has both arms."
         return
     gap = over_tasks(tasks)
-    verdict = "remembering pays" if gap.low > 0 else "it costs" if gap.high < 0 else "not told apart"
+    verdict = "remembering pays" if gap.low > 0 else "it costs" if gap.high < 0 else "no difference found"
     higher = sum(gap.mean > 0 for gap in tasks.values())
     sign = stats.binomtest(higher, len(tasks)).pvalue
     yield (
@@ -187,8 +187,8 @@ def _short(found: Found, cells: Mapping[Cell, tuple[Difference, float]]) -> Iter
 
 def _advice_head() -> str:
     return (
-        "Means over the tasks. Remember, where the interval lies above 0 and no task is behind; else this study tells "
-        "no difference."
+        "Means over the tasks. Remember, where the interval lies above 0 and no task is behind; else this study "
+        "finds no difference."
     )
 
 
@@ -203,7 +203,7 @@ def _advice(found: Found) -> Iterator[list[str]]:
             gap = over_tasks(gains)
             ahead = sum(gain.low > 0 for gain in gains.values())
             behind = sum(gain.high < 0 for gain in gains.values())
-            advice = "remember" if gap.low > 0 and not behind else "no difference told"
+            advice = "remember" if gap.low > 0 and not behind else "no difference found"
             yield [
                 *(pooling, str(b), str(len(gains)), str(gap), f"{ahead} / {behind}"),
                 *(str(over_tasks(whole)) if whole else "-", advice),

@@ -124,15 +124,15 @@ def run(options: Namespace, console: Console) -> int:
             if scoring.journal is not None:
                 scoring.journal.remove()
     # A stream gets the scores and nothing else.
-    said_to = console if is_stream(outs[0]) else stdout_console()
+    messages = console if is_stream(outs[0]) else stdout_console()
     if not is_stream(outs[0]):
-        tell_left_out(bags[0], outs[0], said_to)
+        tell_left_out(bags[0], outs[0], messages)
     note_result(scores=outs, bags=len(scorings[0].part))
     for out, scoring in zip(outs, scorings):
         for note in scoring.run.target.notes(scoring.run.decision):
-            remark(said_to, note)
+            remark(messages, note)
         earlier = ", instead of earlier scores" if out in replaced else ""
-        said_to.print(f"{plural(len(scoring.part), 'bag')} scored: {escape(str(out))}{earlier}")
+        messages.print(f"{plural(len(scoring.part), 'bag')} scored: {escape(str(out))}{earlier}")
     return 0
 
 
