@@ -135,7 +135,7 @@ class Design:
 
     def runs(self, cell: Cell, rule: Rule) -> bool:
         """Whether a rule can train in a cell at all."""
-        if rule is CEILING:
+        if rule == CEILING:
             return cell.size <= self.ceiling
         if rule.whole:
             return self.epochs(cell, rule) > 0
@@ -145,7 +145,7 @@ class Design:
 
     def epochs(self, cell: Cell, rule: Rule) -> int:
         """Whole epochs that the budget of a cell buys; whatever the bags of a step, an epoch draws from each bag."""
-        if rule is CEILING:
+        if rule == CEILING:
             return self.ceiling_epochs
         drawn = cell.size if rule.whole else cell.instances
         epoch = self.counts.train * drawn * (FORWARD + BACKWARD)

@@ -231,7 +231,7 @@ def _ceiling(results: Results) -> list[str]:
 
 
 def _options(results: Results) -> list[str]:
-    names = [rule for rule in RULES if rule.options and rule is not CEILING]
+    names = [rule for rule in RULES if rule.options and rule != CEILING]
     rows = [[rule.name, *[results.chosen[rule.name, pooling].name for pooling in _poolings(results)]] for rule in names]
     repeats = results.design.choice_repeats
     places = [f"{cell.witnesses} of {cell.size}, B = {cell.instances}" for cell in results.design.choice_cells]

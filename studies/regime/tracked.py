@@ -105,7 +105,7 @@ class Task:
         drawn = {"num_instances": cell.instances, "num_positive": _BAGS, "num_negative": _BAGS}
         length, sizes = self.length(cell.instances), split.bags.sizes[split.train]
         epochs = length / max(1, len(sizes) // (2 * _BAGS))
-        if arm is EXACT:
+        if arm == EXACT:
             spent = length * 2 * _BAGS * np.minimum(sizes, cell.instances).mean()
             epochs, drawn = spent / sizes.sum(), {}
             if epochs < 1:
@@ -160,7 +160,7 @@ class Design:
     def arms(self, cell: Cell) -> list[Arm]:
         """Return the arms of a cell: a sample of one instance gives attention without a state no gradient."""
         alone = cell.pooling == ATT and cell.instances == 1
-        return [arm for arm in ARMS[cell.pooling] if not (alone and arm is MINIBATCH)]
+        return [arm for arm in ARMS[cell.pooling] if not (alone and arm == MINIBATCH)]
 
     def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
         """Return the cell and the repeat of each training that chooses for a cell."""

@@ -52,7 +52,7 @@ def choose(design: Design, store: Store) -> Chosen:
     for pooling in dict.fromkeys(cell.pooling for cell in design.cells):
         cells = [cell for cell in design.choice_cells if cell.pooling == pooling]
         for rule in RULES:
-            if rule is MATCHED:
+            if rule == MATCHED:
                 continue
             means = []
             for option in rule.options:
@@ -129,7 +129,7 @@ def _bags(size: int, sets: tuple[tuple[int, int], ...], counts: Counts) -> Bags:
 
 
 def _all_options(rule: Rule, pooling: str) -> Sequence[Option]:  # noqa: ARG001
-    return () if rule is CEILING else rule.options
+    return () if rule == CEILING else rule.options
 
 
 def _name(design: Design, cell: Cell, rule: Rule, option: Option, *, witnesses: int, repeat: int) -> Row:

@@ -1,5 +1,7 @@
 """The study of remembering: its bags, who chooses and who is judged, its page."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -7,8 +9,10 @@ from midam.data.bags import Bags
 from studies.differences import Difference
 from studies.options import StudyOptions
 from studies.regime import tracked_sets
+from studies.regime.design import CEILING
 from studies.regime.references import reference_aurocs
-from studies.regime.tracked import ARMS, FULL, SMALLER, Cell, run
+from studies.regime.regime import FULL as REGIME
+from studies.regime.tracked import ARMS, EXACT, FULL, SMALLER, Cell, run
 from studies.regime.tracked_page import Outcomes, corrected, over_tasks, task_gains
 from studies.regime.tracked_sets import CHOOSING, Digits, Real
 
@@ -38,6 +42,15 @@ def test_no_test_bag_has_chosen(monkeypatch, tmp_path, groups):
 def test_each_arm_has_as_many_settings():
     for deep in (False, True):
         assert {len({str(option) for option in arm.options(deep=deep)}) for arm in ARMS["attention"]} == {6}
+
+
+def test_what_another_process_is_sent_trains_as_long():
+    sent = pickle.loads(pickle.dumps(EXACT))
+    task, split = FULL.tasks[0], Digits(20, 0.2, train=400, score=10).load(0, None)
+    cell = Cell(task.name, "attention", 2)
+    assert task.config(cell, sent, {}, split) == task.config(cell, EXACT, {}, split)
+    cell = REGIME.cells[0]
+    assert REGIME.epochs(cell, pickle.loads(pickle.dumps(CEILING))) == REGIME.epochs(cell, CEILING)
 
 
 def test_labels_of_instances_find_the_nines_and_are_not_needed_by_the_others():
