@@ -138,9 +138,9 @@ TASKS = (
     Task("MUSK2", Real("musk2"), 600, _TABLE, overlap=_HALF),
     Task("intensive care", Real("physionet2012_icu"), 1500, _TABLE, overlap=_HALF),
     Task("adrenal, frozen vectors", Real("adrenal", vectors=True), 1500, _TABLE),
-    Task("breast, patches of 32", Real("breast", patch=32), 600, _COLOR, deep=True, overlap=_HALF),
-    Task("colon, patches of 16", Real("colon", patch=16), 1000, _COLOR, deep=True, overlap=_HALF),
     Task("adrenal, half resolution", Real("adrenal"), 1500, _CONV, deep=True),
+    Task("colon, patches of 16", Real("colon", patch=16), 1000, _COLOR, deep=True, overlap=_HALF),
+    Task("breast, patches of 32", Real("breast", patch=32), 600, _COLOR, deep=True, overlap=_HALF),
 )
 
 
@@ -217,9 +217,12 @@ def run(options: StudyOptions) -> None:
     """Run the study, and write its page and its figure."""
 
     def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
-        _complete(_tried(design, options.cache), store, options)
-        judged = _judged(design, choose(design, store, options.cache), options.cache)
-        _complete([work for works in judged.values() for work in works], store, options)
+        judged: dict[tuple[Cell, str], list[_Work]] = {}
+        for task in design.tasks:
+            part = replace(design, tasks=(task,))
+            _complete(_tried(part, options.cache), store, options)
+            judged |= _judged(part, choose(part, store, options.cache), options.cache)
+            _complete([work for works in judged.values() for work in works], store, options)
         complete(_references(design), _refer, store=store, options=options, section=NAME)
         cells = outcomes(design, judged, store)
         plot_gains(cells, figure)
@@ -318,8 +321,7 @@ def _judged(design: Design, chosen: Chosen, folder: Path) -> Judged:
 
 def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> None:
     """Compute what is missing, trainings on the same bags one after the other: a process keeps what it read last."""
-    order = {task.name: i for i, task in enumerate(TASKS)}
-    works = sorted(works, key=lambda work: (order.get(work.cell.task, 0), work.repeat))
+    works = sorted(works, key=lambda work: work.repeat)
     groups = [Group([work.name], [work]) for work in works]
     missing = {work.design.task(work.cell) for group in store.missing(groups) for work in group.tasks}
     for task in missing:
