@@ -168,6 +168,19 @@ def test_state_is_saved_and_loaded_and_goes_on_as_if_nothing_had_happened():
     assert copy.deepcopy(pool).bag_state.sum() == pool.bag_state.sum()
 
 
+@pytest.mark.parametrize("loss_fn", [MinMaxAUCLoss(), AveragePrecisionLoss(num_bags=10)])
+def test_a_backward_pass_after_commit_is_refused_with_the_right_order(loss_fn):
+    pool, index, labels = make(), torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])
+    loss = loss_fn(pool(*sample(), index), labels, index)
+    commit(pool, loss_fn)
+    with pytest.raises(ConfigError, match=r"Expected loss.backward\(\) before commit, got commit first .* then commit"):
+        loss.backward()
+    loss = loss_fn(pool(*sample(), index), labels, index)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    commit(pool, loss_fn)
+
+
 def test_nothing_is_kept_of_a_loss_that_is_not_finite():
     pool, loss_fn = make(), MinMaxAUCLoss()
     index, labels = torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])

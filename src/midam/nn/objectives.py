@@ -7,7 +7,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeGuard, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -158,7 +158,7 @@ class Objective(nn.Module):
             loss, proposed = self.column_loss(h.view(len(labels), self.columns), y, index=index)
             self._propose(proposed)
             return loss
-        if not _usable(weights, h):
+        if weights is None or weights.positive.dtype != h.dtype:  # float32, where a model in float64 needs others
             weights = f.class_weights(labels, dtype=h.dtype)
         loss, proposed = self.loss(h, labels, weights=weights, index=index)
         self._propose(proposed)
@@ -192,7 +192,23 @@ class Objective(nn.Module):
             self._check_classes(labels)
         loss = self.forward(SeenBags.of(scores), labels, index)
         self.last[:] = [loss.detach()] if self.training else []
+        if self._proposed and loss.requires_grad:
+            self._refuse_late_backward(loss)
         return loss
+
+    def _refuse_late_backward(self, loss: Tensor) -> None:
+        """Refuse a first backward pass after `commit`, which changes values that the gradient needs."""
+        passed: list[Tensor] = []
+
+        def check(grad: Tensor) -> None:
+            if not (passed or self._proposed):
+                raise ConfigError(
+                    f"Expected loss.backward() before commit, got commit first (of {self.name!r}); call "
+                    "loss.backward(), then optimizer.step(), then commit(pool, loss_fn), in each step."
+                )
+            passed.append(grad)
+
+        loss.register_hook(check)  # type: ignore[no-untyped-call]
 
     def _check_classes(self, labels: Tensor) -> None:
         """Refuse labels but 0 and 1, and warn once of a batch of one class; on a GPU in the first batch alone."""
@@ -410,11 +426,6 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
         module._warned_of_commit = True  # type: ignore[assignment]
         event = f"{type(module).__name__} was called again before midam.nn.commit"
         warnings.warn(f"{event}: call that after each backward pass, or nothing is kept", UserWarning, stacklevel=4)
-
-
-def _usable(weights: f.ClassWeights | None, h: Tensor) -> TypeGuard[f.ClassWeights]:
-    """Whether a batch has weights for scores h; they are float32, and a model in float64 needs others."""
-    return weights is not None and weights.positive.dtype == h.dtype
 
 
 def checked_margin(margin: float) -> float:
