@@ -19,7 +19,7 @@ from midam.data.sources.file_rows import FileRows
 from midam.data.sources.request import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import copy as store_rows
-from midam.data.store.copy import WrittenBag, _stamp, plan_digest, written_bags
+from midam.data.store.copy import WrittenBag, plan_digest, stamp, written_bags
 from midam.data.store.write import require_free
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal
@@ -225,12 +225,12 @@ def test_a_changed_file_in_a_folder_makes_another_plan(tmp_path):
     chunk = tmp_path / "a.zarr" / "features" / "c0"
     chunk.parent.mkdir(parents=True)
     chunk.write_bytes(b"1234")
-    before, again = _stamp(tmp_path / "a.zarr"), _stamp(tmp_path / "a.zarr")
+    before, again = stamp(tmp_path / "a.zarr"), stamp(tmp_path / "a.zarr")
     assert before == again
     folder = (tmp_path / "a.zarr").stat()
     os.utime(chunk, (1, 1))
     os.utime(tmp_path / "a.zarr", ns=(folder.st_atime_ns, folder.st_mtime_ns))
-    assert _stamp(tmp_path / "a.zarr") != before
+    assert stamp(tmp_path / "a.zarr") != before
 
 
 @pytest.mark.parametrize("change", ["file", "labels", "content"])

@@ -366,7 +366,9 @@ def test_a_stopped_call_goes_on_with_the_same_bytes(images):
 def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images, capsys):
     for data, out in (("f.store", "store.csv"), ("images", "raw.csv")):
         assert main(["predict", "run", data, "--out", out]) == 0
-    assert "12 bags embedded by" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "12 bags embedded by" in printed.err
+    assert re.search(r"^class 1: from score 0\.\d+ on, where the probability is 0\.\d+: the threshold", printed.out, re.MULTILINE)
     assert scores("raw.csv") == scores("store.csv")
     known = [
         main(["evaluate", "run", data, *more]) for data, *more in (["f.store"], ["images", "--labels", "labels.csv"])
@@ -374,6 +376,31 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
     assert known == [0, 0]
     parts = capsys.readouterr().out.split("report:")
     assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
+
+
+def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(images, capsys):
+    assert embed("g.store", "--groups", "patient", "--patch-size", str(STRIDE)) == 0
+    assert fit("g.store", "kept") == 0
+    assert main(["predict", "kept", "g.store", "--out", "store.csv"]) == 0
+    capsys.readouterr()
+    explain = ["explain", "kept", "images", "--bags", "i03", "--no-faithful"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embed_bags_module.EmbeddedRows, "_vectors", None)  # nothing passes the network
+        assert main(["predict", "kept", "images", "--out", "raw.csv"]) == 0
+        taken = f"whose files have not changed, taken from {images / 'g.store'} (in images)"
+        assert f"vectors of 12 bags, {taken}" in capsys.readouterr().err
+        assert main(explain) == 0
+        assert f"vectors of 1 bag, {taken}" in capsys.readouterr().err
+    assert scores("raw.csv") == scores("store.csv")
+    (images / "images/i00.png").write_bytes((images / "images/i03.png").read_bytes())
+    assert main(["predict", "kept", "images", "--out", "new.csv"]) == 0
+    assert re.search(r"vectors of 11 bags, .*g.store; 1 bag embedded by", capsys.readouterr().err)
+    assert scores("new.csv")[1:] == scores("store.csv")[1:]
+    assert scores("new.csv")[0] == ("i00", scores("store.csv")[3][1])
+    for text in ("[]", "3", "{", "[[]]"):  # of another version, or damaged
+        (images / "g.store/files.json").write_text(text)
+        assert main(["predict", "kept", "images", "--out", "new.csv"]) == 0
+        assert "12 bags embedded by" in capsys.readouterr().err
 
 
 def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, monkeypatch):

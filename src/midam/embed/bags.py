@@ -1,6 +1,7 @@
 """Bags of images, patches or slices as bags of vectors: each instance once through a frozen network."""
 
 import copy
+import hashlib
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,20 +19,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from midam.data.bag_files import source_paths
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
-from midam.data.store.copy import plan_digest
+from midam.data.store.copy import plan_digest, stamp
 from midam.embed.network import Network, assembled, intensities, standardized
 from midam.embed.others import known_network, load_network
-from midam.errors import BagDataError, CheckpointError, ConfigError, Note, plural, require, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
+from midam.files import write_text
+from midam.reading import parse_json, read_bytes
 
 Dtype = Literal["float16", "float32"]
 
 # Keys of `Bags.cut` for vectors, besides those of how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
+_KEYS = "files.json"  # in a store of vectors: the key of each bag, by which they are known again
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _LARGEST_SIDE = 2048
@@ -62,11 +68,30 @@ class EmbeddedRows(Rows):
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
         self._local = threading.local()  # of each thread: the last block, the open file, the network
+        self._kept: tuple[NDArray[Any] | Rows, NDArray[np.int64]] | None = None
+
+    def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
+        """Take vectors from the store at `place`, of those of the `bags` with these rows that it knows: a mask [N]."""
+        known, places = np.zeros(len(bags), np.bool_), np.full(len(self), -1, np.int64)
+        with suppress(MidamError, OSError, TypeError, ValueError):  # it is gone, damaged, or of an earlier version
+            keys, store = parse_json(read_bytes(Path(place) / _KEYS, error=BagDataError)), open_store(place)
+            number = {str(key): i for i, key in enumerate(keys if len(keys) == len(store) else ())}
+            for i, key in enumerate(_bag_keys(bags)):
+                known[i] = bool(key) and key in number
+                if known[i]:
+                    rows = np.arange(bags.sizes[i])
+                    places[bags.starts[i] + rows] = store.starts[number[key]] + rows
+            self._kept = store.instances, places
+        return known
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Compute the vectors at `positions` [m]."""
+        """Compute the vectors at `positions` [m], but for those that are kept."""
         vectors = np.empty((len(positions), self.shape[1]), self.dtype)
         order = np.argsort(positions, kind="stable")
+        if self._kept is not None:
+            store, places = self._kept[0], self._kept[1][positions]
+            vectors[places >= 0] = store[places[places >= 0]]
+            order = order[places[order] < 0]
         ascending, at = positions[order], 0
         while at < len(order):
             low, high, columns = self._block(int(ascending[at]))
@@ -265,7 +290,7 @@ def embed_bags(
     network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
     recipe = make_recipe(bags, network, dtype=dtype, size=size)
     made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)
-    return open_store(write_store(made, out, jobs=devices * _jobs(made), on_bag=on_bag))
+    return open_store(_write(made, Path(out), jobs=devices * _jobs(made), on_bag=on_bag))
 
 
 def cached_store(
@@ -287,7 +312,29 @@ def cached_store(
     store = folder / f"{known}-{plan_digest(made)[:12]}" / name
     if is_store(store):
         return store, False
-    return write_store(made, store, jobs=_jobs(made), on_bag=on_bag), True
+    return _write(made, store, jobs=_jobs(made), on_bag=on_bag), True
+
+
+def _write(made: Bags, out: Path, **options: Any) -> Path:
+    """Write vectors into a store, with the keys of the bags."""
+    keys = _bag_keys(made)  # before the files are read: one that changes meanwhile gets another
+    write_text(write_store(made, out, **options) / _KEYS, json.dumps(keys))
+    return out
+
+
+def _bag_keys(made: Bags) -> list[str]:
+    """Digest, for each bag, of what its vectors depend on: recipe, places, and path, size and time of its files.
+
+    Empty where the files are not known.
+    """
+    keys, recipe = [], json.dumps(made.cut, sort_keys=True)
+    for i, size in enumerate(made.sizes.tolist()):
+        paths, places = [path.resolve() for path in source_paths(made, i)], made.places(i)
+        sound = bool(paths) and all(path.exists() for path in paths)
+        digest = hashlib.sha256(json.dumps([recipe, size, [stamp(path) for path in paths if sound]]).encode())
+        digest.update(b"" if places is None else np.ascontiguousarray(places).data)
+        keys.append(digest.hexdigest() if sound else "")
+    return keys
 
 
 def _jobs(bags: Bags) -> int:
@@ -300,20 +347,29 @@ def embed_like(
     cut: Mapping[str, Any],
     *,
     run: str,
+    place: str,
     only: Sequence[int],
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at some positions by the recipe `cut` of a run, into a store that is removed with them."""
+    """Embed the bags at some positions by the recipe `cut` of a run, into a store that is removed with them.
+
+    Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained.
+    """
     _require_recipe(cut, run)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, run=run, data=bags.source)
-    message = f"{plural(len(only), 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
-    warnings.warn(f"{message} (in {bags.source})", Note, stacklevel=3)
+    made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
+    rows: Any = made.instances
+    kept = int(rows.take_kept(made, place).sum())
+    texts = [f"vectors of {plural(kept, 'bag')}, whose files have not changed, taken from {place}"] if kept else []
+    if kept < len(made):
+        message = f"embedded by {network.name} first; `midam embed` keeps vectors for later"
+        texts.append(f"{plural(len(made) - kept, 'bag')} {message}")
+    warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
-        made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
         stored = open_store(write_store(made, Path(folder) / "store", jobs=_jobs(made), on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -130,6 +130,7 @@ def _as_embedded(
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
+        options["place"] = run.data["place"]
         kept = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
         options["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
         if console is None:
@@ -138,7 +139,7 @@ def _as_embedded(
             return embed_like(bags, cut, **options, on_bag=progress.update)
     else:
         message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warnings.warn(message, stacklevel=4)
     return bags
 
 
@@ -241,7 +242,7 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
     for count, relation in ((same_id, of_id), (same_group, of_group)):
         if count:
             message = f"{count} of {len(new)} new bags (in {bags.source}) {relation} the figures below are no test"
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warnings.warn(message, stacklevel=3)
 
 
 def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:

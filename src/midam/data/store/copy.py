@@ -64,7 +64,7 @@ def plan_digest(bags: Bags) -> str:
     """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
     files, marks = _files(bags), marks_of(bags)
     origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
-    stamps = {path: _stamp(path) for path in dict.fromkeys(files)}  # places are mostly in the files of the instances
+    stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # places are mostly in the files of the instances
     plan: dict[str, Any] = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
@@ -102,11 +102,11 @@ def _files(bags: Bags) -> list[Path]:
     return paths
 
 
-def _stamp(path: Path) -> list[Any]:
+def stamp(path: Path) -> list[Any]:
     """Path, size and time of a file, or of all files of a folder, whose own time does not depend on its content."""
     if path.is_dir():
         files = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-        return [str(path), [_stamp(file) for file in files]]
+        return [str(path), [stamp(file) for file in files]]
     facts = path.stat()
     return [str(path), facts.st_size, facts.st_mtime_ns]
 
