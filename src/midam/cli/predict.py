@@ -131,9 +131,18 @@ def run(options: Namespace, console: Console) -> int:
     for out, scoring in zip(outs, scorings):
         for note in scoring.run.target.notes(scoring.run.decision):
             remark(messages, note)
+        _tell_class(scoring.run, messages)
         earlier = ", instead of earlier scores" if out in replaced else ""
         messages.print(f"{plural(len(scoring.part), 'bag')} scored: {escape(str(out))}{earlier}")
     return 0
+
+
+def _tell_class(trained: "LoadedRun", console: Console) -> None:
+    """Print from which score on a bag has the positive class, as that is seldom where the probability is 0.5."""
+    if trained.calibrator is not None and trained.threshold is not None:
+        probability, name = trained.calibrator.predict([trained.threshold])[0], (trained.target.names or (0, 1))[1]
+        point = f"from score {trained.threshold:.4g} on, where the probability is {probability:.2g}"
+        console.print(escape(f"class {name}: {point}: the threshold of the run ({trained.settings.run.threshold})"))
 
 
 def _merge(options: Namespace) -> int:
