@@ -62,6 +62,7 @@ def main() -> None:
         scores = [pool.evaluate(network(x.to(device)) for x in test.chunks(i)).item() for i in range(len(test))]
         seen = int((pool.bag_state[:, 0] > 0).sum())
         print(f"test AUROC {midam.auroc(labels, scores):.3f} on {len(test)} bags; the state holds {seen} training bags")
+    accelerator.wait_for_everyone()  # see torch_ddp.py
     accelerator.end_training()
 
 

@@ -69,6 +69,9 @@ def main() -> None:
         test = midam.data.BagDataset(bags, labels)
         scores = [pool.evaluate(network.module(x.to(device)) for x in test.chunks(i)).item() for i in range(len(test))]
         print(f"test AUROC {midam.auroc(labels, scores):.3f} on {len(test)} bags")
+    # DDP keeps the threads of gloo until the process ends, and one that still holds a tensor then would abort it. After
+    # this all processes have exchanged everything, and the threads hold nothing.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -17,6 +17,7 @@ from tests.integration.test_modules_processes import train
 rank, folder, name, inside = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "inside"
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 torch.save(train(rank, 2, name, inside=inside), f"{folder}/{rank}.pt")
+dist.barrier()  # see examples/torch_ddp.py
 dist.destroy_process_group()
 """
 LOSSES = {
