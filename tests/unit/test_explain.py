@@ -22,10 +22,12 @@ from midam.explain import explain_bag, faithful
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.charts import draw_bars, draw_curves, layers_of
 from midam.explain.overlay import PatchMap, draw_map, geojson_text, number_boxes
+from midam.explain.page import facts_text
 from midam.explain.panels import pictures_of, shown
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import SLICES, Scans, draw_explanation, draw_strip, maps_of, scans_of, strip_instances
 from midam.explain.run import find_bags
+from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
@@ -113,6 +115,20 @@ def test_top_is_what_raises_the_score_not_what_weighs_most():
     assert found.instances.weight.argmax() == 0
     assert (found.order[0], found.order[-1]) == (1, 0)
     assert found.contribution[1] > 0 > found.contribution[0]
+
+
+def test_a_bag_whose_instances_weigh_alike_says_that_none_stands_out():
+    x = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32) / 100
+    torch.manual_seed(0)
+    model = BagScorer(torch.nn.Identity(), AttentionPooling(4))
+    explanation = explain_bag(model, Bags.from_list([x]), 0)
+    assert re.fullmatch(r"(0\.9\d|1\.00) to 1\.0\d", explanation.even_weights)
+    known = {"score": explanation.score, "members": 1, "even": explanation.even_weights}
+    assert facts_text(known) == f"no instance stands out (weights {explanation.even_weights} x uniform)"
+    x[7] *= 1000
+    assert explain_bag(model, Bags.from_list([x]), 0).even_weights is None
+    assert explain_bag(model, Bags.from_list([x[:1]]), 0).even_weights is None
+    assert explain_bag(BagScorer(torch.nn.Identity(), MaxPooling(4)), Bags.from_list([x]), 0).even_weights is None
 
 
 def test_poolings_that_weigh_all_alike_are_known():

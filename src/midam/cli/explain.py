@@ -115,6 +115,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     form = form_apart(entry["score"], entry.get("threshold"))
     shown = f"score{class_text} {entry['score']:{form}}, {entry['instances']} instances"
     console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
+    if entry.get("even") is not None:
+        console.print(f"  no instance stands out: all weigh {entry['even']} x uniform, and each adds less than 0.01")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     row = f" ({row_text(best)})" if row_text(best) else ""
     console.print(

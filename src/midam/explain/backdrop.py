@@ -114,7 +114,7 @@ class ImageFolder:
                 )
         if not reason:
             return backdrop
-        warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", UserWarning, stacklevel=2)
+        warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", stacklevel=2)
         return None
 
     def _has_image(self, bags: Bags, index: int) -> bool:
@@ -157,7 +157,7 @@ def read_backdrop(path: Path) -> Backdrop | None:
             return _thumbnail(path) if _is_slide(path) else _shrunk(as_rgb(read_pixels(path)))
         except MidamError as error:
             reason = str(error)
-    warnings.warn(f"the image {path} is left out of the picture: {reason}", UserWarning, stacklevel=3)
+    warnings.warn(f"the image {path} is left out of the picture: {reason}", stacklevel=3)
     return None
 
 

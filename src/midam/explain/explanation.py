@@ -32,6 +32,7 @@ from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # of an instance
+_EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 ROWS, ORDERED = ("line", "row"), "order_"  # columns of instances of a table
 
 
@@ -115,6 +116,13 @@ class Explanation(BriefRepr):
     def relative_weight(self) -> NDArray[np.float32]:
         """Weights as multiples of the uniform weight 1/n, [n]; their mean is 1."""
         return self.instances.weight * np.float32(len(self))
+
+    @property
+    def even_weights(self) -> str | None:
+        """Range of the relative weights, if no instance stands out by its weight or by what it adds; else None."""
+        weights, most = self.relative_weight, np.abs(self.contribution).max()
+        stands_out = len(self) == 1 or np.abs(weights - 1).max() > _EVEN or most >= _LITTLE
+        return None if stands_out else f"{weights.min():.2f} to {weights.max():.2f}"
 
     @property
     def percentile(self) -> NDArray[np.float64]:

@@ -25,16 +25,9 @@ _DRAWN = {
     "sheet": "the instances at both ends of the ranking",
     "bars": "what the instances add, in their order",
 }
-_FILES = {
-    "picture": "picture (PNG)",
-    "instances": "all instances (HDF5)",
-    "table": "top instances (CSV)",
-    "polygons": "patches for QuPath (GeoJSON)",
-    "image": "image (JPEG)",
-    "added": "map of what patches add (PNG)",
-    "weight": "map of weights (PNG)",
-    "score": "map of scores (PNG)",
-}
+_FILES = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
+_FILES |= {"polygons": "patches for QuPath (GeoJSON)", "image": "image (JPEG)"}
+_FILES |= {"added": "map of what patches add (PNG)", "weight": "map of weights (PNG)", "score": "map of scores (PNG)"}
 # Facts about an instance from its file: the head of its column, and the form of its cells.
 _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),
@@ -78,6 +71,7 @@ def facts_text(entry: Mapping[str, Any]) -> str:
         "split": "{split} bag",
         "instances": "n = {instances} instances",
         "pooling": "{pooling} pooling",
+        "even": "no instance stands out (weights {even} x uniform)",
     }
     known = {**entry, "predicted": predicted_words(entry.get("predicted"))}
     if entry.get("threshold") is not None:

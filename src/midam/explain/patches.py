@@ -102,9 +102,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         )
         return []
     parts: list[tuple[BagFile | None, range, Mapping[str, Any]]]
-    parts = [(file, file.rows, file.attributes) for file in files] or [
-        (None, range(len(places)), bags.described(index))
-    ]
+    parts = [(one, one.rows, one.attributes) for one in files] or [(None, range(len(places)), bags.described(index))]
     patches, lost, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     for file, rows, meta in parts:
@@ -178,7 +176,7 @@ def _micrometers(
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=4)
+    warnings.warn(text, stacklevel=4)
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
@@ -208,12 +206,11 @@ def warn_of_unknown(patches: Patches) -> None:
         taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
         one_place = not np.ptp(patches.corners, axis=0).any()
         taken += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
-        warnings.warn(f"nothing states the size of the patches, it is estimated ({taken})", UserWarning, stacklevel=3)
+        warnings.warn(f"nothing states the size of the patches, it is estimated ({taken})", stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(
             "no GeoJSON: places are in micrometers, and no slide says how many are a pixel; name the folder of the "
             "slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
-            UserWarning,
             stacklevel=3,
         )
 

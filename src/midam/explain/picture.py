@@ -139,7 +139,7 @@ def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
     chosen = sorted(range(len(drawn)), key=first.__getitem__)[:_MAPS]
     if len(drawn) > _MAPS:
         text = f"the picture shows the maps of {_MAPS} slides, those of the others are files of their own"
-        warnings.warn(f"{text} ({len(drawn)} slides)", UserWarning, stacklevel=3)
+        warnings.warn(f"{text} ({len(drawn)} slides)", stacklevel=3)
     return [drawn[at] for at in sorted(chosen)]
 
 

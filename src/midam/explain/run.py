@@ -202,7 +202,7 @@ def explain_bags(
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
     for line in note_lines(done):
-        warnings.warn(line, UserWarning, stacklevel=2)
+        warnings.warn(line, stacklevel=2)
     return done
 
 
@@ -284,6 +284,7 @@ def _entry(run: LoadedRun, bags: Bags, explanation: Explanation, top: int) -> di
         "threshold": threshold,
         "called": None if threshold is None else "positive" if explanation.score >= threshold else "negative",
         "instances": len(explanation),
+        "even": explanation.even_weights,
         "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
