@@ -6,6 +6,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+from midam.cli import main
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
@@ -176,3 +177,15 @@ def test_the_picture_shows_both_classes(tmp_path):
         image = np.rint(255 * matplotlib.image.imread(tmp_path / f"{name}.png")[..., :3]).astype(int)
         for color in present:
             assert (image == list(bytes.fromhex(color))).all(axis=-1).sum() > 500
+
+
+def test_a_folder_without_labels_is_described_without_them(tmp_path, capsys):
+    (tmp_path / "bags").mkdir()
+    for number in range(3):
+        np.save(tmp_path / f"bags/b{number}.npy", np.random.default_rng(number).normal(size=(4 + number, 2)))
+    assert main(["data", "describe", str(tmp_path / "bags")]) == 0
+    printed = capsys.readouterr()
+    assert "3 (unlabeled)" in printed.out
+    assert "no labels found, the bags are described without; --labels names a table of them" in printed.err
+    assert main(["data", "describe", str(tmp_path / "bags"), "--bag-by", "patient"]) == 2
+    assert "name a table of patients" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
 from midam.errors import ConfigError, DataNotFoundError, nearest, plural
-from midam.report.program import note_result, say, stdout_console
+from midam.report.program import note_result, remark, say, stdout_console
 from midam.settings import Settings
 
 if TYPE_CHECKING:
@@ -96,9 +96,10 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     return 0
 
 
-def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
+def _describe(options: Namespace, console: Console) -> int:
     from midam.data.column_codes import prepare
     from midam.data.missing import missing_counts, note_of_filled
+    from midam.data.sources.folder import NoLabelsError
     from midam.files import write_text
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
@@ -109,7 +110,12 @@ def _describe(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.targets import target_of
 
     keep_folder(options, "out", data="name")
-    bags = read_bags_of(options.name, options)
+    try:
+        bags = read_bags_of(options.name, options)
+    except NoLabelsError:
+        remark(console, "no labels found, the bags are described without; `labels` names a table of them")
+        options.unlabeled = True
+        bags = read_bags_of(options.name, options)
     if options.impute != "none":
         note_of_filled(bags, options.impute, missing_counts(bags), fitted_on="all bags")
     data_settings = Settings(**{name: options[name] for name in _READING}).data

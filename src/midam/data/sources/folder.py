@@ -25,6 +25,10 @@ from midam.errors import BagDataError, ConfigError, given
 from midam.names import name_of
 
 
+class NoLabelsError(ConfigError):
+    """A folder has no table of labels, and neither its folders nor its files tell them."""
+
+
 class FolderReader(BagReader):
     """A folder of files of one format, which are bags or, with `bag_by`, parts of a patient.
 
@@ -131,8 +135,9 @@ def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
         context, table = f"a folder of {reader.what}", "label table"
         or_else = ", or put the files into a folder for each class and say which is `positive`"
         or_else += f", or write the attribute {request.label_column!r} into each file" if reader.tells_labels else ""
-        or_else += "; `midam data describe`, `data import` and `embed` read them without labels by --unlabeled"
-    return ConfigError(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
+        or_else += "; `midam data import` and `embed` read them without labels by --unlabeled"
+    kind = ConfigError if request.bag_by == "patient" else NoLabelsError
+    return kind(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
 
 
 def _no_covariates(request: Request) -> ConfigError:
