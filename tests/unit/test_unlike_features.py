@@ -51,6 +51,18 @@ def test_a_column_called_as_labels_are_is_named_if_it_is_one_a_bag(name):
     assert told(frame) == []
 
 
+def test_rows_that_stand_twice_in_a_bag_are_noted_with_their_number(tmp_path):
+    rng = np.random.default_rng(3)
+    frame = table()
+    frame["y"] = rng.normal(size=len(frame))
+    twice = pd.concat([frame, frame.iloc[[5, 5, 70]]])
+    with pytest.warns(Note, match=r"^3 of 99 rows repeat another row of their bag in every column \(in .*bags.csv\)"):
+        read_bags(written(tmp_path, twice))
+    measured = twice.assign(y=rng.normal(size=len(twice)))
+    assert told(measured) == []
+    assert told(frame.assign(x=rng.integers(0, 3, len(frame)), y=rng.integers(0, 3, len(frame)))) == []  # by chance
+
+
 def test_bags_of_one_row_may_have_such_columns():
     frame = table(age=ages(), time=ages()).groupby("bag", sort=False).first().reset_index()
     (text,) = told(frame)

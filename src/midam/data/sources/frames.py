@@ -6,6 +6,7 @@ Columns that are likely no features are warned of: they name patients, number in
 import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
+_AT_ONCE = 8  # columns in which rows are compared
 _FEW = 8  # bags: with no more of them a feature can be such by chance
 
 
@@ -91,6 +93,20 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
             Note,
             stacklevel=5,
         )
+    if several:
+        _note_copies(frame, features, where)
+
+
+def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> None:
+    """Note rows that repeat another one in every column, in a table where that does not happen by chance."""
+    rows = np.arange(len(frame))
+    with suppress(TypeError):  # of lists in a column that is left out
+        for begin in range(0, frame.shape[1], _AT_ONCE):  # the first columns of numbers leave few rows
+            rows = rows[frame.iloc[rows, begin : begin + _AT_ONCE].duplicated(keep=False).to_numpy()]
+        copies = int(frame.iloc[rows].duplicated().sum())
+        if copies and any(2 * frame[column].nunique() > len(frame) for column in features):
+            text = f"{copies} of {len(frame)} rows repeat another row of their bag in every column (in {where})"
+            warnings.warn(f"{text}: each counts as an instance; drop those written twice", Note, stacklevel=6)
 
 
 def _warn(column: str, where: str, why: str) -> None:
