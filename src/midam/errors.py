@@ -6,6 +6,7 @@ The command line turns each of them into one message and exit code 2 (130 for a 
 import difflib
 import importlib
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,6 +16,8 @@ from midam.synonyms import advice_for, is_known_word, is_usual_column, plain_key
 
 _ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
 _SHORT = 0.66  # of names of three letters, one of which may be wrong
+CURRENT = threading.local()  # `path`: the file of data that a thread reads
+_DECODERS = {"PIL", "pydicom", "nibabel", "h5py", "zarr", "openslide"}
 FOR_THESE = "  for these"  # how a line begins that advises on the lines above it
 
 
@@ -96,6 +99,12 @@ class TrialsLostError(MidamError):
 
 class Note(UserWarning):
     """A decision of midam that is reported in a line, such as which label is the positive one."""
+
+
+def with_file(warning: Warning | str, code: str) -> Warning | str:
+    """A warning; one of a library that decodes files, whose file of code is `code`, with the file that is read."""
+    path = getattr(CURRENT, "path", None)
+    return warning if path is None or _DECODERS.isdisjoint(Path(code).parts) else f"{warning} (first in {path})"
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:

@@ -5,6 +5,7 @@ import errno
 import gzip
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ import torch
 
 import midam
 from midam import BagDataError, Bags, ConfigError, MidamError, read_bags
+from midam.cli import main
 from midam.data.covariates import Covariates
 from midam.data.sources.formats.open_file import sound
 
@@ -194,3 +196,10 @@ def test_no_public_name_answers_wrong_arguments_with_an_error_of_another_library
             others = {key: value for key, value in others.items() if key not in {o.name for o in named[: len(words)]}}
             with contextlib.suppress(MidamError):
                 public(*words, **others)
+
+
+def test_a_warning_of_a_decoder_names_the_file_that_it_reads(tmp_path, capsys):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/cut.tif").write_bytes(b"II*\0\x08\0\0\0\x05\0")  # the directory of five tags is missing
+    assert main(["data", "describe", str(tmp_path / "images")]) == 2
+    assert re.search(r"warning: Corrupt EXIF data.* \(first in .*cut\.tif\)", capsys.readouterr().err)

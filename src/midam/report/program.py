@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from midam.errors import Note
+from midam.errors import Note, with_file
 
 _RESULT: dict[str, Any] = {}
 _PLAIN_WIDTH = 120
@@ -47,8 +47,8 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        remark(console, shorten(message), "note" if isinstance(message, Note) else "warning")
+    def show(message: Warning | str, _: type[Warning], code: str, *__: Any, **___: Any) -> None:
+        remark(console, shorten(with_file(message, code)), "note" if isinstance(message, Note) else "warning")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

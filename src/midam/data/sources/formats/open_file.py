@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import BagDataError, MidamError, first_line, need_package
+from midam.errors import CURRENT, BagDataError, MidamError, first_line, need_package
 from midam.files import size_text
 
 T = TypeVar("T")
@@ -181,6 +181,7 @@ def need(module: str, kind: str, path: Path, *, extra: str, package: str = "") -
 @contextmanager
 def sound(expected: str, path: Path, *, advice: str = "copy or write the file again") -> Iterator[None]:
     """Turn any error of a library about a damaged file into a `BagDataError` that names the file."""
+    before, CURRENT.path = getattr(CURRENT, "path", None), path
     try:
         yield
     except MidamError:
@@ -190,6 +191,8 @@ def sound(expected: str, path: Path, *, advice: str = "copy or write the file ag
         text = " ".join(str(error).split())
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
+    finally:
+        CURRENT.path = before if CURRENT.path is path else CURRENT.path  # one that waited in a generator
 
 
 def refuse_unreadable(error: Exception, path: Path) -> None:
