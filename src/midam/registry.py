@@ -111,7 +111,6 @@ class Registry:
             warnings.warn(
                 f"{name!r} is the {self.kind} of midam, not that of the package {point.module!r}, which takes the same "
                 "name; give that one another",
-                UserWarning,
                 stacklevel=2,
             )
         elif point is not None:
@@ -262,10 +261,7 @@ TARGETS = Registry(
 )
 DRAWS = Registry(
     "draw",
-    {
-        "uniform": "midam.data.draws.Uniform",
-        "top": "midam.data.draws.Top",
-    },
+    {"uniform": "midam.data.draws.Uniform", "top": "midam.data.draws.Top"},
     base="midam.data.draws.Draw",
 )
 FINE_TUNED = "fine-tuned"

@@ -368,7 +368,9 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
         assert main(["predict", "run", data, "--out", out]) == 0
     printed = capsys.readouterr()
     assert "12 bags embedded by" in printed.err
-    assert re.search(r"^class 1: from score 0\.\d+ on, where the probability is 0\.\d+: the threshold", printed.out, re.MULTILINE)
+    assert re.search(
+        r"^class 1: from score 0\.\d+ on, where the probability is 0\.\d+: the threshold", printed.out, re.MULTILINE
+    )
     assert scores("raw.csv") == scores("store.csv")
     known = [
         main(["evaluate", "run", data, *more]) for data, *more in (["f.store"], ["images", "--labels", "labels.csv"])

@@ -182,7 +182,7 @@ def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
     if selecting and not any(map(is_shorthand, methods)):
         names = f"--{' and --'.join(selecting)}"
         why = "they belong to methods such as midam-att, and none of these was named"
-        warnings.warn(f"{names} choose nothing here: {why}", UserWarning, stacklevel=2)
+        warnings.warn(f"{names} choose nothing here: {why}", stacklevel=2)
 
 
 class CompareProgress(LiveProgress):

@@ -48,7 +48,7 @@ def run(options: Namespace, console: Console) -> int:
         write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
         # The folder of a run may not be writable; the figures are still printed.
-        warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", UserWarning, stacklevel=2)
+        warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", stacklevel=2)
     else:
         note_result(report=page)
         say(f"report: {page}")

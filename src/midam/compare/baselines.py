@@ -357,9 +357,7 @@ class MeanMapSVM(ModelBaseline):
                 best = area, machine, rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
-        filled.load_state_dict(
-            {name: x for name, x in model.state_dict().items() if "scales" not in name}, strict=False
-        )
+        filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
         fill(filled_pooling.scales, np.array([scale]))
         fill_linear(filled_pooling.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
         return filled

@@ -67,7 +67,6 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
         warnings.warn(
             f"{folds} folds reduced to {count}: no more of them can each hold two {unit} to rank above others (in "
             f"{bags.source})",
-            UserWarning,
             stacklevel=2,
         )
     return made

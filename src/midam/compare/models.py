@@ -68,7 +68,7 @@ def keep_models(
     def write(group: Group[ModelTask], results: Sequence[dict[str, Any] | None]) -> None:
         (task,), (content,) = group.tasks, results
         if content is None:
-            warn(f"{task.folder}: trained by itself, the model diverged; it is not kept", UserWarning, stacklevel=4)
+            warn(f"{task.folder}: trained by itself, the model diverged; it is not kept", stacklevel=4)
             return
         write_model(RunFolder(task.folder), content)
 

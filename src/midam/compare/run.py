@@ -229,7 +229,7 @@ class _Keeper:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
             if message not in self._warned:
                 self._warned.add(message)
-                warn(message, UserWarning, stacklevel=4)
+                warn(message, stacklevel=4)
         peak = self._peaks.pop(group.tasks[0].method.name, None)
         self._store.keep(group.names, group_results(self._bags, group, [outcome for outcome, _ in results], peak=peak))
         self._write()
@@ -293,14 +293,6 @@ def _foreign(folder: Path, journal: Path) -> bool:
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
     """Settings that must be equal in two calls that share a folder, except for the path of the data."""
-    return {
-        "version": __version__,
-        "data": bags.source,
-        **target_of(bags).description,
-        "fingerprint": bags.fingerprint(),
-        "folds": folds_digest(folds),
-        "lrs": selection.lrs,
-        "margins": selection.margins,
-        "select": selection.select,
-        "settings": selection.base.flat(),
-    }
+    record: dict[str, Any] = {"version": __version__, "data": bags.source, **target_of(bags).description}
+    record |= {"fingerprint": bags.fingerprint(), "folds": folds_digest(folds), "lrs": selection.lrs}
+    return record | {"margins": selection.margins, "select": selection.select, "settings": selection.base.flat()}

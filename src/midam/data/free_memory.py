@@ -60,7 +60,6 @@ def warn_of_memory(needed: int, content: str, *, source: str) -> None:
             f"{content} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
             "system may end this process; give each bag a file of its own, such as .npy, in a folder, which "
             "`midam data import` turns into a store that stays on the disk",
-            UserWarning,
             stacklevel=3,
         )
 

@@ -172,7 +172,7 @@ class PlattCalibrator(OnLogit):
         if self.slope_ <= 1e-8:
             consequence = "every probability is the share of positive validation bags."
             message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(message, stacklevel=2)
             self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return self
 
@@ -262,7 +262,7 @@ class BinaryDecision:
         known = Thresholds.choose(labels, scores, rule=rule, out_of_fold=out_of_fold)
         point = known.points[0]
         if point.note is not None:
-            warnings.warn(point.note, UserWarning, stacklevel=2)
+            warnings.warn(point.note, stacklevel=2)
         return cls(PlattCalibrator().fit(scores, labels), point.threshold, known)
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:

@@ -107,7 +107,7 @@ class GradeCuts(Cuts):
         if ratio == 1.0:
             consequence = f"every bag is called grade {median}, the median of the validation bags."
             message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(message, stacklevel=2)
         self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
 
@@ -215,7 +215,7 @@ class TemperatureCalibrator(OnLogit):
             self.slope_ = 0.0
             consequence = "every probability is a share of the validation bags."
             message = f"Expected scores that tell classes apart, got none better than chance; {consequence}"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(message, stacklevel=2)
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
@@ -269,7 +269,7 @@ class LabelCalibrator(Fitted):
             consequence = "every probability of it is the share of its positive validation bags."
             named = f"got none better than chance for {', '.join(flat)}"
             message = f"Expected scores that rank validation bags by each label, {named}; {consequence}"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(message, stacklevel=2)
         if not any(self.columns_):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
         return self

@@ -188,10 +188,8 @@ def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, lev
     (0.529, 1.0)
     """
     y, x = check_bags(labels, scores)
-    each = [
-        _delong(*placements(y[inside], x[inside]))
-        for inside in (np.asarray(folds) == fold for fold in np.unique(folds))
-    ]
+    parts = (np.asarray(folds) == fold for fold in np.unique(folds))
+    each = [_delong(*placements(y[inside], x[inside])) for inside in parts]
     areas, variances = np.array(each).T
     if not np.isfinite(variances).all() or not variances.any():
         return None

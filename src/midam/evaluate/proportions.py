@@ -153,7 +153,7 @@ def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") 
     """
     (point,) = operating_points(labels, scores, [rule])
     if point.note is not None:
-        warnings.warn(point.note, UserWarning, stacklevel=2)
+        warnings.warn(point.note, stacklevel=2)
     return point.threshold
 
 

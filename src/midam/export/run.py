@@ -121,7 +121,7 @@ def write_export(
         except ExportError as error:
             if formats:
                 raise
-            warnings.warn(f"without {name}: {error}", UserWarning, stacklevel=3)
+            warnings.warn(f"without {name}: {error}", stacklevel=3)
         else:
             done.append(name)
     if "onnx" not in done:

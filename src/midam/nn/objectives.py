@@ -226,7 +226,6 @@ class Objective(nn.Module):
             warnings.warn(
                 f"Expected both classes in a batch for {self.name!r}, got labels of {labels[0].item():g} alone: such a "
                 "batch ranks nothing; draw batches with midam.data.BalancedBags",
-                UserWarning,
                 stacklevel=5,
             )
 
@@ -425,7 +424,7 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
     if waiting and module.training and not getattr(module, "_warned_of_commit", False):
         module._warned_of_commit = True  # type: ignore[assignment]
         event = f"{type(module).__name__} was called again before midam.nn.commit"
-        warnings.warn(f"{event}: call that after each backward pass, or nothing is kept", UserWarning, stacklevel=4)
+        warnings.warn(f"{event}: call that after each backward pass, or nothing is kept", stacklevel=4)
 
 
 def checked_margin(margin: float) -> float:
@@ -491,5 +490,5 @@ class CoxLoss(Objective):
         if len(h) == 1 and not self._warned:
             self._warned = True
             message = "the loss of 'cox' on a batch of one bag is 0: give a step at least two bags"
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warnings.warn(message, stacklevel=3)
         return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

@@ -100,9 +100,7 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
             for k in range(count):
                 tiled[k * len(x) : (k + 1) * len(x), number] = rng.permutation(x[:, number])
             shuffled += np.split(score(_repeated(plain, tiled, count)), count)
-        drops = [
-            target.difference(values, scores, permuted_scores, groups=bags.groups)[:3] for permuted_scores in shuffled
-        ]
+        drops = [target.difference(values, scores, permuted, groups=bags.groups)[:3] for permuted in shuffled]
         importances.append(Importance(str(name), *np.mean(drops, axis=0).tolist()))
     return sorted(importances, key=lambda row: -row.drop)
 

@@ -129,7 +129,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
         if len(held) and not target.has_metric(held):
             metric = METRIC_NAMES.get(target.metric, target.metric)
             message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warnings.warn(message, stacklevel=2)
     made = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
     return SplitBags(made.bags, splits, made.imputed, made.gaps, made.columns)
 
@@ -137,7 +137,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
 def warn_of_leaks(parts: SplitBags) -> None:
     """Warn of features of the training bags that reveal the label, in three lines at most."""
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
-        warnings.warn(f"{line} (in {parts.bags.source})", UserWarning, stacklevel=3)
+        warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:
@@ -162,7 +162,6 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
             f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
             f"training, first {first}: figures of these splits are too good; give the bags that are alike one group "
             f"(in {parts.bags.source})",
-            UserWarning,
             stacklevel=3,
         )
 
@@ -290,11 +289,7 @@ class SubgroupTable:
             levels[name] = make_levels([by_name.get(bag) for bag in names.tolist()])
         lost = int((~np.isin(names, known[key].to_numpy(dtype=np.str_))).sum())
         if lost:
-            warn(
-                f"{lost} of {len(names)} bags have no row (in {self.path}): they are '(missing)'",
-                UserWarning,
-                stacklevel=3,
-            )
+            warn(f"{lost} of {len(names)} bags have no row (in {self.path}): they are '(missing)'", stacklevel=3)
         return levels
 
     def _named(

@@ -50,7 +50,6 @@ def tell_waiting(waited_s: float, trained_s: float) -> bool:
     warnings.warn(
         f"{waited_s / trained_s:.0%} of the training time so far went by waiting for instances; read ahead with more "
         "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
-        UserWarning,
         stacklevel=2,
     )
     return True
@@ -196,9 +195,7 @@ def resume_run(
     with nullcontext() if processes.rank else folder.held():
         started = time.monotonic()
         if folder.is_begun():
-            warnings.warn(
-                f"{folder.root} was stopped before its first checkpoint: it starts again", UserWarning, stacklevel=2
-            )
+            warnings.warn(f"{folder.root} was stopped before its first checkpoint: it starts again", stacklevel=2)
             with _Training.of(data, settings, folder, processes) as training:
                 training.begin()
                 return training.run(started, calls)

@@ -109,11 +109,11 @@ def refit_at_once(
         if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
             if data is not None and Path(data).resolve() != Path(recorded).resolve():
                 _require_same(data, settings, folder, recorded=recorded)
-            warnings.warn(f"{folder.root} is finished: nothing was left to do", UserWarning, stacklevel=3)
+            warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
             return read_summary(folder, settings)[0]
         tried = folder.candidates.exists()
         next_step = "it goes on behind the methods that it has tried" if tried else "it starts again"
-        warnings.warn(f"{folder.root} was stopped before its end: {next_step}", UserWarning, stacklevel=3)
+        warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
 
 

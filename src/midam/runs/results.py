@@ -263,9 +263,7 @@ def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
     """Epoch of the last weights and of the best weights, if any, and their validation metric."""
     metric = f"val_{metric_of_history(trainer.history)}"
     epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
-    return {
-        name: {"epoch": epoch, metric: trainer.history[epoch - 1][metric]} for name, epoch in epochs.items() if epoch
-    }
+    return {key: {"epoch": epoch, metric: trainer.history[epoch - 1][metric]} for key, epoch in epochs.items() if epoch}
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:

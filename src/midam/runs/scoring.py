@@ -108,9 +108,7 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
             else:
                 run_scores[number][one.rows(group)] = known
         if missing:
-            covariates = [
-                None if (x := all_covariates[number]) is None else x[group.start : group.stop] for number in missing
-            ]
+            covariates = [None if (x := all_covariates[i]) is None else x[group.start : group.stop] for i in missing]
             models = [scorings[number].run.model for number in missing]
             chunk = first.run.settings.run.chunk_size
             scores = predict_each(models, first.bags.subset(group), chunk_size=chunk, covariates=covariates)

@@ -34,16 +34,8 @@ from midam.registry import (
 )
 
 # Settings that may hold a class path; a test compares this with the settings.
-NAMED: dict[str, Registry] = {
-    "pooling": POOLINGS,
-    "estimator": ESTIMATORS,
-    "objective": OBJECTIVES,
-    "draw": DRAWS,
-    "encoder": ENCODERS,
-    "logger": LOGGERS,
-    "reader": READERS,
-    "method": BASELINES,
-}
+NAMED: dict[str, Registry] = {"pooling": POOLINGS, "estimator": ESTIMATORS, "objective": OBJECTIVES, "draw": DRAWS}
+NAMED |= {"encoder": ENCODERS, "logger": LOGGERS, "reader": READERS, "method": BASELINES}
 _TORCH = "torch.nn."
 # These may name a function too, with arguments from the file; functions of midam, torch and Python are refused.
 _MADE = {"encoder": "torch.nn.Module", "logger": "lightning_fabric.loggers.logger.Logger"}

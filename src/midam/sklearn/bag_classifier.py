@@ -238,7 +238,6 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"the bags held out all have, or all lack, {', '.join(rare)}: what predict_proba gives there are the "
                 "scores, which are not calibrated",
-                UserWarning,
                 stacklevel=5,
             )
 

@@ -131,7 +131,6 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
             f"each of the {len(bags)} rows of X is taken for a bag of one instance, and rows of one group share their "
             "label; if the groups are the bags, make them with Bags.from_dataframe(frame, bag_column), or give X a "
             "MultiIndex (bag, instance)",
-            UserWarning,
             stacklevel=6,
         )
 

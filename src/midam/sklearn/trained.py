@@ -167,9 +167,8 @@ class TrainedEstimator(BagEstimator):
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
         chunk = self.settings_.run.chunk_size
-        return [
-            instance_scores(self.model_, bags, i, column=column, chunk_size=chunk) for i, column in enumerate(columns)
-        ]
+        each = enumerate(columns)
+        return [instance_scores(self.model_, bags, i, column=column, chunk_size=chunk) for i, column in each]
 
     def _explain(self, bags: Bags, columns: list[int | None], *, faithful: bool) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
@@ -198,7 +197,7 @@ class TrainedEstimator(BagEstimator):
         self._take(decision)
         if decision is None and val is not None and target.name != "binary":
             message = "the bags held out hold no two that y orders: the scores are not calibrated"
-            warnings.warn(message, UserWarning, stacklevel=5)
+            warnings.warn(message, stacklevel=5)
 
     def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
         """Train on labeled bags, from the start or going on, and fit the decision."""

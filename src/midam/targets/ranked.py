@@ -182,10 +182,8 @@ class Continuous(RankedTarget):
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
         """Rank correlations and, with a decision, the mean absolute error and that of the median of these bags."""
         numbers = values[:, 0]
-        result = {
-            "kendall_tau": kendall_tau(numbers, scores),
-            "spearman": correlation(scipy.stats.spearmanr, numbers, scores),
-        }
+        result: dict[str, Any] = {"kendall_tau": kendall_tau(numbers, scores)}
+        result["spearman"] = correlation(scipy.stats.spearmanr, numbers, scores)
         if decision is not None:
             result["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
             result["mae_constant"] = float(np.abs(np.median(numbers) - numbers).mean())

@@ -104,12 +104,8 @@ def build_ensemble(
 ) -> BagEnsemble:
     """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
     count = config.resolve(instance_shape).training.members
-    options: dict[str, Any] = {
-        "instance_shape": instance_shape,
-        "pretrained": False,
-        "columns": columns,
-        "coder": coder,
-    }
+    options: dict[str, Any] = {"instance_shape": instance_shape, "pretrained": False}
+    options |= {"columns": columns, "coder": coder}
     with torch.random.fork_rng(devices=[]):
         members = [build_model(config, **options) for _ in range(count)]
     return BagEnsemble(members)
@@ -132,7 +128,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
         load_weights(module, config.model.encoder_weights)
     elif pretrained and not wrapped and freeze and not getattr(module, "pretrained", False):
         advice = "name their file in encoder_weights"
-        warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", UserWarning, stacklevel=2)
+        warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", stacklevel=2)
     return encoder
 
 
@@ -164,6 +160,5 @@ def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:
             f"batch normalization (at {names[0]!r}, {len(names)} in all) lets the score of an instance depend on the "
             f"others of its batch: with the estimator {estimator.name!r} {estimator.batch_statistics}; group "
             "normalization does not",
-            UserWarning,
             stacklevel=3,
         )

@@ -188,7 +188,7 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
         )
     missing = _cannot_balance(train, target, names)
     if missing:
-        warnings.warn(f"balance by {balance}: {missing} (in {train.source})", UserWarning, stacklevel=2)
+        warnings.warn(f"balance by {balance}: {missing} (in {train.source})", stacklevel=2)
     return sites
 
 

@@ -356,7 +356,6 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
         warnings.warn(
             f"{' and '.join(unused)} cannot be followed without validation bags {needed}: all epochs are "
             "trained, and the last weights reported",
-            UserWarning,
             stacklevel=3,
         )
 

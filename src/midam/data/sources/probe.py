@@ -272,7 +272,7 @@ def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         why = "no coordinates" if got is None else f"coordinates of width {got}"
         text = f"{len(other)} of {len(facts)} files hold no coordinates of width {usual} as the others do"
         text += f", the first {names[other[0]]} has {why}: their instances have no place on a map"
-        warnings.warn(text, UserWarning, stacklevel=6)
+        warnings.warn(text, stacklevel=6)
 
 
 def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> None:

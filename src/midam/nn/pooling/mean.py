@@ -145,7 +145,6 @@ class NoisyOrPooling(Pooling):
             warnings.warn(
                 "noisy-or multiplies over all instances of a bag and saturates at 1 on large bags "
                 f"(largest here: {largest}); prefer smoothed-max or noisy-and",
-                UserWarning,
                 stacklevel=3,
             )
 

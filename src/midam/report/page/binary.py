@@ -224,9 +224,7 @@ class BinaryPage(TargetPage):
             called = tested.scores >= cut
             rates = [self._rate(label, called) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
-            keys = [
-                f"{place}.{quantity}" if place else None for quantity in ("threshold", "sensitivity", "specificity")
-            ]
+            keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
             form = form_apart(tested.scores, cut, least=3)
             cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
             positive = f"{int(called.sum())} of {len(tested)}"
