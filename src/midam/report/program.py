@@ -47,8 +47,8 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
-    def show(message: Warning | str, _: type[Warning], code: str, *__: Any, **___: Any) -> None:
-        remark(console, shorten(with_file(message, code)), "note" if isinstance(message, Note) else "warning")
+    def show(message: Warning | str, *where: Any, **_: Any) -> None:
+        remark(console, shorten(with_file(message, where[1])), "note" if isinstance(message, Note) else "warning")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

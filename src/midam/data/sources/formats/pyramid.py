@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.formats.open_file import need, sound
-from midam.errors import BagDataError
+from midam.errors import CURRENT, BagDataError
 
 _TEN_FOLD = 10.0  # magnification times micrometers a pixel
 _COARSE = 10.0  # micrometers a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
@@ -110,6 +110,7 @@ def is_pyramid(path: Path) -> bool:
 
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         return True
+    CURRENT.path = path  # which Pillow may warn of
     try:
         with Image.open(path) as image:
             if getattr(image, "n_frames", 1) == 1 and _LEVELS not in getattr(image, "tag_v2", {}):
