@@ -1,6 +1,6 @@
 """Pure tensor functions: the statistics of a bag, the poolings on top of them, the objectives.
 
-Nothing here holds state, and nothing here imports anything but torch.
+The functions hold no state and import nothing but torch.
 """
 
 from midam.functional import columns, logmean, maximum, objectives, pairs, partial_auc, poolings, summary

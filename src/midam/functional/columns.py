@@ -1,9 +1,9 @@
-"""Objectives over C score columns: one for each class against the rest, or for each label, where entries may miss.
+"""Objectives over C score columns: one per class against the rest, or one per label, where labels may be missing.
 
-Labels y [K, C] are 1, 0 or NaN, which is unknown and takes part in nothing of its column. Each column is an objective
-of `midam.functional.objectives` on the bags that have an entry, and the loss is the sum over all C, so that each takes
-the steps that it would take alone. A column whose entries in a batch are all of one class contributes nothing there to
-the objectives on pairs: no loss, gap or dual step.
+Labels y [K, C] are 1, 0 or NaN. NaN is an unknown label: its bag is left out of the objective of that column. Each
+column has an objective of `midam.functional.objectives` on the bags with a known label. The loss is the sum over all C
+columns, so that each column takes the steps that it would take alone. If all known labels of a column in a batch are of
+one class, the column contributes no loss, gap or dual step to the objectives on pairs.
 """
 
 import torch
@@ -14,7 +14,7 @@ from midam.functional.objectives import ClassWeights, MinMax, Weight
 
 
 def column_labels(codes: Tensor, *, columns: int) -> Tensor:
-    """Labels y [K, C] of bags of classes 0 to C - 1, given as [K, 1]: each class against the rest.
+    """Return labels y [K, C] of each class against the rest, for bags of classes 0 to C - 1, given as [K, 1].
 
     Examples
     --------
@@ -26,7 +26,7 @@ def column_labels(codes: Tensor, *, columns: int) -> Tensor:
 
 
 def column_weights(y: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
-    """Weights [K, C] that average over the positive and over the negative entries of each column; `both` is [C].
+    """Return weights [K, C] that average over the positive and over the negative entries of each column; `both` is [C].
 
     Examples
     --------
@@ -50,9 +50,10 @@ def minmax_auc(
     margin: float = 1.0,
     weight: Weight = "paper",
 ) -> MinMax:
-    """Min-max AUC objective (eq. MI_DAM) of scores h [K, C], with a, b and alpha [C]; the loss is [], the gap [C].
+    """Return the min-max AUC objective (eq. MI_DAM) of scores h [K, C], with a, b and alpha [C].
 
-    Parameters are those of `midam.functional.objectives.minmax_auc`. Where a column lacks a class its gap is 0.
+    The loss is [], the gap [C], 0 for a column that lacks a class. The parameters are those of
+    `midam.functional.objectives.minmax_auc`.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def minmax_auc(
 
 
 def bce(logit: Tensor, y: Tensor) -> Tensor:
-    """Binary cross-entropy of logits [K, C], the sum over the columns of the mean over a column's entries.
+    """Return the binary cross-entropy of logits [K, C]: the mean over the known labels, summed over the columns.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def bce(logit: Tensor, y: Tensor) -> Tensor:
 
 
 def cross_entropy(logit: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of the softmax of logits [K, C], averaged over the bags whose class is known.
+    """Return the cross-entropy of the softmax of logits [K, C], averaged over the bags whose class is known.
 
     `y` are `column_labels`.
 

@@ -1,6 +1,6 @@
-r"""The log-weighted mean of a bag: the one statistic beneath almost every pooling.
+r"""The log-weighted mean of a bag: the statistic of almost every pooling.
 
-Instance j of a bag carries a logit ``z_j`` and a value ``v_j`` (a vector of width V, V = 0 where a pooling needs none).
+Instance j of a bag carries a logit ``z_j`` and a value ``v_j`` (a vector of width V; V = 0 if a pooling needs none).
 The bag's statistic is
 
     l = log( 1/n sum_j exp(z_j) )                    log-mean weight
@@ -8,14 +8,14 @@ The bag's statistic is
 
 which is the paper's inner function f1 in log space: for smoothed-max s = exp(l) (eq. sm), for attention
 s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with identity ``(0, -inf, 0)``: chunks of a bag,
-the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows: the weights
-are only ever exponentiated relative to their maximum.
+the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows, because the
+logits are exponentiated relative to their maximum.
 
 The paper's gradient estimators (G1, G2, G3) differ only in the point at which `linearize` takes the statistic.
 
-Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], of which `mask` [K, B] (bool, at least one true a row; all
-by default) says which slots hold an instance, and statistics `n` [K], `l` [K], `r` [K, V]. Range: finite logits up to
-1e30 in magnitude in float32, bags of at least one instance.
+Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], and statistics `n` [K], `l` [K], `r` [K, V]. `mask` [K, B]
+(bool, at least one true per row; default: all) marks the slots that hold an instance. Range: finite logits up to 1e30
+in magnitude in float32, bags of at least one instance.
 """
 
 import math
@@ -46,7 +46,7 @@ class BagStatistic(NamedTuple):
 
 
 def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
-    """Statistic of K bags given as padded rows, differentiable in z and v; `n` counts what `mask` shows.
+    """Return the statistic of K bags given as padded rows, differentiable in z and v; `n` counts the instances.
 
     Examples
     --------
@@ -68,9 +68,9 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Statistic of bags given as one flat array of instances z [M], v [M, V], differentiable in both.
+    """Return the statistic of bags given as one flat array of instances z [M], v [M, V], differentiable in both.
 
-    `segment` [M], int64, is the bag of each instance, in [0, num_bags). A bag without one gets (0, -inf, 0).
+    `segment` [M], int64, is the bag of each instance, in [0, num_bags). An empty bag gets (0, -inf, 0).
 
     Examples
     --------
@@ -90,7 +90,7 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
 
 
 def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Statistic of the union of two disjoint parts of each bag, of which either may be empty.
+    """Return the statistic of the union of two disjoint parts of each bag; either part may be empty.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
 
 
 def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
-    """Statistic of K empty bags, in the dtype and on the device of `like`."""
+    """Return the statistic of K empty bags, in the dtype and on the device of `like`."""
     zeros = like.new_zeros(num_bags)
     return BagStatistic(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
 
@@ -114,9 +114,9 @@ def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
 def moving_average(
     l_old: Tensor, r_old: Tensor, l_new: Tensor, r_new: Tensor, *, gamma0: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Move the average of the paper (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
+    """Update the paper's moving average (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
 
-    `gamma0` [K], in (0, 1]: at 1 the old state, whose l may be -inf, is forgotten. The plain form of `track`.
+    `gamma0` [K] is in (0, 1]; at 1 the old state, whose l may be -inf, has no effect. `track` is the fused form.
 
     Examples
     --------
@@ -129,10 +129,11 @@ def moving_average(
 
 
 def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
-    """Logits of a weighted sample, corrected so that its statistic estimates the whole bag's: ``z - log_ratio``.
+    """Return ``z - log_ratio``: logits of a weighted sample whose statistic estimates that of the whole bag.
 
-    `log_ratio` [K, B] is ``log(n q_j)`` for draws with replacement from probabilities q, ``log(n pi_j / B)`` for those
-    without, with inclusion probabilities pi. exp(l) and exp(l) r are then unbiased; l, r and the score are to O(1/B).
+    `log_ratio` [K, B] is ``log(n q_j)`` for sampling with replacement from probabilities q, and ``log(n pi_j / B)`` for
+    sampling without replacement with inclusion probabilities pi. exp(l) and exp(l) r are then unbiased; l, r and the
+    score have a bias of O(1/B).
     """
     return z - log_ratio
 
@@ -140,10 +141,10 @@ def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
 def point_weights(
     z: Tensor, l: Tensor, n: Tensor, *, mask: Tensor | None = None, max_exponent: float | None = None
 ) -> Tensor:
-    """Weights ``w_j = exp(z_j - l) / n`` [K, B] of a sample of n instances at the point l, without graph.
+    """Return the weights ``w_j = exp(z_j - l) / n`` [K, B] of a sample of n instances at the point l, without graph.
 
-    `max_exponent` bounds z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). None is right
-    whenever the point was merged from the sample with weight gamma0, since then the weights sum to at most 1 / gamma0.
+    `max_exponent` bounds z - l if the point does not contain the sample (`MAX_LAG_EXPONENT`). None suffices if the
+    sample was merged into the point with weight gamma0, because the weights then sum to at most 1 / gamma0.
     """
     exponent = z.detach() - l.unsqueeze(-1)
     if max_exponent is not None:
@@ -153,12 +154,12 @@ def point_weights(
 
 
 def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the surrogate ``grad_l l_hat + grad_r . r_hat`` with respect to z and v.
+    """Return the gradients of the surrogate ``grad_l l_hat + grad_r . r_hat`` with respect to z and v.
 
     ``l_hat = l + sum_j w_j (z_j - sg z_j)`` and
     ``r_hat = r + sum_j w_j [(v_j - sg v_j) + (sg v_j - r)(z_j - sg z_j)]``, sg = stop-gradient, have the value of the
     point and the sample's compositional gradient ``grad f1(B) grad f2(s)`` (the paper's G1, G2, G3). `r`, `grad_l` and
-    `grad_r` are those of each instance's bag (broadcastable), `w` its `point_weights`.
+    `grad_r` belong to the bag of each instance (broadcastable); `w` are its `point_weights`.
 
     Examples
     --------
@@ -175,8 +176,8 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
 def linearize(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`, for weights w [K, B].
 
-    Any differentiable loss of ``f2(l_hat, r_hat)`` has the value at the point and, under plain autograd, the
-    compositional gradient estimator of the sample. Point and weights are taken as constants.
+    A differentiable loss of ``f2(l_hat, r_hat)`` has its value at the point and, under plain autograd, the sample's
+    estimate of the compositional gradient. The point and the weights are constants.
 
     Examples
     --------
@@ -189,7 +190,7 @@ def linearize(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Te
     w, r_hat = w.detach(), r.detach()
     weighted = w * z
     l_hat = weighted.sum(dim=1)
-    # The sums carry the gradient of the point to the sample; their values are those of the point.
+    # The sum carries the gradient to the sample; its value is replaced by that of the point.
     l_hat.detach().copy_(l)
     if v.shape[-1]:
         pull = (v.detach() - r_hat.unsqueeze(1)) * weighted.unsqueeze(-1)
@@ -218,15 +219,15 @@ class Rate(NamedTuple):
     gamma0: Tensor
     log_old: Tensor  # log(1 - gamma0)
     log_new: Tensor  # log(gamma0)
-    log_each: Tensor | None = None  # log(gamma0 / B), worked out once
-    # log((1 - f) / f), the largest ratio of the old state to a sample whose least share is f; None: no bound
+    log_each: Tensor | None = None  # log(gamma0 / B), computed once
+    # log((1 - f) / f): largest log ratio of the old state to a sample whose share is at least f; None: no bound
     log_most: Tensor | None = None
 
 
 def rate_of(gamma0: Tensor, *, drawn: int | None = None, floor: float = 0.0) -> Rate:
-    """Rate of weights in (0, 1], for samples of `drawn` instances if that is known.
+    """Return the `Rate` of weights in (0, 1], for samples of `drawn` instances if their number is known.
 
-    `floor` in [0, 1) is the least share of the sample in a state with values, at most gamma0; 0 in the paper.
+    `floor` in [0, 1) is the minimum share of the sample in a state with values, at most gamma0; 0 in the paper.
     """
     log_new = torch.log(gamma0)
     log_each = None if drawn is None else log_new - math.log(drawn)
@@ -237,17 +238,18 @@ def rate_of(gamma0: Tensor, *, drawn: int | None = None, floor: float = 0.0) -> 
 def track(
     z: Tensor, v: Tensor, l_old: Tensor, r_old: Tensor, *, rate: Rate, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advance the tracked statistic by a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
+    """Update the tracked statistic with a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
 
-    This is eq. ui, sm and ab of the paper: `reduce`, `moving_average` and `point_weights` fused into one softmax, since
-    every step of the variance-reduced estimator takes it. A state with values weighs them by exp(l). Where the weights
-    of a bag have fallen since its last visit, the old values outweigh the sample, which then gets no gradient; so the
-    sample's share of such a state has a floor. A state without values, that of smoothed-max, is l alone, without floor.
+    Eq. ui, sm and ab of the paper: `reduce`, `moving_average` and `point_weights` are fused into one softmax, because
+    every step of the variance-reduced estimator needs them. A state with values weights them by exp(l). If the weights
+    of a bag have fallen since its last visit, the old values outweigh the sample, which then gets no gradient;
+    therefore the sample's share of such a state has a floor. The state of smoothed-max has no values: it is l alone,
+    without a floor.
 
-    The new state is the log-mean of the old one, of weight 1 - gamma0, and of B instances of weight gamma0 / B each. An
-    instance's share of it is gamma0 w. Of a state with values the old one weighs less, where the sample's share would
-    fall below the floor of the rate. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is -inf for
-    s = 0, and the rate is a number a bag, [K, 1], or one for all, [1, 1].
+    The new state is the log-mean of the old state, with weight 1 - gamma0, and of B instances, with weight gamma0 / B
+    each. The share of an instance is gamma0 w. If the sample's share of a state with values would fall below the floor
+    of the rate, the old state gets less weight. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is
+    -inf for s = 0, and the rate is [K, 1], or [1, 1] for all bags.
 
     Examples
     --------

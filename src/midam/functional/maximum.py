@@ -1,7 +1,7 @@
 """The maximum of a bag, as a statistic next to the log-weighted mean of `midam.functional.logmean`.
 
 Its triple is (n, l, r) too: l is the maximal logit, r the value of the first instance that attains it. ``(0, -inf, 0)``
-is the identity here as well. The gradient goes to that instance alone, and no moving average tracks it.
+is the identity here as well. The gradient goes to that instance alone, and no moving average tracks the maximum.
 """
 
 import torch
@@ -11,7 +11,7 @@ from midam.functional.logmean import BagStatistic
 
 
 def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
-    """Statistic of K bags given as padded rows; parameters as of `midam.functional.logmean.reduce`."""
+    """Return the statistic of K bags given as padded rows; parameters as of `midam.functional.logmean.reduce`."""
     if mask is None:
         n = z.new_full((z.shape[0],), float(z.shape[1]))
     else:
@@ -22,23 +22,23 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Statistic of bags given as one flat array; parameters as of `midam.functional.logmean.reduce_segments`."""
+    """Return the statistic of bags in one flat array; parameters as of `midam.functional.logmean.reduce_segments`."""
     row = first_maximum(z, segment, num_bags=num_bags)
     present = row < z.shape[0]
-    # Of scores that are not numbers there is no first maximum; any row will do, since all that follows is lost.
+    # A bag that is empty or has a NaN score has no first maximum; its row only has to be a valid index.
     row = row.clamp(max=z.shape[0] - 1)
     n = torch.bincount(segment, minlength=num_bags).to(z.dtype)
     return BagStatistic(n, torch.where(present, z[row], -torch.inf), torch.where(present.unsqueeze(1), v[row], 0.0))
 
 
 def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Statistic of the union of two disjoint parts of each bag; of equal maxima, the first part's."""
+    """Return the statistic of the union of two disjoint parts of each bag; equal maxima keep that of the first part."""
     later = (second.l > first.l).unsqueeze(1)
     return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), torch.where(later, second.r, first.r))
 
 
 def first_maximum(z: Tensor, segment: Tensor, *, num_bags: int) -> Tensor:
-    """Row of the first maximum of each bag, [K] int64; bags without a row get z.shape[0].
+    """Return the row of the first maximum of each bag, [K] int64; bags without a row get z.shape[0].
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Objectives on bag scores, and the dual step of the min-max one.
+"""Objectives on bag scores, and the dual step of the min-max objective.
 
-`minmax_auc` is eq. MI_DAM. With the weight as printed ("paper") F3 = alpha gap - alpha^2 / 2, whose maximum over alpha
-is half the squared gap; "pairwise" doubles it, which makes the saddle value equal to the expected pairwise square loss
+`minmax_auc` is eq. MI_DAM. With the weight "paper", as printed, F3 = alpha gap - alpha^2 / 2, whose maximum over alpha
+is half the squared gap. "pairwise" doubles F3, which makes the saddle value equal to the expected pairwise square loss
 E[(c + h' - h)^2] over (positive h, negative h').
 
-Labels enter as class weights: `class_weights` gives each positive bag 1/P and each negative bag 1/N. A batch that
-lacks a class contributes nothing for it, and neither a gap nor a dual step: its loss and its gradient stay finite.
+Labels enter as class weights: `class_weights` gives each positive bag 1/P and each negative bag 1/N. A class that is
+missing in a batch contributes no loss, and the batch has no gap and no dual step: loss and gradient stay finite.
 """
 
 from typing import Literal, NamedTuple
@@ -24,7 +24,7 @@ class ClassWeights(NamedTuple):
     positive: Tensor  # [K]
     negative: Tensor  # [K]
     contrast: Tensor  # negative - positive
-    both: Tensor | None  # []: 1 if both classes are there, 0 if not; None where it is known that they are
+    both: Tensor | None  # []: 1 if both classes are present, else 0; None if they are known to be
 
 
 class MinMax(NamedTuple):
@@ -35,7 +35,7 @@ class MinMax(NamedTuple):
 
 
 def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
-    """Weights that average over the positive and over the negative bags of labels [K], 1 and 0.
+    """Return weights that average over the positive and over the negative bags of labels [K], 1 and 0.
 
     Examples
     --------
@@ -60,10 +60,10 @@ def minmax_auc(
     margin: float = 1.0,
     weight: Weight = "paper",
 ) -> MinMax:
-    """Min-max AUC objective (eq. MI_DAM) of bag scores h [K] in [0, 1].
+    """Return the min-max AUC objective (eq. MI_DAM) of bag scores h [K] in [0, 1].
 
-    `a` and `b` [] are the centers of the positive and of the negative scores, `alpha` [] the dual variable (no graph),
-    `margin` is c > 0 in units of the score, `weight` says whether F3 is as printed or doubled.
+    `a` and `b` [] are the centers of the positive and of the negative scores, `alpha` [] is the dual variable (without
+    graph), `margin` is c > 0 in units of the score, and `weight` says whether F3 is as printed or doubled.
 
     Examples
     --------
@@ -84,11 +84,11 @@ def minmax_auc(
 def dual_step(
     alpha: Tensor, gap: Tensor, *, dual_lr: float, domain: Domain = "nonnegative", both: Tensor | None = None
 ) -> Tensor:
-    """Next dual variable: ``Proj[alpha + eta' (gap - alpha)]`` (Algorithm 1).
+    """Return the next dual variable: ``Proj[alpha + eta' (gap - alpha)]`` (Algorithm 1).
 
-    `gap` is ``c + mean- h - mean+ h`` of the batch, `dual_lr` eta' in (0, 1], `domain` Omega, of which "nonnegative"
-    gives the min-max margin objective; where `both` is 0 alpha stays. The same step serves both weights of the
-    objective: the literal gradient of the doubled F3 would cycle at eta' = 1.
+    `gap` is ``c + mean- h - mean+ h`` of the batch, `dual_lr` is eta' in (0, 1], and `domain` is Omega; "nonnegative"
+    gives the min-max margin objective. Where `both` is 0, alpha does not change. Both weights of the objective use the
+    same step, because the literal gradient of the doubled F3 would cycle at eta' = 1.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def dual_step(
 
 
 def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 1.0) -> Tensor:
-    """Mean of ``max(0, c - (h - h'))^2`` over all pairs of a positive h and a negative h', c > 0.
+    """Return the mean of ``max(0, c - (h - h'))^2`` over all pairs of a positive h and a negative h', c > 0.
 
-    Without one of the classes it is 0.
+    It is 0 if a class is missing.
 
     Examples
     --------
@@ -113,23 +113,23 @@ def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 
     0.25
     """
     violation = torch.relu(margin - (h.unsqueeze(1) - h.unsqueeze(0)))
-    # Not matmul: autocast would take the sums in half precision.
+    # Not matmul: autocast would compute the sums in half precision.
     pairs = weights.positive.unsqueeze(1) * weights.negative.unsqueeze(0)
     return (pairs * violation * violation).sum()
 
 
 def bce(logit: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of bag logits, averaged over the batch; labels [K] are 1 and 0."""
+    """Return the binary cross-entropy of bag logits, averaged over the batch; labels [K] are 1 and 0."""
     return binary_cross_entropy_with_logits(logit, labels.to(logit.dtype))
 
 
 def cox(log_risk: Tensor, time: Tensor, event: Tensor) -> Tensor:
-    """Negative log partial likelihood of log risks [K], the mean over the bags that had their event.
+    """Return the negative log partial likelihood of log risks [K], averaged over the bags with an event.
 
-    ``log sum_{j: t_j >= t_i} exp(f_j) - f_i`` for each i with an event; bags with their events at one time all count
-    among those at risk (Breslow). `time` [K] is of the event where `event` [K] is 1, of the censoring where it is 0.
-    The bags at risk are those of the batch: of a batch without an event, or of one bag, the value and its gradient
-    are 0.
+    A bag i with an event contributes ``log sum_{j: t_j >= t_i} exp(f_j) - f_i``; bags with events at the same time are
+    all at risk then (Breslow). `time` [K] is the time of the event where `event` [K] is 1, and of censoring where it is
+    0. Only bags of the batch are at risk: for a batch without an event, or of one bag, the value and its gradient are
+    0.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def cox(log_risk: Tensor, time: Tensor, event: Tensor) -> Tensor:
     3.0
     """
     at_risk = time.unsqueeze(0) >= time.unsqueeze(1)
-    # Each bag is at risk at its own time, so that no row is empty.
+    # Each bag is at risk at its own time, so no row is empty.
     total = torch.where(at_risk, log_risk.unsqueeze(0), -torch.inf).logsumexp(dim=1)
     had = (event > 0).to(log_risk.dtype)
     return (had * (total - log_risk)).sum() / had.sum().clamp(min=1)

@@ -4,12 +4,12 @@
 |------------|-----------------------------------|----------------------------------------------------------------|
 | "binary"   | [K], 0 or 1                       | i is positive and j negative                                   |
 | "classes"  | [K, C], 1 for its class, else 0   | i is of the column's class and j is not                        |
-| "labels"   | [K, C], 0, 1 or NaN (unknown)     | i has the column's label and j has it not                      |
+| "labels"   | [K, C], 0, 1 or NaN (unknown)     | i has the column's label and j does not                        |
 | "order"    | [K, 1], any number                | y_i > y_j                                                      |
 | "survival" | [K, 2], time and event (0 or 1)   | i had its event before the time of j: the higher risk is above |
 
-Of two bags of one time, one with its event and one censored, the event is the earlier one: whoever is censored had none
-until then. Two events of one time are not comparable, nor are two equal numbers; NaN is comparable with nothing.
+If one bag has its event at the time at which another is censored, the event counts as earlier: the censored bag had no
+event until then. Two events at the same time are not comparable, nor are two equal numbers, nor NaN with any number.
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ Pairs = Literal["binary", "classes", "labels", "order", "survival"]
 
 
 def comparable(labels: Tensor, *, pairs: Pairs) -> Tensor:
-    """Whether bag i belongs above bag j in each column: bool [K, K, C], C = 1 but for "classes" and "labels".
+    """Return whether bag i belongs above bag j: bool [K, K, C], with C = 1 except for "classes" and "labels".
 
     Examples
     --------
@@ -44,9 +44,10 @@ def comparable(labels: Tensor, *, pairs: Pairs) -> Tensor:
 
 
 def squared_hinge(h: Tensor, above: Tensor, *, margin: float = 1.0) -> Tensor:
-    """Mean of ``max(0, c - (h_i - h_j))^2`` over the comparable pairs of each column, summed over the columns, c > 0.
+    """Return the mean squared hinge over the comparable pairs of each column, summed over the columns.
 
-    `h` [K, C] are scores, `above` [K, K, C] what `comparable` returns. A column without such a pair counts 0.
+    The squared hinge is ``max(0, c - (h_i - h_j))^2``, with the margin c > 0. `h` [K, C] are scores, `above` [K, K, C]
+    is the result of `comparable`. A column without comparable pairs contributes 0.
 
     Examples
     --------

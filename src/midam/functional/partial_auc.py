@@ -1,7 +1,7 @@
-r"""Objectives of the top of a ranking: partial AUC and average precision, with what is remembered of each positive bag.
+r"""Objectives of the top of a ranking: partial AUC and average precision, with a remembered state per positive bag.
 
-L_ij = max(0, c - (h_i - h_j))^2 is the loss of bag i not being above bag j (`pair_losses`). E_i is the mean over the
-positive bags i, E_j that over the negative bags j.
+L_ij = max(0, c - (h_i - h_j))^2 is the loss of a pair in which bag i belongs above bag j (`pair_losses`). E_i is the
+mean over the positive bags i, E_j the mean over the negative bags j.
 
 | objective                                     | remembered                | weight of L_ij in the gradient         |
 |-----------------------------------------------|---------------------------|----------------------------------------|
@@ -11,13 +11,13 @@ positive bags i, E_j that over the negative bags j.
 | E_i N_i / (P_i + N_i)                         | P_i, N_i                  | (1 - pi) P_i / (P_i + N_i)^2           |
 
 The first three are SOPA-s, SOTA-s and SOPA of Zhu et al. (2022): the partial AUC at low false positive rates, the
-two-way one, which looks at the hardest positive bags more than at others, and the partial AUC up to the false positive
-rate beta. The last is SOAP of Qi et al. (2021), 1 - average precision, where N_i = (1 - pi) E_j L_ij, P_i is pi times
-the mean of the same loss over all positive bags, i among them, of the weight -pi N_i / (P_i + N_i)^2 each, and pi is
-the share of positive bags.
+two-way partial AUC, which also gives more weight to the hardest positive bags, and the partial AUC up to the false
+positive rate beta. The last is SOAP of Qi et al. (2021), 1 - average precision. There pi is the share of positive bags,
+N_i = (1 - pi) E_j L_ij, and P_i is pi times the mean of the same loss over all positive bags, including i; these losses
+have the weight -pi N_i / (P_i + N_i)^2 in the gradient.
 
-What is remembered is a moving average over the batches in which a bag stood; a bag that is new takes the batch's own.
-Of u and v, which are at least 1, the logarithms are kept.
+The remembered state of a bag is a moving average over the batches that held the bag, and starts with the value of the
+first one; only s_i starts at 0 and takes gradient steps. u and v, which are at least 1, are stored as logarithms.
 
 Zhu, Li, Wang, Wu, Yang. When AUC meets DRO: optimizing partial AUC for deep learning with non-convex convergence
 guarantee. ICML 2022, Algorithms 1 (SOPA) and 2 (SOPA-s). Qi, Luo, Xu, Ji, Yang. Stochastic optimization of areas under
@@ -34,7 +34,7 @@ from midam.functional.objectives import ClassWeights
 
 
 class SoftTail(NamedTuple):
-    """A loss [], and what is remembered next: log u [K] and log v []."""
+    """Loss [], and the next state to remember: log u [K] and log v []."""
 
     loss: Tensor
     log_u: Tensor
@@ -42,14 +42,14 @@ class SoftTail(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """A loss [], and what is remembered next of each bag."""
+    """Loss [], and the next state to remember of each bag."""
 
     loss: Tensor
     rows: Tensor
 
 
 def pair_losses(h: Tensor, *, margin: float = 1.0) -> Tensor:
-    """Squared hinge ``max(0, c - (h_i - h_j))^2`` of each bag i above each bag j, [K, K], c > 0.
+    """Return the squared hinge ``max(0, c - (h_i - h_j))^2`` of each bag i above each bag j, [K, K]; c > 0.
 
     Examples
     --------
@@ -70,12 +70,12 @@ def soft_partial_auc(
     fpr_temperature: float,
     tpr_temperature: float | None = None,
 ) -> SoftTail:
-    """Soft partial AUC loss, one-way (SOPA-s) or with a `tpr_temperature` two-way (SOTA-s), of `pair_losses` [K, K].
+    """Return the soft partial AUC loss of `pair_losses` [K, K]: SOPA-s, or with `tpr_temperature` the two-way SOTA-s.
 
-    `log_u` [K] and `log_v` [] are what is remembered, -1 of what is new; `rate` in (0, 1] is the weight of the batch
-    in it. `fpr_temperature` lam > 0 is in units of the losses: towards 0 the highest negative bag alone counts, and
-    the larger it is the nearer the loss is to the mean of all pairs. `tpr_temperature` lam' > 0 does the same to the
-    positive bags, of which the lowest count most. Rows of negative bags stay as they are.
+    `log_u` [K] and `log_v` [] are the remembered state, -1 where there is none yet; `rate` in (0, 1] is the weight of
+    the batch in the next state. `fpr_temperature` lam > 0 is in units of the losses: near 0 only the highest negative
+    bag counts; the larger it is, the closer the loss is to the mean over all pairs. `tpr_temperature` lam' > 0 does the
+    same for the positive bags, of which the lowest count most. The state of negative bags does not change.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def soft_partial_auc(
         new_v = torch.zeros_like(log_v)
         if tpr_temperature is not None:
             new_v = _moved(log_v, _where_both((power * new_u + to_positive).logsumexp(dim=0), weights), rate=rate)
-        # The weights of the classes are in the exponent: what is far off in the other class must not overflow.
+        # The class weights are in the exponent, so that a large loss of a pair that does not count cannot overflow.
         pull = torch.exp(exponent + ((power - 1) * new_u + to_positive).unsqueeze(1) - new_v)
         value = fpr_temperature * _average(new_u, weights.positive) if tpr_temperature is None else outer * new_v
     loss = _of_value((pull * losses).sum(), value)
@@ -105,10 +105,10 @@ def soft_partial_auc(
 
 
 def partial_auc(losses: Tensor, weights: ClassWeights, *, s: Tensor, rate: float, max_fpr: float) -> Remembered:
-    """Partial AUC loss at false positive rates up to `max_fpr`, beta in (0, 1] (SOPA), of `pair_losses` [K, K].
+    """Return the partial AUC loss (SOPA) of `pair_losses` [K, K] at false positive rates up to beta, `max_fpr`.
 
-    `s` [K] are the thresholds that are remembered, 0 of what is new; the next ones are a step of size `rate` down the
-    gradient of the loss of the bag itself. Those of negative bags stay as they are.
+    `max_fpr` is in (0, 1]. `s` [K] are the remembered thresholds, 0 for new bags. The next threshold of a positive bag
+    is one gradient step of size `rate` on the loss of this bag; those of negative bags do not change.
 
     Examples
     --------
@@ -128,11 +128,11 @@ def partial_auc(losses: Tensor, weights: ClassWeights, *, s: Tensor, rate: float
 def average_precision(
     losses: Tensor, weights: ClassWeights, *, u: Tensor, rate: float, prevalence: Tensor
 ) -> Remembered:
-    """One minus the average precision (SOAP), of `pair_losses` [K, K], in [0, 1].
+    """Return one minus the average precision (SOAP) of `pair_losses` [K, K], in [0, 1].
 
-    `u` [K, 2] are what is remembered, the mean losses of a positive bag not being above the positive bags (itself
-    among them) and above the negative ones; 0 of what is new. `rate` in (0, 1] is the weight of the batch in them.
-    `prevalence` [] is the share pi of positive bags where the precision is meant: batches may hold another.
+    `u` [K, 2] are the remembered mean losses of a positive bag against the positive bags (including itself) and against
+    the negative bags; 0 for new bags. `rate` in (0, 1] is the weight of the batch in the next values. `prevalence` []
+    is the share pi of positive bags for which the precision is meant; batches may have another share.
 
     Examples
     --------
@@ -157,19 +157,19 @@ def average_precision(
 
 
 def _moved(old: Tensor, now: Tensor, *, rate: float) -> Tensor:
-    """Logarithm of the moving average of exp(old) and exp(now); `now` where there is no old one."""
+    """Return the logarithm of the moving average of exp(old) and exp(now); `now` where there is no old value (-1)."""
     if rate == 1:
         return now
     return torch.where(old == -1, now, torch.logaddexp(old + math.log1p(-rate), now + math.log(rate)))
 
 
 def _average(x: Tensor, w: Tensor) -> Tensor:
-    # Not dot: autocast would take the sum in half precision. Where the weight is 0, x may be anything that is finite.
+    # Not dot: autocast would compute the sum in half precision. Where the weight is 0, x may be any finite number.
     return (x * w).sum()
 
 
 def _of_value(carrier: Tensor, value: Tensor) -> Tensor:
-    """Loss of this value with the gradient of the carrier."""
+    """Return a loss with this value and the gradient of the carrier."""
     return carrier + (value - carrier).detach()
 
 
@@ -178,12 +178,12 @@ def _of_positive(new: Tensor, old: Tensor, weights: ClassWeights) -> Tensor:
 
 
 def _where_both(log_mean: Tensor, weights: ClassWeights) -> Tensor:
-    """Of a batch that lacks a class a mean is that of nothing, -inf; 0 keeps what follows finite."""
+    """Return the log mean; for a batch that lacks a class, where it is -inf, 0, so that later values stay finite."""
     return log_mean if weights.both is None else torch.where(weights.both > 0, log_mean, torch.zeros_like(log_mean))
 
 
 def _if_both(loss: Tensor, weights: ClassWeights, *states: tuple[Tensor, Tensor]) -> list[Tensor]:
-    """Loss and new states; of a batch that lacks a class 0, and the old ones."""
+    """Return the loss and the new states; for a batch that lacks a class, 0 and the old states."""
     if weights.both is None:
         return [loss, *(new for new, _ in states)]
     return [weights.both * loss, *(torch.where(weights.both > 0, new, old) for new, old in states)]

@@ -1,8 +1,8 @@
 """Plain summaries of a bag, as statistics next to the log-weighted mean of `midam.functional.logmean`.
 
 Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag
-of that instance alone, so that any split of a bag merges to the same. All instances weigh alike: z is 0, and l is 0 but
-for an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
+with this instance alone, so that all splits of a bag merge to the same summary. All instances have the same weight: z
+is 0, and l is 0 except for an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
 """
 
 import math
@@ -17,7 +17,7 @@ KINDS = ("mean", "min", "max", "var")
 
 
 def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kinds: Sequence[str]) -> BagStatistic:
-    """Summary of bags given as one flat array of instances z [M] (zeros) and v [M, V].
+    """Return the summary of bags given as one flat array of instances z [M] (zeros) and v [M, V].
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kind
     num_bags : int
         K.
     kinds : sequence of str
-        Some of `KINDS`; "var", the population variance, needs "mean".
+        Subset of `KINDS`; "var", the population variance, needs "mean".
 
     Examples
     --------
@@ -56,7 +56,7 @@ def reduce_columns(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int, kind
 
 
 def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[str]) -> BagStatistic:
-    """Summary of the union of two disjoint parts of each bag, of which either may be empty; `kinds` as before."""
+    """Return the summary of the same `kinds` of the union of two disjoint parts of each bag; either may be empty."""
     n = first.n + second.n
     share = (second.n / n.clamp(min=1.0)).unsqueeze(1)
     a, b = _by_kind(first.r, kinds), _by_kind(second.r, kinds)
@@ -71,7 +71,9 @@ def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[
 
 
 def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Least value, number of instances with it, and of all, of bags given as for `reduce_columns`, V = 3.
+    """Return the least value of each bag, the number of instances with this value, and of all instances.
+
+    The parameters are those of `reduce_columns`, with V = 3: these three numbers of each instance alone.
 
     Examples
     --------
@@ -88,7 +90,7 @@ def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> Ba
 
 
 def merge_ground(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Statistic of `reduce_ground` of the union of two disjoint parts of each bag, of which either may be empty."""
+    """Return the statistic of `reduce_ground` of the union of two disjoint parts of each bag; either may be empty."""
     (a, in_a, of_a), (b, in_b, of_b) = first.r.unbind(1), second.r.unbind(1)
     least = torch.minimum(a, b)
     ground = torch.where(a == least, in_a, torch.zeros_like(in_a)) + torch.where(b == least, in_b, torch.zeros_like(b))
@@ -96,22 +98,22 @@ def merge_ground(first: BagStatistic, second: BagStatistic) -> BagStatistic:
 
 
 def _counts(z: Tensor, segment: Tensor, *, num_bags: int) -> tuple[Tensor, Tensor]:
-    """Instances of each bag, and its level, [num_bags]."""
+    """Return the number of instances of each bag and its level l, [num_bags]."""
     n = z.new_zeros(num_bags).index_add(0, segment, torch.ones_like(z))
     return n, torch.where(n > 0, torch.zeros_like(n), torch.full_like(n, -math.inf))
 
 
 def _mean(x: Tensor, segment: Tensor, n: Tensor) -> Tensor:
-    """Mean of rows x [M, D] over each bag, [K, D]; 0 of none."""
+    """Return the mean of rows x [M, D] over each bag, [K, D]; 0 for an empty bag."""
     return x.new_zeros(len(n), x.shape[1]).index_add(0, segment, x) / n.clamp(min=1.0).unsqueeze(1)
 
 
 def _by_kind(x: Tensor, kinds: Sequence[str]) -> dict[str, Tensor]:
-    """Columns [M, V] apart by kind, the mean first."""
+    """Return the columns of x [M, V] by kind."""
     return dict(zip(kinds, x.chunk(len(kinds), dim=1)))
 
 
 def _union(first: BagStatistic, second: BagStatistic, r: Tensor) -> BagStatistic:
-    """A merged statistic, which is one of the two parts where the other is empty."""
+    """Return the merged statistic with value r; where one part is empty, r is that of the other part."""
     r = torch.where((second.n == 0).unsqueeze(1), first.r, torch.where((first.n == 0).unsqueeze(1), second.r, r))
     return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), r)
