@@ -301,7 +301,7 @@ def test_several_faults_of_settings_print_as_a_list(here, capsys):
     (here / "c.yaml").write_text("epochs: many\nlr: -1\npooling: attenton\nmargin: 0\n")
     assert main(["fit", "digits", "--config", "c.yaml", "--out", "run"]) == 2
     head, *lines = capsys.readouterr().err.splitlines()
-    assert head.startswith("midam: error: Expected settings that can be, got 4 that cannot")
+    assert head.startswith("midam: error: Expected valid settings, got 4 that are not")
     assert [line[:2] for line in lines] == ["- ", "- ", "- ", "- ", "  "]
     assert "".join(lines).count("choose another value") == 1
 

@@ -181,7 +181,7 @@ def test_all_faults_are_listed_together():
     with pytest.raises(ConfigError) as caught:
         Settings(epochs=0, seed=-1, lr=-1, pooling="attenton")
     assert str(caught.value).splitlines() == [
-        "Expected settings that can be, got 4 that cannot; correct them:",
+        "Expected valid settings, got 4 that are not; correct them:",
         "- Expected a known pooling, got 'attenton'; did you mean 'attention'?",
         *("- Expected `epochs` >= 1, got 0", "- Expected `lr` > 0, got -1", "- Expected `seed` >= 0, got -1"),
         "  for these 3: choose another value.",

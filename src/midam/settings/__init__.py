@@ -1,7 +1,7 @@
-"""The settings of a run: each default and each range, once, for the command line, YAML files and Python.
+"""The settings of a run, with their defaults and ranges, for the command line, YAML files and Python.
 
-`Settings` holds what was asked for; `Settings.resolve` fills in what depends on the shape of instances. On the command
-line, in YAML and in checkpoints the names are flat.
+`Settings` holds the values that the user gave; `Settings.resolve` fills in the defaults that depend on the shape of
+instances. The command line, YAML files and checkpoints use flat names.
 """
 
 from midam.settings.data import CutSettings, DataSettings

@@ -1,4 +1,4 @@
-"""How data is read: columns, tables of labels and of splits; and how images are cut into instances."""
+"""How data is read (columns, tables of labels and of splits), and how images are cut into instances."""
 
 import difflib
 from typing import Annotated, Any, Literal, Self
@@ -50,22 +50,22 @@ class CutSettings(SettingsGroup):
     Attributes
     ----------
     patch_size
-        Side of the patches that images and slides are cut into, in pixels; what fills no whole patch is left out.
+        Side of the patches of images and slides, in pixels; pixels that fill no whole patch are left out.
     stride
         Pixels from one patch to the next; default: the patch size.
     magnification
-        At which slides are read, such as 20; default: the pixels of level 0.
+        Magnification of slides, such as 20; default: the pixels of level 0.
     tissue
-        Least part of a patch that is tissue, in [0, 1]; default: 0.5 on slides, no limit on images.
+        Minimum share of tissue in a patch, in [0, 1]; default: 0.5 on slides, no limit on images.
     series
-        Of several DICOM series in a folder, the one with this description (or a part of it), modality or number.
+        Description (or a part of it), modality or number of the DICOM series to read from a folder of several.
     axis
-        Along which volumes are sliced: 0 sagittal, 1 coronal, 2 axial slices of NIfTI and DICOM, the axis itself of
+        Axis of the slices: 0 sagittal, 1 coronal, 2 axial for NIfTI and DICOM, the number of the axis for
         arrays; default: axial slices of NIfTI, acquired slices of DICOM, the first axis of arrays.
     spacing
-        Millimeters between pixels to which slices, or whole volumes, are resampled.
+        Pixel spacing in mm to which slices, or whole volumes, are resampled.
     window
-        Two intensities of volumes that become 0 and 1, what lies outside is cut off; default: intensities as they are.
+        Two intensities of volumes that become 0 and 1; values outside are clipped; default: unchanged intensities.
     drop_empty
         Leave out slices whose intensities, after the window, differ by at most 1/1000 of the span of their volume.
     slice_size
@@ -109,7 +109,7 @@ class CutSettings(SettingsGroup):
         return self.patch_size if self.stride is None else self.stride
 
     def cut(self, kind: str) -> dict[str, Any]:
-        """Settings of the cut into "patches", "slices" or "volume"; defaults spelled out."""
+        """Return the settings that cut into "patches", "slices" or "volume", with defaults filled in."""
         names = (*PATCHES[:2], "magnification", "tissue") if kind == "patches" else VOLUMES
         values = {name: self.step if name == "stride" else getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -121,15 +121,15 @@ class DataSettings(SettingsGroup):
     Attributes
     ----------
     bag_column
-        Column of a table that names the bag; of a label table, the file: by default the column that does.
+        Column that names the bag of a row; in a label table, the file: by default the column of files.
     label_column
-        Column of the label in a table, or attribute of HDF5 and Zarr files; of several labels, or of time and event,
-        with commas.
+        Column of the label in a table, or attribute of HDF5 and Zarr files; several labels, or time and event, with
+        commas.
     target
-        What the labels are: "multilabel" has several columns of 0 and 1, "survival" a time and an event; "auto" finds
-        it where it is plain.
+        Kind of label: "multilabel" has several columns of 0 and 1, "survival" a time and an event; "auto" infers
+        it where it is clear.
     grades
-        The grades of an ordinal target, the lowest first; default: numbers, in their order.
+        Grades of an ordinal target, the lowest first; default: numbers in ascending order.
     groups
         Column of the group (patient), or columns site,patient, by which splits are disjoint; default: the column group,
         patient or case of a label table.
@@ -144,40 +144,40 @@ class DataSettings(SettingsGroup):
         by features: position in the bag, times since the previous and the first instance, and the change of each
         feature from the previous one.
     categories
-        Columns of a table that are categories, such as merchant,channel: a feature for each category of 3 training bags
-        or more, and one for all others. Text of few values is one by default; name codes that are numbers, and text of
+        Categorical columns of a table, such as merchant,channel: a feature for each category of 3 training bags or
+        more, and one for all others. Text with few values is categorical by default; name numeric codes, and text with
         many values.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
         the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which tell old bags from new ones.
     covariates
-        Columns about the bags, besides their instances: numbers or categories, such as age,sex; of the
-        table, the label table, the keys of an npz file or the covariates of a store.
+        Columns about bags, not instances: numbers or categories, such as age,sex; from the table, the label table, the
+        keys of an npz file or the covariates of a store.
     labels
         Label table (CSV, TSV or Excel) of a folder of feature files, or other labels for a store.
     slides
-        Table of patients and their files, where the label table is one of patients.
+        Table of patients and their files, if the label table lists patients.
     positive
-        Value of the label column that is label 1, all others are 0; of survival, the event. Of folders that are
-        classes: the name of one.
+        Value of the label column that is label 1, all others are 0; for survival, the event. For class folders, the
+        name of one.
     sheet
         Sheet of an Excel table; default: the first.
     impute
-        Fill missing values of a table or npz file: with the "mean" or "median" of the feature in the training bags, or
-        "zero"; "none" refuses them, but in categories.
+        Fill missing values of a table or npz file with the "mean" or "median" of the feature in training bags, or
+        "zero"; "none" refuses them, except in categories.
     indicators
-        With `impute`, add a feature for each number or time that training bags lack in places: 1 where it is missing.
+        With `impute`, add a feature for each number or time that some training bags lack: 1 where it is missing.
     bag_by
-        Of a folder of feature files: a bag for each file ("slide"), or one for all files of a patient.
+        In a folder of feature files: a bag for each file ("slide"), or for all files of a "patient".
     split_file
         Table of splits: CLAM's splits_K.csv or their folder, Patho-Bench's (columns fold_K), or names and column split.
     fold
-        Number of the split, where `split_file` holds several.
+        Number of the split, if `split_file` holds several.
     missing
-        What to do about rows of the tables whose file is missing, and files that cannot be used: "error", or "skip"
-        them with a warning and a list, left-out.csv. Files without instances are always left out.
+        For table rows whose file is missing, and files that cannot be used: "error", or "skip" them with a warning and
+        a list, left-out.csv. Files without instances are always left out.
     reader
-        Reader of the data, by name or class path; default: the one that takes it.
+        Reader of the data, by name or class path; default: the one that fits it.
 
     Examples
     --------

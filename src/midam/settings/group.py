@@ -1,4 +1,4 @@
-"""Base of all groups of settings: strict types, values that cannot change, and errors of one form."""
+"""Base of all groups of settings: strict types, immutable values, and errors of one form."""
 
 import sys
 from dataclasses import astuple
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
-# Words for one, and for several.
+# Singular and plural.
 _TYPES = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
@@ -30,10 +30,10 @@ _RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_e
 
 
 class SettingsGroup(BaseModel):
-    """Settings of one theme.
+    """Group of related settings.
 
-    Whole numbers pass for floats, numpy's numbers for Python's and lists for tuples; a text is no number, and a truth
-    value no whole number. One `ConfigError` lists all faults.
+    Whole numbers are accepted as floats, numpy's numbers as Python's and lists as tuples; texts are not accepted as
+    numbers, nor truth values as whole numbers. One `ConfigError` lists all faults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
@@ -43,7 +43,7 @@ class SettingsGroup(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             faults = [fault for details in error.errors() for fault in _faults(type(self), details)]
-            head = f"Expected settings that can be, got {len(faults)} that cannot; correct them:"
+            head = f"Expected valid settings, got {len(faults)} that are not; correct them:"
             raise ConfigError(fault_list(head, faults), faults) from None
 
     @field_validator("*", mode="before")
@@ -52,14 +52,14 @@ class SettingsGroup(BaseModel):
         return _plain(value)
 
     def _filled(self, **usual: Any) -> dict[str, Any]:
-        """Values of the group, with those of `usual` instead of None."""
+        """Return the values of the group, with None replaced by the value in `usual`."""
         return dict(self) | {name: value for name, value in usual.items() if getattr(self, name) is None}
 
 
 class Named:
     """Marks a setting whose value is a name in a registry or in `also`; unknown names are refused, without import.
 
-    A class path must come from the user: `Settings.from_flat`, which reads those of files, refuses others.
+    A class path must come from the user: `Settings.from_flat` refuses untrusted class paths of files.
     """
 
     def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
@@ -67,7 +67,7 @@ class Named:
         self.paths = registry.paths
 
     def names(self) -> list[str]:
-        """Names that the setting takes besides class paths."""
+        """Return the names that the setting accepts besides class paths."""
         return [*self._also, *self._registry.names()]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -75,7 +75,7 @@ class Named:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def is_path(self, name: str) -> bool:
-        """Whether a name is a class path."""
+        """Return whether a name is a class path."""
         return self.paths and "." in name and name not in self.names()
 
     def _check(self, name: str) -> str:
@@ -85,7 +85,7 @@ class Named:
 
 
 def marks_of(kind: Any) -> list[Any]:
-    """All marks of an annotation, those of its parts included."""
+    """Return all marks of an annotation and of its parts."""
     if isinstance(kind, FieldInfo):
         return [*kind.metadata, *marks_of(kind.annotation)]
     marks: list[Any] = []
@@ -95,7 +95,7 @@ def marks_of(kind: Any) -> list[Any]:
 
 
 def plain_type(kind: Any) -> Any:
-    """An annotation without marks, with lists instead of tuples: the form of a setting in YAML."""
+    """Return an annotation without marks, with lists instead of tuples: the form of a setting in YAML."""
     if get_origin(kind) is Annotated:
         return plain_type(get_args(kind)[0])
     if get_origin(kind) in (UnionType, Union):
@@ -119,8 +119,8 @@ def _plain(value: Any) -> Any:
         return float(value)
     if isinstance(value, list | tuple):
         return tuple(_plain(item) for item in value)
-    # One string for equal ones: those of a file would be pickled one by one, and the model of a run that was continued
-    # would differ from that of an uninterrupted one in its bytes.
+    # Equal strings become one object. Strings from a file would be pickled one by one, and the model of a resumed run
+    # would differ in its bytes from that of an uninterrupted run.
     return sys.intern(value) if type(value) is str else value
 
 
@@ -167,9 +167,9 @@ def _choices(kind: Any) -> list[str]:
 
 
 def _range(field: FieldInfo) -> str:
-    """Words for the bounds of a setting, such as " >= 1" or " in (0, 1]"."""
+    """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"."""
     marks = (mark for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le))
-    bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # those of a tuple's parts are alike
+    bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # the parts of a tuple share theirs
     if len(bounds) < 2:
         return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
     (low, least), (high, most) = bounds[:2]

@@ -10,10 +10,10 @@ from midam.registry import DRAWS, ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, is
 from midam.settings.group import Named, SettingsGroup
 
 AUTO: Final = "auto"
-_LEAST_SIDE = 8  # of images: ResNet20 halves them twice
+_LEAST_SIDE = 8  # of images, which ResNet20 halves twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
-# Of the mlp: of few numbers an instance a layer as wide as the input learns too little, of many it takes long. 512 is
-# the width of attention networks on pretrained features (ABMIL; CLAM).
+# A layer of the mlp as wide as the input learns too little from few features per instance, and is slow for many. 512
+# is the width of attention networks on pretrained features (ABMIL; CLAM).
 _LEAST_WIDTH, _MOST_WIDTH = 128, 512
 
 Clip = Annotated[float, Field(gt=0)]
@@ -24,30 +24,30 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class ModelSettings(SettingsGroup):
-    """The encoder, and how features are standardized before it.
+    """The encoder, and the standardization of its input.
 
     Attributes
     ----------
     encoder
-        "auto": "mlp" for features, embedded images among them; from pixels "resnet20", of volumes "resnet20-3d".
+        "auto": "mlp" for features, also of embedded images; "resnet20" for pixels, "resnet20-3d" for volumes.
     encoder_args
-        Further arguments of the encoder, as the `network` that "fine-tuned" trains on, "efficientnet-lite0" by default.
+        Further arguments of the encoder, such as the `network` of "fine-tuned", by default "efficientnet-lite0".
     encoder_weights
-        File with the encoder's weights at the start: a state dictionary of torch.save, or .safetensors.
+        File with the encoder's initial weights: a state dictionary of torch.save, or .safetensors.
     freeze
-        Parts of the encoder that are not trained, by the names of its submodules, in which "?" and "*" stand for
-        letters; "*" is all of it.
+        Submodules of the encoder that are not trained, by name, with the wildcards "?" and "*"; "*" is the whole
+        encoder.
     hidden
-        Widths of the mlp's layers; default: one layer as wide as the input, but of 128 at least and 512 at most. "[]"
-        is one layer as wide as the input, without these bounds.
+        Widths of the mlp's layers; default: one layer as wide as the input, but at least 128 and at most 512. "[]" is
+        one layer as wide as the input, without these bounds.
     dropout
-        After each layer of the mlp, in [0, 1).
+        Rate after each mlp layer, in [0, 1).
     norm
         Normalization of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
     standardize
         Standardize features robustly with the statistics of the training instances.
     scaling
-        Of standardized feature vectors: "linear", "blend" (the mean of the linear value and the normal score of the
+        Scaling of standardized vectors: "linear", "blend" (the mean of the linear value and the normal score of the
         rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
     clip
         Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for pixels.
@@ -82,7 +82,7 @@ class ModelSettings(SettingsGroup):
         return name
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedModel":
-        """These settings for instances of one shape."""
+        """Return these settings with the defaults for instances of one shape."""
         usual = {3: "resnet20", 4: "resnet20-3d"}[len(instance_shape)] if are_pixels(instance_shape) else "mlp"
         encoder = usual if self.encoder == AUTO else self.encoder
         clip = _CLIP_VECTORS if len(instance_shape) < 2 else _CLIP_PIXELS
@@ -100,7 +100,7 @@ class ResolvedModel(ModelSettings):
 
 
 def are_pixels(instance_shape: tuple[int, ...]) -> bool:
-    """Whether instances are images [C, H, W] or volumes [C, D, H, W], of at least 8 x 8, rather than features.
+    """Return whether instances are images [C, H, W] or volumes [C, D, H, W], of at least 8 x 8, rather than features.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class MethodSettings(SettingsGroup):
     pooling_args
         Further arguments of the pooling.
     attention
-        Where there are several score columns: one for each ("per-class"), or one for all ("shared").
+        With several score columns: one attention each ("per-class"), or one for all ("shared").
     temperature
         tau of smoothed-max; default 0.1.
     estimator
@@ -131,12 +131,12 @@ class MethodSettings(SettingsGroup):
     state_rate
         gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
     state_floor
-        Least share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
-        most gamma0. 0 is the paper's.
+        Minimum share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
+        most gamma0; paper: 0.
     lag
         Linearize at the previous state, as Algorithm 1 prints it.
     objective
-        What is optimized; "auto": "minmax-auc", of an order "pairwise" (squared hinge).
+        Loss; "auto": "minmax-auc", or "pairwise" (squared hinge) for ordered labels.
     objective_args
         Further arguments of the objective.
     margin
@@ -150,19 +150,19 @@ class MethodSettings(SettingsGroup):
     center_start
         Start of the centers a and b of minmax-auc, in [0, 1]; default: 0 for the mlp, as in the paper, else 0.5.
     max_fpr
-        Of partial-auc, the false positive rate in (0, 1] up to which the AUC counts; default: softly, by
+        For partial-auc, the largest false positive rate that counts, in (0, 1]; default: a soft limit by
         fpr_temperature.
     fpr_temperature
-        Of partial-auc without max_fpr, how much more the higher negative bags count, in units of the squared hinge:
-        towards 0 the highest alone.
+        For partial-auc without max_fpr: gives higher negative bags more weight, in units of the squared hinge; near 0
+        only the highest counts.
     tpr_temperature
-        Of partial-auc, how much more the lower positive bags count, in units of the squared hinge; default: all
-        count alike.
+        For partial-auc: gives lower positive bags more weight, in units of the squared hinge; default: equal
+        weights.
     pair_rate
-        Weight in (0, 1] of a step in what partial-auc and average-precision remember of each positive bag.
+        Weight in (0, 1] of a step in the state of a positive bag, for partial-auc and average-precision.
     draw
-        How a step chooses the instances of a bag: "uniform", or "top" (mostly the highest last seen: for witnesses
-        among very many instances).
+        How a step samples instances of a bag: "uniform", or "top" (mostly the highest last scores: for witnesses among
+        very many instances).
     draw_args
         Further arguments of the draw.
     anneal
@@ -203,7 +203,10 @@ class MethodSettings(SettingsGroup):
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":
-        """These settings for the mlp, or for a deep encoder; an objective that is left open is that of two classes."""
+        """Return these settings with the defaults of an MLP or of a deep encoder.
+
+        The objective "auto" becomes that of two classes.
+        """
         filled = self._filled(center_start=_CENTER_DEEP if deep else _CENTER_SHALLOW)
         objective = _OF_TWO_CLASSES if self.objective == AUTO else self.objective
         return ResolvedMethod(**filled | {"objective": objective})

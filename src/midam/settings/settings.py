@@ -22,9 +22,9 @@ from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, 
 from midam.synonyms import advice_for, same_meaning
 
 _SETTINGS = "the settings"
-_SHOWN = 100  # unknown settings that are looked up
-# Settings that are no more, with the values by which files of earlier versions say that they do not use them; and
-# values that are no more, with what a trained model, which does not need them, takes.
+_SHOWN = 100  # unknown settings for which advice is looked up
+# Removed settings, with the value that means "not used" in files of earlier versions; and removed values, with the
+# settings that a trained model, which does not need them, takes instead.
 _REMOVED: dict[str, Any] = {
     "time_budget": None,
     "state_schedule": "constant",
@@ -33,18 +33,17 @@ _REMOVED: dict[str, Any] = {
     "augment": [],
 }
 _REPLACED = {("draw", "scored"): {"draw": "uniform", "draw_args": {}}}
-# Of a file of settings: its bytes, how deep its parts lie, its values (repeated parts count each time), the keys that
-# merges add, the characters of a number. A list of 20 000 feature names passes.
+# Limits of a settings file: bytes, depth of nesting, values (a repeated part counts each time), keys that merges add,
+# characters of a number. A list of 20 000 feature names passes.
 _BYTES, _DEPTH, _VALUES, _MERGED, _DIGITS = 1 << 20, 32, 50_000, 10_000, 100
-_TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary")  # bytes are refused by their name
+_TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary")  # bytes are refused later, by name
 
 
 class Settings(SettingsGroup):
     """Settings of a run, in six groups.
 
-    Made with groups, with single settings by their flat names, which are unique across the groups, or with both.
-
-    A `ConfigError` names all values that cannot be.
+    Pass groups, single settings by their flat names, which are unique across the groups, or both. A `ConfigError` names
+    all invalid values.
 
     Examples
     --------
@@ -78,22 +77,22 @@ class Settings(SettingsGroup):
         if self.run.memory_budget is not None and not self.training.open:
             raise ConfigError(
                 f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; a budget "
-                "chooses counts that are open, and limits nothing else."
+                "chooses counts that are 'auto', and limits nothing else."
             )
         return self
 
     @classmethod
     def names(cls, *groups: str) -> list[str]:
-        """Flat names of all settings, or of those of some groups."""
+        """Return the flat names of all settings, or of those in some groups."""
         return [name for name, home in _homes(cls).items() if not groups or home in groups]
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS, trained: bool = False) -> Self:
-        """Settings from all that `flat` returns, or a part of it; messages say that they come from `source`.
+        """Return settings from values as of `flat`, or from a part of them; messages name their `source`.
 
-        They may come from a file: a class path among them must be a `midam.registry.ClassPath`, as those that `flat`
-        returns and those that `midam.runs.trust.check_code` has let pass; others are a `ConfigError`. What is no more
-        is left out of the settings of a model that is `trained` already.
+        The values may come from a file. A class path must therefore be a `midam.registry.ClassPath`, as returned by
+        `flat` or accepted by `midam.runs.trust.check_code`; other class paths raise a `ConfigError`. Removed settings
+        are left out if the model is already `trained`.
         """
         values = without_removed(values, trained=trained)
         refuse_unknown(values, _homes(cls), source=source)
@@ -102,8 +101,8 @@ class Settings(SettingsGroup):
             for part in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(part, str) and mark.is_path(part) and not isinstance(part, ClassPath):
                     raise ConfigError(
-                        f"Expected `{name}` as a known name, got the class path {part!r} (in {source}), which nobody "
-                        "has typed or trusted; name it yourself, as in `Settings(...)`."
+                        f"Expected `{name}` as a known name, got the class path {part!r} (in {source}), which is not "
+                        "trusted; pass it yourself, as in `Settings(...)`."
                     )
         try:
             return cls(**values)
@@ -113,19 +112,19 @@ class Settings(SettingsGroup):
             raise ConfigError(str(error).replace("; ", f" (in {source}); ", 1)) from None
 
     def flat(self) -> dict[str, Any]:
-        """Plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
+        """Return a plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""
         pairs = (pair for group in dict(self).values() for pair in group)
         return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in pairs}
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some others, by their flat names or by group."""
+        """Return these settings with changes, by flat name or by group."""
         return type(self)(**{**dict(self), **changes})
 
     def resolve(self, instance_shape: tuple[int, ...]) -> "ResolvedSettings":
-        """These settings with all filled in that depends on the shape of an instance; resolved ones stay.
+        """Return these settings with the defaults that depend on the instance shape; given values do not change.
 
-        [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, all else features. A `ConfigError` names a
-        setting that was given and that the encoder does not take.
+        [C, H, W] of at least 8 x 8 is an image, [C, D, H, W] a volume, any other shape features. A given setting that
+        the encoder does not take raises a `ConfigError`.
 
         Examples
         --------
@@ -147,7 +146,7 @@ class Settings(SettingsGroup):
 class ResolvedSettings(Settings):
     """Settings for instances of one shape: encoder, optimizer, lr, members, center_start, clip, chunk_size, threads.
 
-    What depends on the training bags (num_positive, num_negative, num_instances) may still be "auto".
+    The counts that depend on the training bags (num_positive, num_negative, num_instances) may still be "auto".
 
     Examples
     --------
@@ -169,7 +168,7 @@ class ResolvedSettings(Settings):
 
 
 def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict[str, Any]:
-    """The settings of a file without those that are no more, where it did not use them, or the model is `trained`."""
+    """Return the settings of a file without removed ones that it did not use; without all if `trained`."""
     unused = {name for name, value in _REMOVED.items() if trained or (name in values and values[name] == value)}
     kept = {name: value for name, value in values.items() if name not in unused}
     for (name, value), other in _REPLACED.items() if trained else ():
@@ -178,7 +177,7 @@ def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
-    """Message for an unknown setting: the known one that is meant, or what to do instead; `kept` are those of a run."""
+    """Return the message for an unknown setting, with the known one or other advice; `kept` are those of a run."""
     names = list(known)
     if name in kept or (same_meaning(name, kept) and not same_meaning(name, names) and not advice_for(name)):
         return f"Expected no setting that the run keeps, got {name!r} (in {source}); leave it out."
@@ -189,7 +188,7 @@ def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTIN
 def refuse_unknown(
     given: Iterable[object], known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()
 ) -> None:
-    """Refuse settings that are not `known`, all at once, a line each; `kept` are those that a run has."""
+    """Refuse all settings that are not `known` in one error, a line each; `kept` are the settings of a run."""
     names, given = list(known), list(dict.fromkeys(given))
     lost = [name for name in given if name not in names]
     faults = [unknown_setting(name, names, source=source, kept=kept) for name in lost[:_SHOWN]]
@@ -201,14 +200,14 @@ def refuse_unknown(
 
 @cache
 def _homes(settings: type[Settings]) -> dict[str, str]:
-    """SettingsGroup of each setting."""
+    """Return the name of the group of each setting."""
     groups = {name: field.annotation for name, field in settings.model_fields.items()}
     return {name: home for home, group in groups.items() for name in group.model_fields}  # type: ignore[union-attr]
 
 
 @cache
 def _named(settings: type[Settings]) -> dict[str, Named]:
-    """Kinds of class paths by the setting that may name one."""
+    """Return the mark of each setting that is a name in a registry."""
     groups = [field.annotation for field in settings.model_fields.values()]
     fields = {name: field for group in groups for name, field in group.model_fields.items()}  # type: ignore[union-attr]
     marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}
@@ -216,9 +215,9 @@ def _named(settings: type[Settings]) -> dict[str, Named]:
 
 
 def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting: str) -> None:
-    """Refuse a setting that was given, and whose parameter the chosen class does not take; only then is it imported."""
+    """Refuse a given setting that the chosen class has no parameter for; import the class only for a given setting."""
 
-    def takes(known: str) -> bool:  # as `midam.registry.build` gives it
+    def takes(known: str) -> bool:  # `midam.registry.build` passes it
         return setting in inspect.signature(registry.find(known)).parameters
 
     value = getattr(group, setting)
@@ -231,12 +230,12 @@ def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values alone: a date is text; tags, keys that stand twice and merges without end are refused."""
+    """Loader of plain values: dates stay text; tags, duplicate keys and endless merges are refused."""
 
     merged = parts = 0
 
     def get_event(self) -> Any:
-        """Give the next event; refused are one with a tag, which may mean anything, and one too many."""
+        """Return the next event; refuse tags, which may mean anything, and too many events."""
         event, self.parts = super().get_event(), self.parts + 1  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in _TAGS:
@@ -246,7 +245,7 @@ class _Loader(yaml.SafeLoader):
         return event
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Make a dictionary."""
+        """Make a dictionary; refuse duplicate keys."""
         seen = set[str]()
         for key, _ in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
@@ -256,7 +255,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: Any) -> None:
-        """Insert the mappings of merge keys (<<); counted first, as merges of merges grow tenfold with each line."""
+        """Insert the mappings of merge keys (<<); count first, because merges of merges can grow tenfold a line."""
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -268,7 +267,7 @@ class _Loader(yaml.SafeLoader):
         super().flatten_mapping(node)
 
     def construct_number(self, node: Any) -> Any:
-        """Make a whole number or a float."""
+        """Make an int or a float; refuse too many characters."""
         if len(node.value) > _DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} characters")
         kind = "int" if node.tag.endswith(":int") else "float"
@@ -276,7 +275,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Plain values alone; a class path that may be imported is a text like others once it is in a file."""
+    """Dumper of plain values; it writes a trusted class path as plain text."""
 
 
 _Dumper.add_representer(ClassPath, yaml.SafeDumper.represent_str)
@@ -289,12 +288,12 @@ for _kind in ("int", "float"):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Settings of a YAML file as a plain dictionary."""
+    """Read settings from a YAML file as a plain dictionary."""
     if not path.exists():
         raise ConfigError(f"Expected a settings file, got nothing at {path}; {nearby(path)}")
     text = read_text(path, error=ConfigError, most=_BYTES)
     try:
-        values = yaml.load(text, _Loader)  # of a safe loader
+        values = yaml.load(text, _Loader)  # a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"Expected YAML, got something else (in {path}): {reason}; correct the file.") from None
@@ -309,13 +308,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def yaml_text(values: dict[str, Any]) -> str:
-    """Settings as YAML."""
+    """Return settings as YAML."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)
 class Description:
-    """One setting; type and default as they are written in YAML."""
+    """One setting, with its type and default as in YAML."""
 
     name: str  # flat
     group: str
@@ -327,7 +326,7 @@ class Description:
 
 
 def describe_settings() -> list[Description]:
-    """All settings, in the order of the groups."""
+    """Return the descriptions of all settings, in the order of the groups."""
     defaults, descriptions = Settings().flat(), []
     for group, (_, kind) in groups().items():
         texts = _texts(kind)
@@ -340,13 +339,13 @@ def describe_settings() -> list[Description]:
 
 
 def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
-    """First line of the docstring and class of each group."""
+    """Return the first docstring line and the class of each group."""
     classes = {name: type(group) for name, group in Settings()}
     return {name: ((inspect.getdoc(group) or "").splitlines()[0], group) for name, group in classes.items()}
 
 
 def _texts(group: type[SettingsGroup]) -> dict[str, str]:
-    """Text of each setting in the docstring of its group."""
+    """Return the text of each setting in the docstring of its group."""
     lines = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
     texts: dict[str, list[str]] = {}
     for line in lines:

@@ -35,16 +35,16 @@ def _word_or_number(value: Any) -> str:
     return "word" if isinstance(value, str) else "number"
 
 
-# By its tag, so that an error names only the one of the two that was meant.
+# Discriminated by a tag, so that an error names only the type that was meant.
 OpenCount = Annotated[
     Annotated[Count, Tag("number")] | Annotated[Literal["auto"], Tag("word")], Discriminator(_word_or_number)
 ]
 
 
 def threshold_rule(text: str) -> tuple[str, float]:
-    """Name and number of a rule for the threshold: the required share, or the ratio of the costs; else 0.
+    """Return the name and number of a threshold rule: the required share, or the ratio of the costs; else 0.
 
-    A `ConfigError` for a text that is no rule.
+    Raise a `ConfigError` if the text is not a rule.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class TrainingSettings(SettingsGroup):
     Attributes
     ----------
     epochs
-        An epoch draws as many bags as the training set holds.
+        Epochs, each of as many bags as the training set has.
     members
         Scorers trained from different seeds; their scores are averaged. Default: 3 for the mlp, else 1.
     optimizer
@@ -89,19 +89,19 @@ class TrainingSettings(SettingsGroup):
     weight_decay
         On the model's weights; never on the centers a and b.
     num_positive
-        Positive bags a batch (S+); "auto": 8, or as many as the class and the memory allow.
+        Positive bags per batch (S+); "auto": 8, or as many as class and memory allow.
     num_negative
-        Negative bags a batch (S-); "auto": as those of num_positive.
+        Negative bags per batch (S-); "auto": as for num_positive.
     num_instances
-        Instances drawn a bag (B) by vrsp, minibatch and exact-point; "auto": 16, or what the memory allows.
+        Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, or as many as memory allows.
     balance
         Column of the site (hospital, scanner) of a bag, found as `covariates` are: batches then take the bags of each
-        class from the sites by turns. Default: as many as each site has.
+        class from the sites in turn. Default: as many as each site has.
     val_every
-        Score the validation bags after each so many epochs, and after the last. Default: 1; if `select` is "last",
+        Score the validation bags every so many epochs, and after the last. Default: 1; if `select` is "last",
         `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
     select
-        Weights that are reported: of the last epoch, or of the one with the best validation AUROC.
+        Weights to report: of the last epoch, or of the epoch with the best validation AUROC.
     average_from
         From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
         (stochastic weight averaging); default: the weights themselves.
@@ -138,7 +138,7 @@ class TrainingSettings(SettingsGroup):
 
     @property
     def batch(self) -> tuple[int, int, int]:
-        """S+, S- and B; a `ConfigError` where one is open."""
+        """S+, S- and B; raises a `ConfigError` if one is "auto"."""
         counts = self.num_positive, self.num_negative, self.num_instances
         if counts[0] == AUTO or counts[1] == AUTO or counts[2] == AUTO:
             raise ConfigError(
@@ -148,15 +148,15 @@ class TrainingSettings(SettingsGroup):
         return counts[0], counts[1], counts[2]
 
     def decays(self, epoch: int) -> int:
-        """How often the rates have fallen when epoch `epoch` (from 0) starts."""
+        """Return how often the rates have fallen when epoch `epoch` (from 0) starts."""
         return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
 
     def averages(self, epoch: int) -> bool:
-        """Whether the weights after epoch `epoch` (from 0) enter the mean."""
+        """Return whether the weights after epoch `epoch` (from 0) enter the mean."""
         return self.average_from is not None and epoch >= round(self.average_from * self.epochs)
 
     def resolve(self, *, deep: bool) -> "ResolvedTraining":
-        """These settings for the mlp, or for a deep encoder."""
+        """Return these settings with the defaults of an MLP or of a deep encoder."""
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
         return ResolvedTraining(**self._filled(lr=_RATES[optimizer][deep], members=members) | {"optimizer": optimizer})
@@ -178,14 +178,14 @@ class RunSettings(SettingsGroup):
     seed
         Seed of splits, initial weights and sampling.
     val_fraction
-        Fraction of the bags for validation, where the data names no splits.
+        Fraction of the bags for validation, if the data names no splits.
     test_fraction
-        Fraction of the bags for testing, where the data names no splits.
+        Fraction of the bags for testing, if the data names no splits.
     threshold
-        Rule for the score from which on a bag is called positive, of two classes: "youden", "sensitivity=0.9",
+        Rule for the score from which a bag is called positive, with two classes: "youden", "sensitivity=0.9",
         "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1" (of a missed positive bag to a false alarm).
     allow_leakage
-        Accept a split in which a group stands on both sides.
+        Accept a split in which a group is on both sides.
     accelerator
         Where to train: "auto", "cpu" or "cuda".
     precision
@@ -195,25 +195,24 @@ class RunSettings(SettingsGroup):
     checkpointing
         Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
     threads
-        CPU threads of the training, 0 for as many as torch takes; default: 1 for the mlp, else 0. A run repeats bit for
+        CPU threads of the training, 0 for as many as torch uses; default: 1 for the mlp, else 0. A run repeats bit for
         bit with the same number.
     chunk_size
-        Instances encoded at a time where whole bags are streamed; default: 4096 feature vectors, of images and volumes
-        as many as make half a million numbers.
+        Instances encoded at a time when whole bags are streamed; default: 4096 feature vectors, or images and volumes
+        with half a million numbers.
     memory_budget
-        GiB that a step may take, by which counts that are "auto" are chosen; default: half of what is free.
+        GiB that a step may take, to choose counts that are "auto"; default: half of the free memory.
     workers
-        Threads that read instances ahead, for the same batches; default: 2 where these stay on disk, else 0.
+        Threads that read instances ahead, for the same batches; default: 2 if they stay on disk, else 0.
     resident
-        Keep all instances on the device of the training; default: on a GPU where they take less than half of its free
-        memory, on the CPU where they are not on disk, or are vectors that take at most 512 MiB and a quarter of the
-        free memory.
+        Keep all instances on the training device; default: on a GPU if they take less than half of its free memory, on
+        the CPU if they are not on disk, or are vectors that take at most 512 MiB and a quarter of the free memory.
     reads
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
     baseline
         Train a plain baseline on the same training bags and compare the model with it: trees on statistics of the bags,
-        of images on statistics of their colors. --no-baseline saves its time.
+        or of the colors of images. --no-baseline saves its time.
     logger
         Where the training is tracked besides metrics.csv, which is always written: "none", "tensorboard" (extra track),
         "mlflow" or "wandb" (extras of these names).
@@ -253,20 +252,20 @@ class RunSettings(SettingsGroup):
         return self
 
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
-        """These settings for instances of one shape, and the mlp or a deep encoder."""
+        """Return these settings with the defaults for one instance shape and an MLP or a deep encoder."""
         threads = _THREADS_DEEP if deep else _THREADS_SHALLOW
         return ResolvedRun(**self._filled(threads=threads, chunk_size=usual_chunk(instance_shape)))
 
 
 class ResolvedRun(RunSettings):
-    """Settings of the run for instances of one shape; ``threads=0`` is as many as torch takes."""
+    """Settings of the run for instances of one shape; ``threads=0`` is as many as torch uses."""
 
     threads: Threads
     chunk_size: Chunk
 
 
 def usual_chunk(instance_shape: tuple[int, ...]) -> int:
-    """Instances encoded at a time by default: 4096 vectors; of images and volumes, half a million numbers.
+    """Return the default number of instances encoded at a time: 4096 vectors, or half a million numbers of images.
 
     Examples
     --------
@@ -279,7 +278,7 @@ def usual_chunk(instance_shape: tuple[int, ...]) -> int:
 
 
 def member_seed(seed: int, member: int) -> int:
-    """Seed of a member's weights and sampling: `seed` itself for member 0, a 32-bit hash of both for the others.
+    """Return the seed of a member's weights and sampling: `seed` for member 0, a 32-bit hash of both for the others.
 
     Examples
     --------
