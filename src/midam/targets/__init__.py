@@ -12,7 +12,7 @@ __all__ = ["Difference", "OutOfFold", "Target", "target_named", "target_of"]
 
 
 def target_of(bags: Bags) -> Target:
-    """Target of bags: that of their outcome, else binary, also for unlabeled bags.
+    """Return the target of bags: that of their outcome, or binary for bags without an outcome or labels.
 
     Examples
     --------
@@ -23,12 +23,12 @@ def target_of(bags: Bags) -> Target:
 
 
 def target_named(description: Mapping[str, Any] | None, *, classes: Sequence[Any] | None = None) -> Target:
-    """Target of a run, by the "target" and "names" of its `description`; else binary, with names of two `classes`."""
+    """Return the target of a run from its `description`; without one, binary with the names of two `classes`."""
     return _binary(classes) if description is None else _named(description["target"], tuple(description["names"]))
 
 
 def label_columns(bags: Bags) -> dict[str, list[Any]]:
-    """Labels of bags by column of a table; empty for unlabeled bags."""
+    """Return the labels of bags by table column; empty for unlabeled bags."""
     if bags.outcome is not None:
         return bags.outcome.columns()
     return {} if bags.labels is None else {"label": bags.labels.tolist()}

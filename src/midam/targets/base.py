@@ -31,11 +31,11 @@ class CardWords(NamedTuple):
     Attributes
     ----------
     task : {"classification", "regression"}
-        The task, as the Hugging Face hub knows it.
+        The task, by its name on the Hugging Face hub.
     ranks : str
         The end of the sentence "it takes all instances of a bag and ..."; with fields `count` and `names`.
     predicts : str
-        The predictions that are made of the scores.
+        The predictions that are made from the scores.
     figures : sequence of (str, str)
         Columns of the table of results after the main metric: name, and key in the summary, with a dot for nested keys.
     batch : str
@@ -98,18 +98,18 @@ class Target:
     Parameters
     ----------
     names : tuple of str
-        Those of the bags' `midam.data.target_labels.TargetLabels`.
+        Names in the bags' `midam.data.target_labels.TargetLabels`.
 
     Attributes
     ----------
     name : str
         As in `midam.registry.TARGETS`.
     pairs : {"binary", "classes", "labels", "order", "survival"}
-        Which pairs of bags a label orders; objectives name those that they serve.
+        Which pairs of bags a label orders; objectives name the pairs that they support.
     objectives : tuple of str
-        Objectives that suit it, the default first.
+        Objectives for this target, the default first.
     metric : str
-        Name of its main metric in `summary.json`, in [0, 1]; higher is better.
+        Name of the main metric in `summary.json`, in [0, 1]; higher is better.
 
     Examples
     --------
@@ -132,9 +132,9 @@ class Target:
     ordered: ClassVar[str] = "that their labels order"
     """Which bags have a main metric, in words."""
     unordered: ClassVar[str] = "no two bags that their labels order"
-    """Which bags do not have one."""
+    """Which bags have no main metric, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
-    """Parameters that further metrics may have."""
+    """Parameters that user-defined metrics may have."""
     figures: ClassVar[tuple[str, ...]] = ()
     """Entries of each part in `summary.json`, besides the main metric."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
@@ -163,7 +163,7 @@ class Target:
 
     @property
     def score_columns(self) -> list[str]:
-        """Columns of its scores in a table."""
+        """Columns of the scores in a table."""
         return ["score"] if self.count == 1 else [f"score_{name}" for name in self.columns]
 
     @property
@@ -172,19 +172,19 @@ class Target:
         return self.names
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """Columns of the labels in a table, with their forms."""
+        """Return the columns of the labels in a table, with their forms."""
         return {"label": as_written(numbers)}
 
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[Any]:
-        """Labels [N] or [N, L] from columns of text, as `values` has them."""
+        """Read labels [N] or [N, L], in the form of `values`, from columns of text."""
         return TargetLabels.of_columns(self.name, self.names, table).values
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Columns of the predictions in a table, those of `predictions`, with their forms."""
+        """Return the columns of `predictions` in a table, with their forms."""
         return {}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:  # noqa: ARG002
-        """Predictions as numbers from the columns of `predictions`; None if nothing was predicted.
+        """Read predictions as numbers from the columns of `predictions`; None if nothing was predicted.
 
         Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN if one is missing.
         """
@@ -200,45 +200,45 @@ class Target:
         return {"target": self.name, "names": list(self.names)}
 
     def values(self, bags: Bags) -> NDArray[Any]:
-        """Labels of bags as objectives and metrics take them: [N], or [N, L] of an outcome."""
+        """Return labels for objectives and metrics: [N], or [N, L] from an outcome."""
         return self._outcome(bags).values
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Strata of bags, int [N]; splits and folds hold equal shares of each."""
+        """Return the strata of bags, int [N]; splits and folds hold equal shares of each."""
         raise NotImplementedError
 
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:
-        """Split of each bag: "train", "val" or "test", with these fractions of each stratum, and disjoint by group."""
+        """Return "train", "val" or "test" for each bag, with these fractions of each stratum, and disjoint by group."""
         return split_strata(self.strata(values), groups=groups, fractions=fractions, seed=seed)
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
-        """Test fold of each bag, stratified and disjoint by group."""
+        """Return the test fold of each bag, stratified and disjoint by group."""
         return strata_folds(self.strata(values), groups=groups, folds=folds, seed=seed)
 
     def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:  # noqa: ARG002
-        """Maximum number of folds; `units` [N] are the groups of the bags, or the bags themselves."""
+        """Return the maximum number of folds; `units` [N] are the groups of the bags, or the bags themselves."""
         return len(np.unique(units))
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:
-        """Names of the strata that alternate in a batch, if they have some."""
+        """Names of the strata that alternate in a batch, if they have names."""
         return self.names
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """For each score column, the bags [N] that are ranked above another, and those that are ranked below one."""
+        """Return, for each score column, the bags [N] that belong above another bag, and those that belong below."""
         raise NotImplementedError
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Scores [n] or [n, C] of the rows `scored` [n, P] by a `linear` model.
+        """Return scores [n] or [n, C] of the rows `scored` [n, P] by a `linear` model.
 
         It is fitted to the rows `x` [N, P] of the training bags and their values [N] or [N, L].
         """
         raise NotImplementedError
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Strata of training bags, int [N], that alternate in a batch."""
+        """Return the strata of training bags, int [N], that alternate in a batch."""
         return self.strata(values)
 
     def check(self, bags: Bags) -> None:
@@ -246,7 +246,7 @@ class Target:
         raise NotImplementedError
 
     def check_rule(self, rule: str) -> None:
-        """Refuse a rule for the threshold, which only two classes have, with a `ConfigError`."""
+        """Refuse a threshold rule with a `ConfigError`; only two classes have a threshold."""
         if rule != "youden":
             raise ConfigError(
                 f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; it is for two classes, leave it "
@@ -254,19 +254,19 @@ class Target:
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether bags with these values have a main metric: by default, whether two values differ."""
+        """Return whether bags with these values have a main metric: by default, whether two values differ."""
         return len(np.unique(values)) > 1
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """Main metric of scores [N] or [N, C]; None if there is none."""
+        """Return the main metric of scores [N] or [N, C]; None if there is none."""
         raise NotImplementedError
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """Main metric with its interval; None if there is none."""
+        """Return the main metric with its interval; None if there is none."""
         raise NotImplementedError
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
-        """Main metric of `scores` minus that of `other` scores of the same bags."""
+        """Return the main metric of `scores` minus that of `other` scores of the same bags."""
         raise NotImplementedError
 
     def decide(
@@ -277,9 +277,9 @@ class Target:
         rule: str = "youden",  # noqa: ARG002
         out_of_fold: OutOfFold | None = None,  # noqa: ARG002
     ) -> Decision | None:
-        """Fit a decision, from scores to predictions, on validation bags; None if these do not suffice.
+        """Fit a decision, from scores to predictions, on validation bags; None if there are too few.
 
-        Only with two classes, a `rule` chooses the threshold, and bags scored `out_of_fold` are used.
+        The `rule` for the threshold and the bags scored `out_of_fold` are used only with two classes.
         """
         try:
             return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
@@ -291,29 +291,29 @@ class Target:
         raise NotImplementedError
 
     def saved(self, decision: Decided) -> dict[str, Any]:
-        """Entries of a model file that hold the decision."""
+        """Return the entries of a model file that hold the decision."""
         entry = {} if decision is None else {"decision": decision.to_dict()}
         return {"calibrator": None, "threshold": None, **entry}
 
     def decision(self, saved: Mapping[str, Any]) -> Decision | None:
-        """The decision in the entries of a model file."""
+        """Return the decision in the entries of a model file."""
         values = saved.get("decision")
         return None if values is None else self.decided_by.from_dict(values)
 
     def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
-        """Warnings about predictions that carry no information."""
+        """Return warnings about predictions that carry no information."""
         return []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """Predictions from scores [N] or [N, C], by columns of predictions.csv; None without a decision."""
+        """Return predictions from scores [N] or [N, C], by column of predictions.csv; None without a decision."""
         raise NotImplementedError
 
     def main_column(self, scores: NDArray[Any], decision: Decided) -> NDArray[np.int64]:  # noqa: ARG002
-        """Main score column of each bag, int [N], for scores [N] or [N, C]: by default the only one."""
+        """Return the main score column of each bag, int [N], for scores [N] or [N, C]: by default the only one."""
         return np.zeros(len(scores), dtype=np.int64)
 
     def column(self, name: str) -> int:
-        """Position of the score column of a class or label; a `ConfigError` if there is none of that name."""
+        """Return the position of the score column of a class or label; raise a `ConfigError` for another name."""
         if self.count == 1:
             raise ConfigError(
                 f"Expected no class with the target {self.name!r}, which has one score, got {name!r}; leave it out."
@@ -332,9 +332,9 @@ class Target:
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Entries of `summary.json` on scores [N] or [N, C], and on the predictions that the decision makes of them.
+        """Return the entries of `summary.json` for scores [N] or [N, C], and for the predictions of the decision.
 
-        `metrics` are further ones by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
+        `metrics` are further metrics by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
         values [N] or [N, L] and the scores, and `groups` and `predictions` if they have parameters of these names.
         """
         result = self.describe(values, scores, decision, groups=groups)
@@ -348,7 +348,7 @@ class Target:
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Entries of `summarize` without groups and further metrics: the main metric, `bags`, `warnings`, ..."""
+        """Return the entries of `summarize` without groups and further metrics: main metric, `bags`, `warnings`, ..."""
         raise NotImplementedError
 
     def _outcome(self, bags: Bags) -> TargetLabels:
@@ -362,29 +362,29 @@ class Target:
 
 
 def read_numbers(column: Sequence[Any]) -> Scores:
-    """Numbers [N] of a column of numbers or text; NaN if an entry is empty."""
+    """Read a column of numbers or text as numbers [N]; NaN if an entry is empty."""
     return np.array([np.nan if value in ("", None) else float(value) for value in column], dtype=np.float64)
 
 
 def read_codes(column: Sequence[Any], names: Sequence[Any]) -> Scores | None:
-    """Positions [N] of a column of names; NaN for an entry without a known name, None if all are."""
+    """Read a column of names as positions [N]; NaN for an unknown name, None if all are unknown."""
     codes = {name: code for code, name in enumerate(names)}
     positions = np.array([codes.get(name, np.nan) for name in column], dtype=np.float64)
     return None if np.isnan(positions).all() else positions
 
 
 def difference_method(name: str, groups: Groups) -> str:
-    """Name of the method of an interval, with "(groups)" if groups hold several bags."""
+    """Return the name of the method of an interval, with "(groups)" if groups hold several bags."""
     return f"{name} (groups)" if clustered(groups) else name
 
 
 def clustered(groups: Groups) -> bool:
-    """Whether some group holds several bags."""
+    """Return whether some group holds several bags."""
     return groups is not None and len(np.unique(groups)) < len(groups)
 
 
 def logistic_shares(x: Scores, codes: NDArray[np.int64], scored: Scores) -> Scores:
-    """Probabilities [n, C] of classes by logistic regression with a weak penalty."""
+    """Return probabilities [n, C] of classes by logistic regression with a weak penalty."""
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(max_iter=_MAX_ITERATIONS).fit(x, codes).predict_proba(scored)

@@ -1,4 +1,4 @@
-"""Labels 0 and 1: each positive bag against each negative one."""
+"""Labels 0 and 1: each positive bag is compared with each negative bag."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -30,7 +30,7 @@ from midam.targets.base import (
 
 
 class Binary(Target):
-    """Two classes, one of them positive; `names` are those of labels 0 and 1, if they have some."""
+    """Two classes, one of them positive; `names` are the names of labels 0 and 1, if given."""
 
     name = "binary"
     pairs = "binary"
@@ -64,47 +64,47 @@ class Binary(Target):
         return {}
 
     def values(self, bags: Bags) -> NDArray[np.int64]:
-        """Labels [N]."""
+        """Return labels [N]."""
         return bags.require_labels()
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """Labels of 0 and 1."""
+        """Return the column of labels 0 and 1."""
         return {"label": one_of("0", "1")}
 
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
-        """Labels [N]."""
+        """Return labels [N]."""
         return np.asarray(table["label"], dtype=np.int64)
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Probability and class."""
+        """Return the columns of the probability and the class."""
         return {"probability": shares, "class": texts}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Probabilities [N] of the positive class."""
+        """Read the probabilities [N] of the positive class."""
         probabilities = read_numbers(table["probability"])
         return None if np.isnan(probabilities).any() else probabilities
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:
-        """Bags of the rarer class, if they are few."""
+        """Describe the bags of the rarer class, if they are few."""
         least = min(summary["positives"], summary["bags"] - summary["positives"])
         return f"{least} bags of the rarer class" if least < FEW_BAGS else None
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The labels themselves."""
+        """Return the labels as strata."""
         return np.asarray(values, dtype=np.int64)
 
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:
-        """As for other targets, but with both classes in each split, else a `BagDataError` with the reason."""
+        """Return the splits, with both classes in each; raise a `BagDataError` with the reason if impossible."""
         return split_strata(values, groups=groups, fractions=fractions, seed=seed, binary=True)
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
-        """As for other targets, but with both classes in each fold, else a `BagDataError` with the reason."""
+        """Return the folds, with both classes in each; raise a `BagDataError` with the reason if impossible."""
         return stratified_folds(values, groups=groups, folds=folds, seed=seed)
 
     def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:
-        """Maximum number of folds that can each hold both classes."""
+        """Return the maximum number of folds that can each hold both classes."""
         return most_parts(class_counts(values, units))
 
     @property
@@ -113,11 +113,11 @@ class Binary(Target):
         return self.names or ("label 0", "label 1")
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Positive bags and negative ones."""
+        """Return the positive bags and the negative bags."""
         return [(values == 1, values == 0)]
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Probability of the positive class by logistic regression."""
+        """Return the probability of the positive class by logistic regression."""
         return logistic_shares(x, values, scored)[:, 1]
 
     def check(self, bags: Bags) -> None:
@@ -125,18 +125,18 @@ class Binary(Target):
         both_classes(bags)
 
     def check_rule(self, rule: str) -> None:
-        """Any rule suits two classes."""
+        """Accept any rule."""
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether both classes are there."""
+        """Return whether both classes are present."""
         return bool(len(values)) and bool(values.min() < values.max())
 
     def metric_value(self, values: NDArray[Any], scores: NDArray[Any]) -> float | None:
-        """AUROC; None with one class."""
+        """Return the AUROC; None with one class."""
         return auroc(values, scores) if self.has_metric(values) else None
 
     def estimate(self, values: NDArray[Any], scores: NDArray[Any], *, groups: Groups = None) -> Estimate | None:
-        """AUROC with its interval; None with one class."""
+        """Return the AUROC with its interval; None with one class."""
         try:
             low, high, _ = auroc_interval(values, scores, groups=groups)
         except OneClassError:
@@ -146,7 +146,7 @@ class Binary(Target):
     def difference(
         self, values: NDArray[Any], scores: NDArray[Any], other: NDArray[Any], *, groups: Groups = None
     ) -> Difference:
-        """AUROC of `scores` minus that of `other` scores (DeLong 1988; with groups, Obuchowski 1997)."""
+        """Return the AUROC of `scores` minus that of `other` scores (DeLong 1988; with groups, Obuchowski 1997)."""
         figures = paired_delong(values, scores, other, groups=groups)
         return Difference(*figures, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
@@ -158,7 +158,7 @@ class Binary(Target):
         rule: str = "youden",
         out_of_fold: OutOfFold | None = None,
     ) -> BinaryDecision | None:
-        """Calibrator and operating point; None if the bags lack a class.
+        """Fit the calibrator and the operating point; None if the bags lack a class.
 
         With fewer than 20 positive validation bags, the training bags that were scored `out_of_fold` are used too.
         """
@@ -171,19 +171,19 @@ class Binary(Target):
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)
 
     def saved(self, decision: Decided) -> dict[str, Any]:
-        """Entries of a model file."""
+        """Return the entries of a model file that hold the decision."""
         return {"calibrator": None, "threshold": None} if decision is None else decision.to_dict()
 
     def decision(self, saved: Mapping[str, Any]) -> BinaryDecision | None:
-        """The decision in the entries of a model file."""
+        """Return the decision in the entries of a model file."""
         return None if saved["calibrator"] is None else BinaryDecision.from_dict(saved)
 
     def notes(self, decision: Decided) -> list[str]:
-        """A sentence if the scores did not rank the validation bags."""
+        """Return a warning if the scores did not rank the validation bags."""
         return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """Probability of the positive class, and the class by its name."""
+        """Return the probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}
         made, names = cast(BinaryDecision, decision), self.names or (0, 1)
@@ -199,7 +199,7 @@ class Binary(Target):
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """`midam.evaluate.metrics.summarize`, with a warning if probability and class carry no information."""
+        """Call `midam.evaluate.metrics.summarize`; warn if probability and class carry no information."""
         made = cast(BinaryDecision | None, decision)
         summary = summarize(
             values,

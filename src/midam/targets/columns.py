@@ -1,4 +1,4 @@
-"""Classes, of which a bag has one, and labels, of which it has any number: a score column and an AUROC for each."""
+"""One class per bag, or any number of labels per bag: each class or label has a score column and an AUROC."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -50,44 +50,44 @@ class ColumnTarget(Target):
         return self.names
 
     def table(self, values: NDArray[Any]) -> Scores:
-        """Labels [N, C], a column a name: 1, 0, or NaN if unknown."""
+        """Return labels [N, C], a column per name: 1, 0, or NaN if unknown."""
         raise NotImplementedError
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Probability of each class or label."""
+        """Return a column for the probability of each class or label."""
         return {f"probability_{name}": shares for name in self.columns}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Probabilities [N, C]; NaN for a label that has none."""
+        """Read probabilities [N, C]; NaN for a label without a probability."""
         probabilities = np.stack([read_numbers(table[f"probability_{name}"]) for name in self.columns], axis=1)
         return None if np.isnan(probabilities).all() else probabilities
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags of each class or with each label, and the others."""
+        """Return, for each class or label, the bags with it and the others."""
         return [(column == 1, column == 0) for column in self.table(values).T]
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """Macro AUROC; None if no column has bags of both kinds."""
+        """Return the macro AUROC; None if no column has bags of both kinds."""
         return macro_auroc(self.table(values), scores)
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """Macro AUROC with its interval; None if no column has bags of both kinds."""
+        """Return the macro AUROC with its interval; None if no column has bags of both kinds."""
         table = self.table(values)
         value, interval = macro_auroc(table, scores), macro_auroc_interval(table, scores, groups=groups)
         return None if value is None or interval is None else Estimate(value, interval.low, interval.high, len(scores))
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
-        """Macro AUROC of `scores` minus that of `other` scores."""
+        """Return the macro AUROC of `scores` minus that of `other` scores."""
         figures = paired_macro_auroc(self.table(values), scores, other, groups=groups)
         return Difference(*figures, difference_method("paired jackknife", groups))
 
     def main_column(self, scores: Scores, decision: Decided) -> NDArray[np.int64]:
-        """The most probable column, or that of the highest score; a column without a probability is never chosen."""
+        """Return the most probable column, or that of the highest score; never one without a probability."""
         shares = scores if decision is None else np.nan_to_num(decision.predict(scores), nan=-1.0)
         return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
     def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
-        """Probability of each column; None if there is none."""
+        """Return the probability of each column; None if there is none."""
         shares = np.full((len(scores), self.count), np.nan) if decision is None else decision.predict(scores)
         return {
             f"probability_{name}": [None if np.isnan(share) else float(share) for share in column]
@@ -95,7 +95,7 @@ class ColumnTarget(Target):
         }
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
-        """AUROC and average precision of each column, and the macro AUROC."""
+        """Return the AUROC and average precision of each column, and the macro AUROC."""
         table = self.table(values)
         areas, intervals = class_aurocs(table, scores), class_intervals(table, scores, groups=groups)
         macro = macro_auroc_interval(table, scores, groups=groups, columns=intervals)
@@ -124,7 +124,7 @@ class ColumnTarget(Target):
 
 
 def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
-    """Figures of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
+    """Return figures of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
     confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
     return {
         "accuracy": accuracy(confusion),
@@ -148,7 +148,7 @@ def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.b
 
 
 def check_width(table: Scores, width: int) -> Scores:
-    """A table of labels [N, width]; a `BagDataError` for another shape."""
+    """Return a table of labels [N, width]; raise a `BagDataError` for another shape."""
     if table.ndim != 2 or not table.size:
         raise BagDataError(f"Expected labels of each bag, got shape {table.shape}; pass a table [N, L].")
     if table.shape[1] != width:
@@ -173,11 +173,11 @@ class Multiclass(ColumnTarget):
     )
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """Names of the classes."""
+        """Return the column of class names."""
         return {"label": one_of(*self.names)}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The classes."""
+        """Return the classes as strata."""
         return values[:, 0].astype(np.int64)
 
     def check(self, bags: Bags) -> None:
@@ -191,25 +191,25 @@ class Multiclass(ColumnTarget):
             )
 
     def table(self, values: NDArray[Any]) -> Scores:
-        """1 in the column of the bag's class, else 0."""
+        """Return 1 in the column of the bag's class, else 0."""
         return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Probabilities of the classes by logistic regression."""
+        """Return the probabilities of the classes by logistic regression."""
         return logistic_shares(x, values[:, 0].astype(np.int64), scored)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> TemperatureCalibrator:
-        """Probabilities of the classes."""
+        """Fit the calibrator that gives the probabilities of the classes."""
         return TemperatureCalibrator().fit(scores, values[:, 0])
 
     def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
-        """Probability of each class, and the most probable class."""
+        """Return the probability of each class, and the most probable class."""
         codes = self.main_column(scores, decision).tolist()
         called = [None] * len(scores) if decision is None else [self.names[code] for code in codes]
         return super().predictions(scores, decision) | {"class": called}
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Figures of each class, and of the predicted class, that of the largest probability or score."""
+        """Return the figures of each class, and of the predicted class (the largest probability or score)."""
         result = super().describe(values, scores, decision, groups=groups)
         warnings = result.pop("warnings")
         called = self.main_column(scores, decision)
@@ -218,7 +218,7 @@ class Multiclass(ColumnTarget):
 
 
 class Multilabel(ColumnTarget):
-    """Labels, each of which ranks the bags with it above those without."""
+    """Labels; each ranks the bags with it above the bags without it."""
 
     name = "multilabel"
     pairs = "labels"
@@ -233,11 +233,11 @@ class Multilabel(ColumnTarget):
     )
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """A column for each label: 1, 0, or empty if unknown."""
+        """Return a column for each label: 1, 0, or empty if unknown."""
         return {f"label_{name}": one_of("0", "1", "") for name in self.names}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The rarest label that a bag has, from 1; 0 for bags without labels."""
+        """Return the rarest label of each bag, numbered from 1; 0 for bags without labels."""
         has = values == 1
         order = np.argsort(has.sum(axis=0), kind="stable")
         return np.where(has.any(axis=1), order[has[:, order].argmax(axis=1)] + 1, 0).astype(np.int64)
@@ -258,11 +258,11 @@ class Multilabel(ColumnTarget):
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether some label has bags with and without it."""
+        """Return whether some label has bags with and without it."""
         return bool(((values == 1).any(axis=0) & (values == 0).any(axis=0)).any())
 
     def table(self, values: NDArray[Any]) -> Scores:
-        """The labels as they are."""
+        """Return the labels unchanged."""
         return check_width(values, len(self.names))
 
     @property
@@ -271,7 +271,7 @@ class Multilabel(ColumnTarget):
         return ("no label", *self.names)
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Probability of each label by logistic regression on the bags whose entry is known."""
+        """Return the probability of each label by logistic regression on the bags whose entry is known."""
         shares = []
         for column in values.T:
             known = ~np.isnan(column)
@@ -279,5 +279,5 @@ class Multilabel(ColumnTarget):
         return np.stack(shares, axis=1)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:
-        """Probability of each label."""
+        """Fit the calibrator that gives the probability of each label."""
         return LabelCalibrator().fit(scores, values, names=self.names)

@@ -11,7 +11,7 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.ranking import Pairs, Scores, check_times, group_numbers
 
 _RIDGES = 10.0 ** np.arange(2, -4, -1)
-"""Ridges to choose from, the strongest first; the first of equals is taken."""
+"""Ridges to choose from, the strongest first; with equal C-indices the first is chosen."""
 _USUAL_RIDGE = 1.0
 _FOLDS = 5
 _TOLERANCE = 1e-7  # of the gradient, per event
@@ -32,7 +32,7 @@ class CoxRidge:
     Attributes
     ----------
     coef_ : array of float64, shape [D]
-        The coefficients beta, by which statistics minus `mean_` over `scale_` are multiplied.
+        The coefficients beta of the standardized statistics, (x - `mean_`) / `scale_`.
     mean_, scale_ : array of float64, shape [D]
         Mean and standard deviation of the training bags; scale 1 for a statistic that does not vary.
 
@@ -69,10 +69,10 @@ class CoxRidge:
 def choose_cox(
     x: ArrayLike, time: ArrayLike, event: ArrayLike, *, groups: ArrayLike | None = None, seed: int = 0
 ) -> CoxRidge:
-    """`CoxRidge` with the ridge of the best mean C-index over inner folds, fitted to all bags.
+    """Fit a `CoxRidge` to all bags, with the ridge of the best mean C-index over inner folds.
 
-    There are five folds, fewer if fewer bags (groups) have an event, disjoint by group, with the events spread over
-    them. With one such bag (group) the ridge is 1.
+    There are five folds, or fewer if fewer bags (groups) have an event. The folds are disjoint by group, and the events
+    are spread over them. If only one bag (group) has an event, the ridge is 1.
 
     Examples
     --------
@@ -101,9 +101,9 @@ def choose_cox(
 
 
 def _inner_folds(event: NDArray[np.bool_], units: NDArray[np.intp], *, seed: int) -> NDArray[np.int64]:
-    """Fold of each bag; units are kept whole, and those with an event are spread first.
+    """Return the fold of each bag; units stay whole, and units with an event are spread first.
 
-    A single fold if fewer than two units have an event.
+    There is a single fold if fewer than two units have an event.
     """
     has = np.bincount(units, weights=event) > 0
     count = min(_FOLDS, int(has.sum()))
@@ -125,11 +125,11 @@ class PartialLikelihood:
         self._z, event = z[order], event[order]
         self._last = np.searchsorted(-time[order], -time[order][event], side="right") - 1
         self._events = event / event.sum()
-        # A step needs many products at the same coefficients.
+        # Cached, because a step needs many products at the same coefficients.
         self._seen: tuple[Scores, tuple[Scores, Scores, Scores]] | None = None
 
     def minimize(self, l2: float, start: Scores) -> Scores:
-        """Coefficients [D] that minimize the loss."""
+        """Return the coefficients [D] that minimize the loss."""
         options: dict[str, Any] = {"method": "trust-ncg", "jac": True, "options": {"gtol": _TOLERANCE}}
         return minimize(self._loss, start, args=(l2,), hessp=self._product, **options).x
 
@@ -147,7 +147,7 @@ class PartialLikelihood:
         return slope @ self._z + l2 * vector
 
     def _at(self, beta: Scores) -> tuple[Scores, Scores, Scores]:
-        """Log hazards, hazards over the largest, and their sum over the bags at risk at each event."""
+        """Return log hazards, hazards divided by the largest, and their sums over the bags at risk at each event."""
         if self._seen is None or not np.array_equal(self._seen[0], beta):
             eta = self._z @ beta
             weights = np.exp(eta - eta.max())
@@ -155,6 +155,6 @@ class PartialLikelihood:
         return self._seen[1]
 
     def _over_events(self, values: Scores) -> Scores:
-        """For each bag, the sum of `values` over the events at which it is at risk, over the number of events."""
+        """Return, for each bag, the sum of `values` over the events at which it is at risk, over all events."""
         sums = np.bincount(self._last, weights=values, minlength=len(self._z))
         return np.cumsum(sums[::-1])[::-1] / len(self._last)

@@ -1,4 +1,4 @@
-"""Grades and numbers, and the base of survival: one score that follows an order of bags, measured by the C-index."""
+"""Grades, numbers and the base of survival: one score follows the order of the bags and is measured by the C-index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -42,42 +42,42 @@ class RankedTarget(Target):
     """Column of the predictions in a table."""
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """The grade or the risk group."""
+        """Return the column of the grade or the risk group."""
         return {self.predicted: one_of(*self.predicted_names, "")}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Positions [N] of the grades or risk groups."""
+        """Read the positions [N] of the grades or risk groups."""
         return read_codes(table[self.predicted], self.predicted_names)
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The grade or the risk group, by its name."""
+        """Return the grade or the risk group by its name."""
         if decision is None:
             return {self.predicted: [None] * len(scores)}
         return {self.predicted: [self.predicted_names[code] for code in decision.predict(scores).tolist()]}
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
-        """Pairs of bags that the values [N, L] order."""
+        """Return the pairs of bags that the values [N, L] order."""
         return Pairs.of_numbers(check_width(values, self.width)[:, 0])
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """Bags that are ranked above another, and those that are ranked below one."""
+        """Return the bags that belong above another bag, and those that belong below."""
         return [self.comparable(values).sides]
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Grades or numbers by ridge regression."""
+        """Return grades or numbers by ridge regression."""
         from sklearn.linear_model import Ridge
 
         return Ridge().fit(x, values[:, 0]).predict(scored)
 
     def metric_value(self, values: NDArray[Any], scores: Scores) -> float | None:
-        """C-index; None if no pair is comparable."""
+        """Return the C-index; None if no pair is comparable."""
         try:
             return self.comparable(values).concordance(scores)
         except OneClassError:
             return None
 
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
-        """C-index with its interval; None if no pair is comparable."""
+        """Return the C-index with its interval; None if no pair is comparable."""
         entries = describe_concordance("c_index", self.comparable(values), scores, groups)
         if entries["c_index"] is None:
             return None
@@ -85,12 +85,12 @@ class RankedTarget(Target):
         return Estimate(entries["c_index"], low, high, len(scores))
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
-        """C-index of `scores` minus that of `other` scores."""
+        """Return the C-index of `scores` minus that of `other` scores."""
         figures = paired_concordance(self.comparable(values), scores, other, groups=groups)
         return Difference(*figures, difference_method("paired jackknife", groups))
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """C-index, and the figures of `further`."""
+        """Return the C-index and the figures of `further`."""
         result = describe_concordance("c_index", self.comparable(values), scores, groups)
         result |= {"bags": len(scores), **self.further(values, scores, decision, groups=groups)}
         counted, count = self.counted(values)
@@ -101,16 +101,16 @@ class RankedTarget(Target):
     incomparable = "all labels are equal"
 
     def counted(self, values: NDArray[Any]) -> tuple[str, int]:
-        """Units that the interval depends on, and their number."""
+        """Return the name and the number of the units that the interval depends on."""
         return "bags", len(values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Further figures."""
+        """Return further figures."""
         raise NotImplementedError
 
 
 def describe_concordance(key: str, pairs: Pairs, scores: Scores, groups: Groups) -> dict[str, Any]:
-    """C-index, its interval and the method of that, as entries that begin with `key`; None if there is none."""
+    """Return the C-index, its interval and the method of the interval, as entries that begin with `key`, or None."""
     try:
         value, interval = pairs.concordance(scores), concordance_interval(pairs, scores, groups=groups)
     except OneClassError:
@@ -119,12 +119,12 @@ def describe_concordance(key: str, pairs: Pairs, scores: Scores, groups: Groups)
 
 
 def correlation(statistic: Callable[[Scores, Scores], Any], values: Scores, scores: Scores) -> float | None:
-    """A rank correlation; None if one of the two does not vary."""
+    """Return a rank correlation; None if values or scores do not vary."""
     return float(statistic(values, scores).statistic) if np.ptp(values) > 0 and np.ptp(scores) > 0 else None
 
 
 def kendall_tau(values: Scores, scores: Scores) -> float | None:
-    """Kendall's tau; None if one of the two does not vary."""
+    """Return Kendall's tau; None if values or scores do not vary."""
     return correlation(scipy.stats.kendalltau, values, scores)
 
 
@@ -147,40 +147,40 @@ class Continuous(RankedTarget):
     )
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
-        """The number."""
+        """Return the column of the number."""
         return {"number": known_numbers}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
-        """Numbers [N]."""
+        """Read the predicted numbers [N]."""
         predicted_numbers = read_numbers(table["number"])
         return None if np.isnan(predicted_numbers).all() else predicted_numbers
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
-        """The predicted number."""
+        """Return the predicted number."""
         return {"number": [None] * len(scores) if decision is None else decision.predict(scores).tolist()}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Fifths of the numbers."""
+        """Return the fifth of the numbers that each bag belongs to."""
         numbers = values[:, 0]
         return np.searchsorted(np.quantile(numbers, np.arange(1, _BINS) / _BINS), numbers, side="right")
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """One stratum."""
+        """Return one stratum for all bags."""
         return np.zeros(len(values), dtype=np.int64)
 
     def check(self, bags: Bags) -> None:
-        """Refuse bags of one number."""
+        """Refuse bags that all have the same number."""
         if not self.has_metric(self.values(bags)):
             raise BagDataError(
                 f"Expected training bags of different numbers, got one alone (in {bags.source}); nothing can be ranked."
             )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
-        """Numbers in the unit of the label."""
+        """Fit the scale from scores to numbers in the unit of the label."""
         return NumberScale().fit(scores, values[:, 0])
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
-        """Rank correlations and, with a decision, the mean absolute error and that of the median of these bags."""
+        """Return rank correlations and, with a decision, the mean absolute errors of predictions and of the median."""
         numbers = values[:, 0]
         result: dict[str, Any] = {"kendall_tau": kendall_tau(numbers, scores)}
         result["spearman"] = correlation(scipy.stats.spearmanr, numbers, scores)
@@ -209,26 +209,26 @@ class Ordinal(RankedTarget):
     )
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """Names of the grades."""
+        """Return the column of grade names."""
         return {"label": one_of(*self.names)}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The grades."""
+        """Return the grades as strata."""
         return values[:, 0].astype(np.int64)
 
     def check(self, bags: Bags) -> None:
-        """Refuse bags of one grade."""
+        """Refuse bags that all have the same grade."""
         if not self.has_metric(self.values(bags)):
             raise BagDataError(
                 f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
             )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
-        """Cuts of the score between grades."""
+        """Fit the cuts of the score between grades."""
         return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Kendall's tau and, with a decision, the quadratic kappa and the figures of predicted grades."""
+        """Return Kendall's tau and, with a decision, the quadratic kappa and the figures of predicted grades."""
         grades = values[:, 0]
         result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
         if decision is not None:

@@ -46,17 +46,17 @@ class Survival(RankedTarget):
         return RISKS
 
     def label_forms(self) -> dict[str, ColumnForm]:
-        """Time and event."""
+        """Return the columns of time and event."""
         return {"time": as_written(positive_numbers), "event": one_of("0", "1")}
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:
-        """The events."""
+        """Describe the number of events."""
         return f"{summary['events']} events"
 
     incomparable = "no event with a bag behind it"
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Bags with and without event, each in an earlier and a later half."""
+        """Return four strata: bags with and without an event, each in an earlier and a later half."""
         time, event = values[:, 0], values[:, 1].astype(np.int64)
         late = np.zeros(len(values), dtype=np.int64)
         for kind in (0, 1):
@@ -65,7 +65,10 @@ class Survival(RankedTarget):
         return 2 * event + late
 
     def turns(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Bags with and without event if events are the minority, because each pair needs one; else one stratum."""
+        """Return two strata, with and without an event, if events are the minority; else one stratum.
+
+        Each pair needs an event.
+        """
         event = values[:, 1].astype(np.int64)
         return event if 2 * event.sum() < len(event) else np.zeros_like(event)
 
@@ -86,14 +89,14 @@ class Survival(RankedTarget):
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:
-        """Whether a pair can be compared."""
+        """Return whether a pair can be compared."""
         time, event = values.T
         first = np.min(time[event == 1], initial=np.inf)
         outlived = (time > first) | ((time == first) & (event == 0))
         return bool(outlived.any())
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
-        """Pairs in which one bag has the event before the other's time."""
+        """Return the pairs in which one bag has the event before the other's time."""
         return Pairs.of_times(*check_width(values, 2).T)
 
     @property
@@ -110,15 +113,15 @@ class Survival(RankedTarget):
         return scored @ likelihood.minimize(1 / event.sum(), np.zeros(x.shape[1]))
 
     def counted(self, values: NDArray[Any]) -> tuple[str, int]:
-        """The events."""
+        """Return the events, and their number."""
         return "events", int(values[:, 1].sum())
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> RiskGroups:
-        """Risk groups."""
+        """Fit the risk groups."""
         return RiskGroups().fit(scores, values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Follow-up, the C-index weighted for censoring, and, with a decision, the risk groups."""
+        """Return the follow-up, the C-index weighted for censoring, and, with a decision, the risk groups."""
         time, event = values.T
         truncation = ipcw_truncation(time, event)
         result: dict[str, Any] = {"events": int(event.sum()), "median_follow_up": median_follow_up(time, event)}
@@ -135,7 +138,7 @@ class Survival(RankedTarget):
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """As for other orders, with a warning if groups hold several bags."""
+        """Add a warning to the entries if groups hold several bags."""
         result = super().describe(values, scores, decision, groups=groups)
         if groups is not None and decision is not None and len(np.unique(groups)) < len(groups):
             result["warnings"].append("Some groups hold several bags: the log-rank test takes bags as independent.")
