@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_at_the_end_keeps_what_was_written(tmp_path):
     arguments = ("data", "import", str(tmp_path / "bags.npz"), "--out", str(out))
     assert finish(start(*arguments, log=log, file_limit=limit)) == 2
     text = log.read_text()
-    assert "bags.npz); free some and repeat the command" in text
+    assert "bags.npz); free space and repeat the command" in text
     assert ".out.part" in text
     assert not out.exists()
     assert not is_store(tmp_path / ".out.part")

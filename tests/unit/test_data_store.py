@@ -372,7 +372,7 @@ def test_half_a_store_is_no_store(stored):
     for length in range(0, len(good) - 2, 7):
         (stored / "store.json").write_bytes(good[:length])
         assert not is_store(stored)
-        with pytest.raises(BagDataError, match=r"no whole store.json"):
+        with pytest.raises(BagDataError, match=r"no complete store.json"):
             open_store(stored)
     (stored / "store.json").write_bytes(good)
     assert is_store(stored)

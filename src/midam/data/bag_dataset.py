@@ -16,23 +16,23 @@ from midam.errors import BagDataError, ConfigError, first_line, require, require
 
 
 class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
-    """Items (x [B, ...], y, index): B instances that are drawn of a bag, its label, and its position.
+    """Dataset of items (x [B, ...], y, index): B instances drawn from a bag, its label and its position.
 
-    They are drawn uniformly and without replacement, anew at each visit, by torch's random numbers: those of a
-    `DataLoader` follow from its generator, workers included. A bag of fewer than B instances gives all of them, and
-    some of them again, so that no mask is needed.
+    Each access draws instances uniformly and without replacement, with torch's random numbers. In a `DataLoader` its
+    generator determines them, in workers too. A bag of fewer than B instances gives all of them and repeats some, so
+    that no mask is needed.
 
     Parameters
     ----------
     bags : sequence of arrays [n_i, ...], n_i >= 1
-        Whatever has a length and gives rows at increasing positions: numpy arrays and memory maps, tensors, h5py
-        datasets. Only the rows that are drawn are read; float64 becomes torch's default type.
+        Each bag has a length and returns rows at increasing positions: a numpy array, a memory map, a tensor or an h5py
+        dataset. Only the drawn rows are read; float64 becomes torch's default dtype.
     labels : array [N] or [N, L]
-        0 or 1; whatever a loss takes.
+        Numbers that the loss accepts, such as 0 and 1.
     num_instances : int
         B.
     transform : callable, optional
-        Applied to x [B, ...], a tensor, and returns one.
+        Function of the tensor x [B, ...]; returns a tensor.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         return x if self.transform is None else self.transform(x), self.labels[index], index
 
     def chunks(self, index: int, size: int = 512) -> Iterator[Tensor]:
-        """All instances of a bag, in order, at most `size` at a time, transformed: for `TrackedPooling.evaluate`."""
+        """Yield all instances of a bag in order, transformed, `size` at a time; for `TrackedPooling.evaluate`."""
         for first in range(0, int(self.sizes[index]), size):
             x = self._read(index, slice(first, first + size))
             yield x if self.transform is None else self.transform(x)
@@ -112,21 +112,22 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
 
 
 class BalancedBags(Sampler[list[int]]):
-    """Batches of S+ positive and S- negative bags, distinct in a batch; a `batch_sampler` of a `DataLoader`.
+    """Batches of S+ positive and S- negative bags, distinct within a batch: the `batch_sampler` of a `DataLoader`.
 
     Each class runs through a random permutation of its bags, shuffled again when it is exhausted. An epoch has
-    ceil(N / (S+ + S-)) batches. Of several processes each takes its part of every batch.
+    ceil(N / (S+ + S-)) batches. With several processes, each takes its part of every batch.
 
     Parameters
     ----------
     labels : array of int [N]
         0 or 1.
     num_positive, num_negative : int
-        S+ and S-, of all processes together.
+        S+ and S-, over all processes together.
     seed : int >= 0
         The same in all processes.
     rank, num_ranks : int
-        Number of this process, from 0, and of all. With S+ and S- multiples of it, each has as many of both.
+        Number of this process, from 0, and number of processes. If `num_ranks` divides S+ and S-, each process gets
+        equal shares of both classes.
 
     Examples
     --------
@@ -170,9 +171,9 @@ class BalancedBags(Sampler[list[int]]):
             yield batch[self._rank :: self._num_ranks].tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from, at the end of an epoch."""
+        """Return the state to resume from, at the end of an epoch."""
         return self._sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         self._sampler.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The files that a bag was read from, and which of its instances are of which: slides or scans of a patient."""
+"""The files that a bag was read from, such as the slides or scans of a patient, and the instances of each file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from midam.data.bags import Bags
 from midam.data.sources.file_names import distinct_names, file_name
 from midam.data.sources.file_rows import FileRows
 
-SEPARATOR = "; "  # of the files of a bag in `Bags.sources`
-ROWS = "rows"  # number of instances of each of several files, in `Bags.attributes`
-SLICES = "slices"  # attributes of the slices of a scan, by name, in the order of their numbers
+SEPARATOR = "; "  # between the files of a bag in `Bags.sources`
+ROWS = "rows"  # key in `Bags.attributes`: number of instances of a file, where a bag has several
+SLICES = "slices"  # key in `Bags.attributes`: attributes of a scan's slices, a list for each name
 _SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm")
 
 
@@ -22,20 +22,20 @@ _SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instanc
 class BagFile:
     """A file of a bag."""
 
-    name: str  # of the file, with as many folders as make it unique in the bag
+    name: str  # file name, with the folders that make it unique in the bag
     path: Path
     rows: range  # positions of its instances in the bag
-    attributes: Mapping[str, Any]  # by array
+    attributes: Mapping[str, Any]  # of each array
 
     @property
     def stem(self) -> str:
-        """Its name without the suffix."""
+        """Name without the suffix."""
         folders, _, _ = self.name.rpartition("/")
         return f"{folders}/{file_name(self.path)}" if folders else file_name(self.path)
 
 
 def source_paths(bags: Bags, index: int) -> list[Path]:
-    """Files that a bag was read from; none where that is unknown."""
+    """Return the files that a bag was read from; an empty list if they are unknown."""
     if bags.sources is None:
         return []
     pieces, names = str(bags.sources[index]).split(SEPARATOR), list(bags.described(index))
@@ -51,7 +51,7 @@ def source_paths(bags: Bags, index: int) -> list[Path]:
 
 
 def files_of(bags: Bags, index: int) -> list[BagFile]:
-    """Files of a bag with their instances, in their order; none where that is unknown."""
+    """Return the files of a bag in order, with their instances; an empty list if they are unknown."""
     paths = source_paths(bags, index)
     described = bags.described(index)
     known = len(described) == len(paths)
@@ -65,10 +65,11 @@ def files_of(bags: Bags, index: int) -> list[BagFile]:
 
 
 def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
-    """Origin of each instance of a bag, [n] each: the name of its file, and the slice of it.
+    """Return columns [n] with the origin of each instance of a bag: its file and its slice.
 
-    `file`; of slices `slice_index` (number in the file), `instance_number`, `frame_number` (from 1, of files of
-    several frames), `sop_instance_uid` and `position_mm`, as far as the files say; None where they do not.
+    The column `file` holds the name of the file. Slices add `slice_index` (number in the file), `instance_number`,
+    `frame_number` (from 1, in files of several frames), `sop_instance_uid` and `position_mm`, as far as the files hold
+    them; unknown entries are None.
     """
     files = files_of(bags, index)
     columns = {"file": [one.name for one in files for _ in one.rows]} if files else {}
@@ -91,7 +92,7 @@ def _entry(values: Sequence[Any], place: int) -> Any:
 
 
 def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> list[int] | None:
-    """Position behind the last instance of each of the files of a bag; None where that is unknown."""
+    """Return the end position of each file's instances in a bag; None if it is unknown."""
     size, count = int(bags.sizes[index]), len(attributes)
     if count < 2:
         return [size] if count else None

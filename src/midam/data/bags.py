@@ -27,7 +27,7 @@ _PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "sites", "splits", "di
 class Bags:
     """N bags over one flat array of M instances: bag i is the slice ``instances[starts[i] : starts[i] + sizes[i]]``.
 
-    A bag has one label, its instances need none. The constructor checks the structure; `from_arrays` and `from_list`
+    Each bag has one label; instances need none. The constructor checks the structure; `from_arrays` and `from_list`
     check the values too. Parameters become read-only attributes. Arrays are shared, not copied: do not write to them.
 
     Parameters
@@ -35,7 +35,8 @@ class Bags:
     instances : numpy.ndarray, numpy.memmap or midam.data.on_disk.Rows, shape [M, ...]
         Instances of all bags, of any numeric dtype.
     sizes, starts : array of int, shape [N]
-        Number of each bag's instances, at least 1, and position of the first one. Default: one bag after the other.
+        Number of instances of each bag, at least 1, and position of its first instance. Default: one bag after the
+        other.
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
     labels : array of int or str, shape [N], optional
@@ -43,14 +44,14 @@ class Bags:
     classes : pair, optional
         What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
     outcome : TargetLabels, optional
-        What the bags are ranked by where it is more than 0 or 1; then there are no `labels`.
+        Labels of a target other than two classes; then `labels` is None.
     covariates : Covariates or mapping of arrays [N], optional
         Metadata of the bags: numbers or categories by name, see `Covariates`.
     groups : array of str, shape [N], optional
-        What bags may share but splits may not: a patient, a slide, a scanner.
+        Group of each bag, such as its patient, slide or scanner; no group may be in two splits.
     sites : array of str, shape [N], optional
-        Where each bag comes from (hospital, scanner), empty where unknown: batches are balanced by it on
-        request. Stores and npz files keep no sites; there the column is a covariate.
+        Hospital or scanner that each bag comes from, empty if unknown; batches can be balanced by site. Stores and npz
+        files keep no sites; save them as a covariate there.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
     coords : array or Rows, shape [M, C], optional
@@ -58,17 +59,18 @@ class Bags:
     witnesses : array of bool, shape [M], optional
         Instances known to make their bag positive; for curves and explanations alone, never for training.
     digests : array of uint8, shape [N, 32], optional
-        Known SHA-256 of each bag's content, see `bag_digests`; or of str, shape [N], in hexadecimal digits.
+        Known SHA-256 of each bag's content, see `bag_digests`. Texts of hexadecimal digits, shape [N], are accepted
+        too.
     sources : array of str, shape [N], optional
         File or files that each bag was read from.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
     columns : sequence of Column, optional
-        What the features are, where some are categories or times, which training encodes; default: numbers.
+        Kinds of the features, where some are categories or times, which training encodes. Default: all are numbers.
     attributes : array of str, shape [N], optional
         JSON of the attributes of the files of each bag: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional
-        How images, slides or volumes were cut into instances, where that is known.
+        How images, slides or volumes were cut into instances, if known.
     left_out : sequence of LeftOut
         Files and bags that were not read, and why.
     source : str, default "memory"
@@ -164,7 +166,7 @@ class Bags:
         source: str = "memory",
         missing: bool = False,
     ) -> Self:
-        """Make bags of instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
+        """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
         The rest is as in `Bags`. Unsorted instances are copied into bag order and keep their order within a bag. With
         `missing`, some values may be NaN; `midam.data.missing` fills them.
@@ -191,13 +193,13 @@ class Bags:
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
             X = X[order]
-            # The constructor refuses those of another length.
+            # The constructor refuses parts of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
         others |= {"feature_names": feature_names, "columns": columns, "outcome": outcome, "covariates": covariates}
         bags = cls(X, sizes=sizes, ids=names, labels=y, **others)
         bags.check(missing=missing)
-        if source == "memory":  # of files, their reader says it
+        if source == "memory":  # the readers of files warn themselves
             warn_of_alike_names(bags)
         return bags
 
@@ -217,7 +219,7 @@ class Bags:
         source: str = "memory",
         missing: bool = False,
     ) -> Self:
-        """Make bags of a list of arrays [n_i, ...], one per bag; `coords` is such a list too, the rest as in `Bags`.
+        """Make bags from a list of arrays [n_i, ...], one per bag; `coords` is a list too, the rest as in `Bags`.
 
         With `missing`, some values may be NaN.
 
@@ -268,12 +270,12 @@ class Bags:
         source: str = "a DataFrame",
         impute: bool = False,
     ) -> "Bags":
-        """Make bags of a DataFrame whose rows are instances, as `midam.read_bags` does of a table.
+        """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
-        Bags are in the order of their first rows; every column that is not named is a feature. Where there is no
-        column `bag_column`, the first of two levels of the index names the bag; where there is none named "label", the
-        bags have no labels. `source` is what messages call the frame, which is not changed. With `impute`, some
-        values may be NaN, which an estimator or a run with `impute` fills. The rest is as of `midam.read_bags`.
+        Bags are in the order of their first rows; every column that is not named is a feature. Without a column
+        `bag_column`, the first of two levels of the index names the bag; without a column "label", the bags have no
+        labels. Messages call the frame `source`; the frame is not changed. With `impute`, values may be NaN: an
+        estimator or a run with `impute` fills them. The other parameters are those of `midam.read_bags`.
 
         Examples
         --------
@@ -294,7 +296,7 @@ class Bags:
         return bags
 
     def __setattr__(self, name: str, value: object) -> None:
-        if "source" in vars(self):  # the last one that is set
+        if "source" in vars(self):  # set last
             raise AttributeError(f"Bags.{name} is read-only; make new Bags.")
         super().__setattr__(name, value)
 
@@ -308,10 +310,10 @@ class Bags:
     def __getitem__(self, index: Any) -> Self: ...
 
     def __getitem__(self, index: Any) -> Any:
-        """Instances of one bag by its position, [n_i, ...]: a view of memory, or a read from disk.
+        """Return the instances [n_i, ...] of the bag at a position: a view of memory, or a read from disk.
 
-        With positions, a slice or a mask: the bags that `subset` selects, so that scikit-learn's splits keep what bags
-        know.
+        For positions, a slice or a mask, return the bags that `subset` selects, so that scikit-learn's splits keep ids,
+        groups and all other metadata.
         """
         if isinstance(index, tuple) and len(index) == 2 and index[1] is ...:  # how scikit-learn asks for rows
             index = index[0]
@@ -329,7 +331,7 @@ class Bags:
         return f"Bags({count}, {labeled}, {self.num_instances} instances {self.instance_shape})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: counts, and a histogram of the bag sizes."""
+        """Return HTML for a notebook: counts, and a histogram of the bag sizes."""
         rows: dict[str, object] = {"bags": len(self), "instances": f"{self.num_instances} of {self.instance_shape}"}
         if self.outcome is not None:
             rows["labels"] = self.outcome.target
@@ -372,11 +374,11 @@ class Bags:
         return self.replace(**selected, **{k: None if v is None else v.subset(chosen) for k, v in tables.items()})
 
     def replace(self, **changes: Any) -> Self:
-        """These bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
+        """Return these bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
         return type(self)(**{**vars(self), **changes})
 
     def where_split(self, name: str) -> NDArray[np.int64]:
-        """Positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
+        """Return the positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
         if name not in SPLITS:
             raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {name!r}; name one of them.")
         if self.splits is None:
@@ -388,17 +390,17 @@ class Bags:
         return np.asarray(self.instances[row_positions(rows, len(self.instances))])
 
     def rows(self) -> NDArray[np.int64]:
-        """Flat positions of the instances of these bags, one bag after the other."""
+        """Return the flat positions of the instances of these bags, one bag after the other."""
         before = np.cumsum(self.sizes) - self.sizes
         return np.repeat(self.starts - before, self.sizes) + np.arange(self.num_instances)
 
     def places(self, index: int) -> NDArray[Any] | None:
-        """Coordinates of the instances of one bag, [n_i, C]; None where there are none."""
+        """Return the coordinates [n_i, C] of the instances of one bag; None for bags without coordinates."""
         start = int(self.starts[index])
         return None if self.coords is None else self.coords[start : start + int(self.sizes[index])]
 
     def described(self, index: int) -> dict[str, Any]:
-        """Attributes of the files of a bag, by file and array: magnification, patch size, encoder, ...
+        """Return the attributes of the files of a bag, by file and array: magnification, patch size, encoder, ...
 
         Examples
         --------
@@ -408,11 +410,11 @@ class Bags:
         return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
 
     def require_labels(self) -> NDArray[np.int64]:
-        """Labels 0 or 1, int64 [N]; bags without labels, or with another outcome, are refused."""
+        """Return labels 0 or 1, int64 [N]; refuse bags without labels or with another target."""
         if self.outcome is not None:
             raise BagDataError(
-                f"Expected labels of two classes, got the target {self.outcome.target!r} (in {self.source}); this is "
-                "not made for it: name a positive value, or use what is."
+                f"Expected labels of two classes, got the target {self.outcome.target!r} (in {self.source}); name "
+                "a positive value, or use a method for this target."
             )
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
@@ -421,7 +423,7 @@ class Bags:
     def check(self, *, finite: bool = True, missing: bool = False) -> None:
         """Check the structure; with `finite`, also read all instances by chunks and refuse infinity and NaN.
 
-        Values may be `missing`: then NaN is none of the faults.
+        With `missing`, NaN is allowed.
         """
         ids, source = self.ids, self.source
         validate.check_instances(self.instances, self.coords, source)
@@ -429,7 +431,7 @@ class Bags:
         if self.feature_names is not None:
             validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
         if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
-            raise BagDataError(f"Expected columns of the names of the features, got others (in {source}); rename them.")
+            raise BagDataError(f"Expected columns named as the features, got other names (in {source}); rename them.")
         for name in ("groups", "sites", "sources", "attributes"):
             if getattr(self, name) is not None:
                 validate.check_length(getattr(self, name), ids, name[:-1], source)
@@ -447,7 +449,7 @@ class Bags:
             self._check_values(missing=missing)
 
     def _check_values(self, *, missing: bool) -> None:
-        """Read the bags by chunks; refuse what is beyond float32, infinity and, unless some may be `missing`, NaN."""
+        """Read the bags by chunks; refuse values beyond float32, infinity and, unless values may be `missing`, NaN."""
         order = np.argsort(self.starts, kind="stable")
         for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
             chunk = self.instances[first:last]
@@ -461,12 +463,15 @@ class Bags:
                 validate.refuse_not_finite(chunk[row:], at, bag=self.ids[bag], source=self.source)
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of ids, sizes, labels, dtype, shape and content; a copy, in memory or on disk, has the same."""
+        """Return the SHA-256 (hex) of the content and of ids, sizes, labels, covariates, columns and sites.
+
+        Bags with the same values have the same fingerprint, in memory or on disk.
+        """
         return fingerprint(self)
 
 
 def warn_of_alike_names(bags: Bags) -> None:
-    """Warn once of ids, groups, sites and classes that are nearly the same."""
+    """Warn once about ids, groups, sites and classes that are nearly the same."""
     classes = [name for name in bags.classes or () if isinstance(name, str)]
     kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
     kinds |= {name: column.tolist() for name in ("groups", "sites") if (column := getattr(bags, name)) is not None}

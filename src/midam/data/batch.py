@@ -31,20 +31,20 @@ _WORKERS_ON_DISK = 2
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """A device of torch by its name; a `ConfigError` where there is none."""
+    """Return a torch device by its name; raise a `ConfigError` if torch cannot use it."""
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, AssertionError) as error:
         raise ConfigError(
-            f"Expected `device` as one that torch has here, such as 'cpu', got {device!r} ({first_line(error)}); name "
+            f"Expected a `device` that torch can use here, such as 'cpu', got {device!r} ({first_line(error)}); name "
             "another."
         ) from None
     return chosen
 
 
 class InstanceReader:
-    """Reads instances of a `Bags` by flat position, as tensors on one device.
+    """Reader of the instances of a `Bags` by flat position, as tensors on one device.
 
     Parameters
     ----------
@@ -53,18 +53,19 @@ class InstanceReader:
     device : torch.device or str, default "cpu"
         Where the tensors go.
     resident : bool, optional
-        Keep all instances on the device; where they do not fit, a `ConfigError`. Default: on the CPU, those in memory,
-        with a warning where a standardized copy of them does not fit; on a CUDA device, those that take less than half
-        of its free memory.
+        Keep all instances on the device; raise a `ConfigError` if they do not fit. Default: on the CPU, keep instances
+        that are in memory, with a warning if a standardized copy does not fit; on a CUDA device, keep instances that
+        take less than half of its free memory.
     transform : callable, optional
-        Applied to the instances [M, ...]: once where they are resident, otherwise at each read.
+        Function of the instances [M, ...]: applied once to resident instances, otherwise at each read.
     workers : int >= 0, optional
-        Threads that `stream` reads ahead with, where instances are not resident. Default: 2 on disk, else 0.
+        Threads with which `stream` reads ahead instances that are not resident. Default: 2 for instances on disk, else
+        0.
 
     Attributes
     ----------
     starts, sizes : Tensor [N], int64, CPU
-        Flat position of each bag's first instance, as this reader counts, and its number of instances.
+        Flat position of each bag's first instance, as this reader counts, and number of instances of each bag.
     waited_s : float
         Seconds that callers have waited for instances that are not resident.
     transforms : bool
@@ -109,7 +110,7 @@ class InstanceReader:
         elif resident and (on_disk(self._array) or self.device.type == "cuda"):
             require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
         if resident and on_disk(self._array):
-            # Of a store that holds more, only these bags, one after the other.
+            # A store may hold more bags: keep these alone, one after the other.
             self._tensor = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
@@ -118,17 +119,17 @@ class InstanceReader:
             self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def holds(self, bags: Bags) -> bool:
-        """Whether the instances of `bags` are among those that this reader keeps in memory."""
+        """Return whether this reader keeps the instances of `bags` in memory."""
         return self._tensor is not None and bags.instances is self._array and not on_disk(self._array)
 
     def over(self, bags: Bags) -> "InstanceReader":
-        """Reader of other bags whose instances this one holds; they share them."""
+        """Return a reader of other bags whose instances this reader holds; both share them."""
         other = copy(self)
         other.starts, other.sizes, other.waited_s = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes), 0.0
         return other
 
     def rows(self, positions: Tensor) -> Tensor:
-        """Instances at flat positions [M] (int64, CPU): [M, ...] on the device."""
+        """Return the instances [M, ...] at flat positions [M] (int64, CPU), on the device."""
         if self._tensor is not None:
             return self._tensor.index_select(0, positions.to(self.device))
         started = time.perf_counter()
@@ -137,9 +138,9 @@ class InstanceReader:
         return x
 
     def stream(self, jobs: Iterable[tuple[Tensor, Extra]]) -> Generator[tuple[Tensor, Extra, Tensor], None, None]:
-        """Each job (flat positions [M], anything) with its instances [M, ...] on the device, in order.
+        """Yield each job (flat positions [M], anything) with its instances [M, ...] on the device, in order.
 
-        Those that are not resident are read ahead by the workers.
+        The workers read ahead instances that are not resident.
         """
         if self._tensor is not None:
             for positions, extra in jobs:
@@ -159,9 +160,9 @@ class InstanceReader:
                 del x
 
     def _fetch(self, positions: Tensor) -> Tensor:
-        """Instances at flat positions on the CPU, pinned where they go on to a GPU; safe to call from any thread."""
+        """Return the instances at flat positions on the CPU, pinned for a GPU; safe to call from any thread."""
         index = positions.numpy()
-        # Both let other threads of Python run meanwhile, which an index in brackets does not.
+        # Both calls let other Python threads run meanwhile; indexing with brackets does not.
         values = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
         x = instance_tensor(np.asarray(values))
         return x.pin_memory() if self.device.type == "cuda" else x
@@ -193,7 +194,7 @@ class InstanceReader:
 
 
 def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
-    """Whether the instances are kept on the device by default."""
+    """Return whether the instances are kept on the device by default."""
     if device.type != "cuda":
         return not on_disk(bags.instances)
     free, _ = torch.cuda.mem_get_info(device)
@@ -201,7 +202,7 @@ def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
 
 
 def _bytes(bags: Bags, *, widened: bool) -> int:
-    """Bytes of the instances where they are kept: of a store those of these bags, of an array in memory all."""
+    """Return the bytes of the kept instances: of these bags alone on disk, of the whole array in memory."""
     count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
     width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
     return count * width
@@ -209,7 +210,7 @@ def _bytes(bags: Bags, *, widened: bool) -> int:
 
 @dataclass(frozen=True)
 class Step:
-    """All K bags of a step, where each of several processes has a part of them."""
+    """All K bags of a step, of which each of several processes has a part."""
 
     index: Tensor  # int64 [K], positions of the bags in the training set, on the reader's device
     labels: Tensor  # [K] or [K, L]
@@ -217,7 +218,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """K bags, B drawn instances each; of several processes, those of this one.
+    """K bags with B drawn instances each; with several processes, the bags of this process.
 
     Examples
     --------
@@ -231,15 +232,15 @@ class SampledBatch:
 
     x: Tensor  # [K * B, ...], drawn instances, bag after bag
     index: Tensor  # int64 [K], positions of the bags in the training set (rows of the bag state)
-    labels: Tensor  # [K], 0 or 1, or [K, L] of another target
+    labels: Tensor  # [K], 0 or 1, or [K, L] for another target
     sizes: Tensor  # [K], numbers of instances n_i of the whole bags
     mask: Tensor | None = None  # bool [K, B], True for slots that hold an instance; None: all do
     log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
-    class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective works them out
+    class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective computes them
     may_be_whole: bool = True  # False: each bag is larger than its draw
-    seen: Tensor | None = None  # float16 [K, B]: an estimator leaves the logits z here, for the draws to come
+    seen: Tensor | None = None  # float16 [K, B]: the estimator writes the logits z here, for later draws
     covariates: Tensor | None = None  # [K, P], encoded, on the reader's device
-    step: Step | None = None  # of several processes
+    step: Step | None = None  # with several processes
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ class WholeBatch:
 
     @classmethod
     def unlabeled(cls, reader: InstanceReader, index: Tensor, covariates: Tensor | None = None) -> "WholeBatch":
-        """Bags at the positions [K] of a reader, to be scored; `covariates` [N, P] are those of all its bags."""
+        """Return the batch of a reader's bags at positions [K], to be scored; `covariates` [N, P] are of all bags."""
         batch_covariates = None if covariates is None else covariates[index.to(covariates.device)]
         return cls(reader, index, torch.zeros(len(index)), covariates=batch_covariates)
 
@@ -282,7 +283,7 @@ class WholeBatch:
         return self.reader.sizes[self.index]
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Flat positions [m] of the bags' instances, at most `chunk_size` at a time, and the bag (0 to K-1) of each."""
+        """Yield flat positions [m] of the bags' instances, and the bag (0 to K-1) of each; m <= `chunk_size`."""
         ends = torch.cumsum(self.sizes, 0)
         shift = self.starts - ends + self.sizes
         total = int(ends[-1])
@@ -292,7 +293,7 @@ class WholeBatch:
             yield shift[segment] + ordinal, segment
 
     def read(self, chunk_size: int) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
-        """`chunks`, each with its instances [m, ...] on the reader's device."""
+        """Yield `chunks`, each with its instances [m, ...] on the reader's device."""
         return self.reader.stream(self.chunks(chunk_size))
 
 
@@ -304,10 +305,10 @@ def sampled_batches(
     *,
     ranks: Ranks | None = None,
 ) -> Generator[SampledBatch, None, None]:
-    """One epoch of batches of the training set, with a sampler that was made with `num_instances`.
+    """Yield one epoch of batches of the training set, from a sampler that was made with `num_instances`.
 
-    `labels` [N] or [N, L] are on the reader's device, and so are encoded `covariates` [N, P] where there are some. With
-    several processes, `ranks`, each gets a part of the bags of each step, and reads only their instances.
+    `labels` [N] or [N, L] and encoded `covariates` [N, P], if any, are on the reader's device. With several processes
+    (`ranks`), each gets a part of the bags of each step and reads only the instances of its part.
     """
     plan = whole = sampler.epoch()
     weights, every = _class_weights(plan, labels), _steps(plan, labels, ranks)
@@ -328,7 +329,7 @@ def sampled_batches(
             held, log_ratio, row, batch_covariates = (None if c is None else c[at] for c in (mask, ratio, seen, known))
             bags = index[at], of_steps[at], counts[at]
             yield SampledBatch(x, *bags, held, log_ratio, weights, small, row, batch_covariates, every[at])
-    # Whoever leaves the epoch early has not seen all.
+    # A caller that leaves the epoch early does not get here: it has not seen all instances.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
         seen = joined.transpose(0, 1).contiguous()
@@ -343,7 +344,7 @@ def whole_batches(
     *,
     ranks: Ranks | None = None,
 ) -> Generator[WholeBatch, None, None]:
-    """One epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
+    """Yield one epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
     weights = _class_weights(plan, labels)
     for bags, step in zip(plan.bags, _steps(plan, labels, ranks)):
@@ -354,7 +355,7 @@ def whole_batches(
 
 
 def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:
-    """All bags of each step of an epoch, where each of several processes has a part of them."""
+    """Return all bags of each step of an epoch; a list of None for a single process."""
     if ranks is None:
         return [None] * len(plan)
     index = plan.bags.to(labels.device)
@@ -362,14 +363,14 @@ def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] |
 
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
-    """Class weights of each batch of an epoch; all batches have the same layout, but where labels are [N, L]."""
+    """Return the class weights of an epoch's batches, which all have one layout; None for labels [N, L]."""
     if labels.ndim > 1:
         return None
     return class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
 
 
 def instance_tensor(array: NDArray[Any]) -> Tensor:
-    """Tensor of the same numbers, in native byte order; unsigned ones as signed ones that are wide enough.
+    """Return a tensor of the same numbers in native byte order; unsigned integers become wider signed ones.
 
     Examples
     --------

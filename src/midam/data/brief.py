@@ -1,4 +1,4 @@
-"""Text of objects that hold arrays: what they are, not their numbers."""
+"""Short texts of objects that hold arrays: types and shapes instead of numbers."""
 
 from collections.abc import Mapping, Sized
 from dataclasses import fields
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BARS, _PIXELS = 12, 160
-_SHOWN = 8  # entries, up to which a list or a dictionary is written out
+_SHOWN = 8  # entries: longer lists and dictionaries are not written out
 
 
 class BriefRepr:
-    """A dataclass (with ``repr=False``) whose arrays and long lists are shown by their type and shape.
+    """Base of dataclasses (with ``repr=False``) whose text shows arrays and long lists by type and shape.
 
     Examples
     --------
@@ -44,13 +44,13 @@ def _brief(value: Any) -> str:
 
 
 def html_table(title: str, rows: Mapping[str, object], picture: str = "") -> str:
-    """Rows of a name and a value as HTML for a notebook, and a picture, HTML too, below them."""
+    """Return an HTML table of names and values for a notebook, with the HTML `picture` below it."""
     lines = [f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items()]
     return f"<div><b>{escape(title)}</b><table>{''.join(lines)}</table>{picture}</div>"
 
 
 def html_bars(sizes: NDArray[np.int64], heading: str) -> str:
-    """A histogram of whole numbers as bars of HTML."""
+    """Return a histogram of whole numbers as bars of HTML."""
     low, high = int(sizes.min()), int(sizes.max())
     edges = np.unique(np.linspace(low, high + 1, _BARS + 1).astype(np.int64))
     counts = np.histogram(sizes, edges)[0]

@@ -1,4 +1,7 @@
-"""Columns of instances made numbers: categories, dates and gaps; learned from training bags, kept with the model."""
+"""Codes that turn columns of instances into numbers: categories, dates and missing values.
+
+They are learned from training bags and kept with the model.
+"""
 
 import warnings
 from functools import cached_property
@@ -17,18 +20,18 @@ from midam.errors import BagDataError, ConfigError, given, listed
 from midam.names import name_of
 from midam.settings.data import DataSettings, TimeFeature
 
-MOST = 100  # categories of a column with a feature of their own
+MOST = 100  # categories of a column that get a feature each, at most
 _WEEK, _THURSDAY, _HOURS = 7, 3, 24  # 1970-01-01 was a Thursday, day 3 of a week that begins on Monday
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class ColumnCode:
-    """How one column of instances becomes features.
+    """Code that turns one column of instances into features.
 
     Attributes
     ----------
     name : str
-        Of the column.
+        Name of the column.
     kind : {"number", "category", "time"}
         A number stays as it is.
     category : Code, optional
@@ -36,7 +39,7 @@ class ColumnCode:
     times : tuple of str
         Features of a time.
     missing : bool
-        Whether a last feature says where a number or a time is missing.
+        Whether a last feature marks missing numbers or times.
     """
 
     name: Annotated[str, AfterValidator(name_of)]
@@ -56,11 +59,12 @@ class ColumnCode:
 
 @dataclass(frozen=True)
 class ColumnCoder(Coder):
-    """Encodes the raw columns of instances as features.
+    """Encoder of raw columns of instances as features.
 
-    A category is 1 in its own feature; one that is in fewer than 3 training bags, or that none of them had, is 1 in the
-    feature "other" alone. What training bags lack at times has a last feature, which says where it is missing. Of a
-    time there are days since the first and until the last instance of its bag, its hour and its weekday from 0, Monday.
+    A category is 1 in its own feature; a category of fewer than 3 training bags, or beyond the 100 most frequent, is 1
+    only in the feature "other". A categorical column with missing values in training gets a last feature that marks
+    them; with the setting `indicators`, so do numbers and times. A time becomes the setting's `time_features`: days
+    since the first and until the last instance of its bag, hour, weekday (0: Monday), and days since 1970-01-01.
 
     Attributes
     ----------
@@ -83,9 +87,10 @@ class ColumnCoder(Coder):
 
     @classmethod
     def fit(cls, train: Bags, settings: DataSettings) -> Self | None:
-        """Learn codes from training bags; None where all columns stay as they are.
+        """Learn codes from training bags; return None if all columns stay as they are.
 
-        A column without any value, or a category without one in 3 bags, is left out with a warning.
+        A time column whose features do not vary is left out with a warning, as is a categorical column without a
+        category in 3 bags, unless its values are missing in part.
         """
         if train.columns is None and not settings.indicators:
             return None
@@ -104,9 +109,9 @@ class ColumnCoder(Coder):
         return {code.name: code.kind for code in self.codes}
 
     def encode(self, bags: Bags) -> Bags:
-        """The same bags with features in place of columns, which stand in the order of the codes.
+        """Return the same bags with features instead of columns; the columns are in the order of the codes.
 
-        Categories that no training bag had are warned of; values of another kind than in training are refused.
+        Warn about categories that no training bag had; refuse values of another kind than in training.
         """
         rows, parts = bags.rows(), []
         for i, (code, column) in enumerate(zip(self.codes, _columns(bags), strict=True)):
@@ -116,10 +121,10 @@ class ColumnCoder(Coder):
 
 
 class Prepared(NamedTuple):
-    """Bags of numbers without gaps, and what made them so of the training bags.
+    """Bags of numbers without gaps, with the code and the fill values that were fitted on training bags.
 
-    `columns` is the text of a `ColumnCoder`; `imputed` holds "how", the "values" of the features and "missing", the
-    number of gaps that were filled; `gaps` [N, D] what share of each bag's values they are.
+    `columns` is the text of a `ColumnCoder`; `imputed` holds "how", the fill "values" of the features and "missing",
+    the number of filled gaps; `gaps` [N, D] is the share of filled values of each feature in each bag.
     """
 
     bags: Bags
@@ -129,14 +134,14 @@ class Prepared(NamedTuple):
 
 
 def needs_preparing(bags: Bags, settings: DataSettings) -> bool:
-    """Whether bags have to be encoded or filled by what is fitted on training bags."""
+    """Return whether bags need an encoding or fill values that are fitted on training bags."""
     return bags.columns is not None or (settings.impute != "none" and bool(missing_counts(bags).any()))
 
 
 def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = False) -> Prepared:
-    """Encode the columns of bags and fill their gaps, as the settings say, by the bags at the positions `train` alone.
+    """Encode the columns of bags and fill their gaps as the settings say, fitted on the bags at positions `train`.
 
-    With `note`, say what was filled.
+    With `note`, report the filled values.
     """
     if settings.indicators and settings.impute == "none":
         raise ConfigError(f"Expected `impute` with `indicators`, got none; add {given(impute='median')}.")
@@ -183,7 +188,7 @@ def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags
 
 
 def _category(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags) -> Code | None:
-    """Code by the number of bags that have each category: one of many instances of one bag would name the bag."""
+    """Return the code of a column; it counts bags, since a category of one bag's instances would name the bag."""
     pairs = np.unique(np.stack([owner, x.astype(np.int64)], axis=1), axis=0)[:, 1]
     counts = np.bincount(pairs[pairs >= 0], minlength=len(column.words))
     words = np.array(column.words, dtype=np.str_)
@@ -223,7 +228,7 @@ _KINDS = {"number": "numbers", "category": "categories", "time": "dates"}
 
 def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64], bags: Bags) -> NDArray[np.float64]:
     words: tuple[str, ...] = column.words
-    if column.kind != "category":  # only numbers, or nothing, in bags that were read without the run
+    if column.kind != "category":  # bags read without the run may hold only numbers, or nothing
         values, of_row = np.unique(np.where(np.isnan(x), np.nan, x), return_inverse=True)
         words, x = tuple(category_of(repr(float(value))) for value in values), of_row.astype(np.float64)
     places = np.append(code.places(words), -1)[x.astype(np.int64)]
@@ -238,7 +243,7 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
 def _time(
     part: TimeFeature, days: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64], count: int
 ) -> NDArray[Any]:
-    """A feature of times, in days since 1970-01-01; `owner` is the bag, of `count`, of each of the `rows`."""
+    """Return a feature of times (days since 1970-01-01); `owner` is the bag, of `count`, of each of the `rows`."""
     if part == "days":
         return days
     if part == "hour":
@@ -255,7 +260,7 @@ def _time(
 
 
 def refuse_columns(bags: Bags, caller: str) -> None:
-    """Refuse bags with columns that are no numbers yet."""
+    """Refuse bags with columns that are not numbers yet."""
     if bags.columns is not None:
         names = [column.name for column in bags.columns if column.kind != "number"]
         raise BagDataError(

@@ -18,29 +18,29 @@ from midam.names import name_of
 if TYPE_CHECKING:
     from midam.data.bags import Bags
 
-LEAST = 3  # training bags of a category that has a code of its own
-_CLIP = 10.0  # deviations: a slip of the pen must not decide alone
-_MANY = 5  # more categories than these may nearly name the bags
-_FEW = 20  # so many categories never pass for ids
+LEAST = 3  # fewest training bags of a category with its own column
+_CLIP = 10.0  # standard deviations: a typing error must not decide alone
+_MANY = 5  # more categories may nearly identify the bags
+_FEW = 20  # so few categories are taken for ids only if all differ
 Name = Annotated[str, AfterValidator(name_of)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Code:
-    """How one covariate becomes columns of numbers.
+    """Code that turns one covariate into columns of numbers.
 
     Attributes
     ----------
     name : str
-        Of the covariate.
+        Name of the covariate.
     missing : bool
-        Whether it was missing in some training bags: then a column says where it is.
+        Whether some training bags lack it: then a last column marks where it is missing.
     center, scale : float
-        Of a number, mean and standard deviation over the training bags that have it.
+        Mean and standard deviation of a number over the training bags that have it.
     categories : tuple of str, optional
-        Categories with a column of their own; None of a number.
+        Categories with their own column; None for a number.
     rare : tuple of str
-        Categories of fewer than 3 training bags, which share a column with those that are not known at all.
+        Rare categories, such as those of fewer than 3 training bags; they share a column with unknown categories.
     """
 
     name: Name
@@ -58,14 +58,14 @@ class Code:
         return (*names, *other, *([f"{self.name} missing"] if self.missing else []))
 
     def places(self, words: Sequence[str]) -> NDArray[np.int64]:
-        """Column of each word: its own, the last for a rare or unknown one, -1 for an empty one."""
+        """Return the column of each word: its own, the last for a rare or unknown word, -1 for an empty one."""
         known = {word.casefold(): place for place, word in enumerate(self.categories or ())}
         return np.array([known.get(word.casefold(), len(known)) if word else -1 for word in words], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Coder:
-    """Base of the coders: they have `codes`, and are kept as text."""
+    """Base of the coders, which hold `codes` and are stored as text."""
 
     codes: tuple[Any, ...]
 
@@ -75,22 +75,22 @@ class Coder:
         return tuple(name for code in self.codes for name in code.features)
 
     def to_json(self) -> str:
-        """Text that `from_json` reads."""
+        """Return text that `from_json` reads."""
         return json.dumps([asdict(code) for code in self.codes])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The coder that a model file holds; a `ValueError` for another text."""
+        """Return the coder that a text of `to_json` describes; raise a `ValueError` for another text."""
         return cls(codes=TypeAdapter(get_type_hints(cls)["codes"]).validate_json(text))
 
 
 @dataclass(frozen=True)
 class CovariateCoder(Coder):
-    """Encodes the covariates of bags as numbers [N, P].
+    """Encoder of the covariates of bags as numbers [N, P].
 
-    A number is standardized by the training bags that have it, within 10 deviations, 0 where it is missing. A category
-    is 1 in its own column; one that is rare in training, or unknown there, is 1 in the column "other" alone. Where some
-    training bags lack a covariate, a last column of it says which bags do.
+    A number is standardized by the training bags that have it, clipped to 10 standard deviations, and 0 where it is
+    missing. A category is 1 in its own column; a category that is rare or unknown in training is 1 only in the column
+    "other". If some training bags lack a covariate, its last column marks the bags that lack it.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class CovariateCoder(Coder):
 
     @classmethod
     def fit(cls, train: Covariates, *, source: str = "memory") -> Self:
-        """Learn codes from training bags; a constant covariate is left out with a warning, one of ids refused."""
+        """Learn codes from training bags; leave out constant covariates with a warning, refuse covariates of ids."""
         codes: list[Code] = []
         for name, column in zip(train.names, train.columns):
             missing = missing_of(column)
@@ -142,11 +142,11 @@ class CovariateCoder(Coder):
 
     @property
     def width(self) -> int:
-        """P."""
+        """Number of columns P."""
         return len(self.features)
 
     def encode(self, bags: "Bags") -> NDArray[np.float64]:
-        """Columns [N, P] of bags; a `BagDataError` names a covariate that they lack, or a value that cannot be one."""
+        """Return the columns [N, P] of bags; refuse bags without a covariate, or with text instead of a number."""
         if bags.covariates is None:
             raise BagDataError(
                 f"Expected the covariates {', '.join(self.names)}, with which the model was trained, got none (in "
@@ -157,7 +157,7 @@ class CovariateCoder(Coder):
     def matrix(
         self, covariates: Covariates, *, ids: NDArray[np.str_] | None = None, source: str = "memory"
     ) -> NDArray[np.float64]:
-        """As `encode`, of covariates alone; messages name the bags by their `ids`, by default their numbers."""
+        """Return the columns of covariates as `encode` does; messages name bags by `ids`, by default their numbers."""
         chosen = covariates.select(self.names, source=source)
         names = np.arange(len(chosen)).astype(np.str_) if ids is None else ids
         parts = [_encoded(code, column, names, source) for code, column in zip(self.codes, chosen.columns)]
@@ -166,7 +166,7 @@ class CovariateCoder(Coder):
 
 def _number_code(name: str, values: NDArray[np.float64], *, missing: bool) -> Code:
     scale = float(values.std())
-    # Of values that are all equal, some missing, rounding may leave a deviation.
+    # Rounding may leave a deviation even if all known values are equal.
     scale = scale if len(np.unique(values)) > 1 and scale > 0 else 1.0
     return Code(name, missing, center=float(values.mean()), scale=scale)
 
@@ -196,7 +196,7 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
 def category_code(
     name: str, words: NDArray[np.str_], counts: NDArray[np.int64], *, missing: bool, most: int | None = None
 ) -> Code:
-    """Code of categories by the number of training bags that have each; those beyond the `most` frequent are rare."""
+    """Return the code of categories with these counts of training bags; all but the `most` frequent are rare."""
     frequent = np.isin(np.arange(len(words)), np.argsort(-counts, kind="stable")[:most]) & (counts >= LEAST)
     return Code(name, missing, categories=tuple(words[frequent].tolist()), rare=tuple(words[~frequent].tolist()))
 
@@ -232,12 +232,12 @@ def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float6
 
 
 def one_hot(places: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """Columns [N, width] with a 1 at each place [N], and none where it is -1."""
+    """Return columns [N, width] with a 1 at each place [N], and only zeros where the place is -1."""
     return np.asarray(places[:, None] == np.arange(width), dtype=np.float64)
 
 
 def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str, source: str) -> None:
-    """Warn of missing values of a column that no training bag lacks."""
+    """Warn about missing values of a column that no training bag lacks."""
     if missing.any() and not code.missing:
         substitute = "the mean" if code.categories is None else "no category"
         warnings.warn(
@@ -248,20 +248,20 @@ def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str
 
 
 def warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
-    """Warn of words, with their counts, that no training bag had."""
+    """Warn about words, with their counts, that no training bag had."""
     seen = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
     new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in seen}
     if new:
         spelled = {word.casefold(): word for word in reversed(new)}
         warnings.warn(
             f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag "
-            f"had: {listed(sorted(spelled.values()))}; they are scored as of an unknown one (in {source})",
+            f"had: {listed(sorted(spelled.values()))}; they are scored as an unknown one (in {source})",
             stacklevel=6,
         )
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:
-    """Coder of the covariates of training bags; None where they have none that differs."""
+    """Return the coder of the covariates of training bags; None if no covariate varies."""
     if train.covariates is None:
         return None
     coder = CovariateCoder.fit(train.covariates, source=train.source)

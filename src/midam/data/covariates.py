@@ -1,4 +1,4 @@
-"""Covariates: metadata of bags, such as age, sex and stage of a patient; and what columns of instances are."""
+"""Covariates: metadata of bags, such as age, sex and stage of a patient; and the kinds of instance columns."""
 
 import math
 import re
@@ -19,16 +19,15 @@ from midam.names import EXACT, is_missing, merge_words, name_of
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-_FEW = 20  # a column of so many different values may have numbers among its categories
+_FEW = 20  # with at most so many different values, numbers may be categories
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Covariates(BriefRepr):
-    """Raw columns of N bags, as they were read; they are encoded by what is fitted on training bags.
+    """Raw columns of N bags, as they were read; a coder that is fitted on training bags encodes them.
 
-    A column whose values all are numbers is one of numbers, one of dates as 2023-01-31 of days since 1970-01-01, any
-    other one of categories. Missing are an empty field,
-    None, NaN, and what tables write for it: NA, N/A, None, null, ?.
+    A column whose values are all numbers holds numbers; dates such as 2023-01-31 become days since 1970-01-01; any
+    other column holds categories. An empty field, None, NaN and the words NA, N/A, None, null and ? count as missing.
 
     Attributes
     ----------
@@ -49,9 +48,11 @@ class Covariates(BriefRepr):
 
     @classmethod
     def of(cls, columns: Mapping[str, ArrayLike], *, source: str = "memory") -> Self:
-        """Columns [N] of numbers, texts, truth values or None, by name; a `BagDataError` names what is none of these.
+        """Make covariates from columns [N] by name: numbers, texts, truth values or None.
 
-        1, 1.0 and "1" are one category, and so are words that differ by case or by blanks around them.
+        A `BagDataError` names a value that does not fit its column, such as infinity or a word among numbers.
+
+        1, 1.0 and "1" are the same category, and so are words that differ only in case or in blanks around them.
         """
         names = tuple(map(name_of, columns))
         return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
@@ -65,11 +66,11 @@ class Covariates(BriefRepr):
         return len(self.columns[0])
 
     def subset(self, index: Any) -> Self:
-        """Covariates of the bags at these positions [n], or of a mask [N]."""
+        """Return the covariates of the bags at these positions [n], or of a mask [N]."""
         return type(self)(self.names, tuple(column[index] for column in self.columns))
 
     def select(self, names: Sequence[str], *, source: str) -> Self:
-        """The columns of these names, in this order; a `BagDataError` names one that is missing."""
+        """Return the columns with these names, in this order; a `BagDataError` names a missing one."""
         for name in names:
             if name not in self.names:
                 raise BagDataError(
@@ -83,11 +84,11 @@ class Covariates(BriefRepr):
         return ", ".join(map(_summary, self.names, self.columns))
 
     def values(self) -> dict[str, list[Any]]:
-        """Values by name as JSON has them: numbers, texts, None where they are missing."""
+        """Return the values by name, ready for JSON: numbers, texts, None where they are missing."""
         return {name: _values(column) for name, column in zip(self.names, self.columns)}
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
-        """Refuse no columns, two of a name, and columns that are not one value a bag."""
+        """Refuse covariates without columns, with duplicate names, or without one value for each bag."""
         if not self.names or len(set(self.names)) < len(self.names):
             raise BagDataError(
                 f"Expected covariates of different names, got {', '.join(self.names) or 'none'} (in {source}); rename "
@@ -97,19 +98,19 @@ class Covariates(BriefRepr):
             if column.shape != ids.shape:
                 raise BagDataError(
                     f"Expected a value of the covariate {name!r} for each of the {len(ids)} bags, got shape "
-                    f"{column.shape} (in {source}); give as many as bags, and None where one is missing."
+                    f"{column.shape} (in {source}); give one for each bag, and None where it is missing."
                 )
 
 
 class Column(NamedTuple):
-    """A column of instances that `midam.data.column_codes` makes features of, where some are no numbers.
+    """A column of instances; `midam.data.column_codes` turns columns into features if some are not numbers.
 
     Attributes
     ----------
     name : str
-        Its name.
+        Name of the column.
     kind : {"number", "category", "time"}
-        Of a category, the instances hold places in `words`, -1 for none; of a time, days since 1970-01-01.
+        For categories, the instances hold positions in `words` (-1: missing); for times, days since 1970-01-01.
     words : tuple of str
         The categories.
     """
@@ -120,12 +121,12 @@ class Column(NamedTuple):
 
 
 def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a column [N] has no value."""
+    """Return where a column [N] has no value."""
     return np.isnan(column) if column.dtype.kind == "f" else column == ""
 
 
 def category_of(value: object) -> str:
-    """A value as a category: text without blanks around it, a number as it is shortest; empty where it is missing."""
+    """Return a value as a category: text without blanks around it, a number in its shortest form, "" if missing."""
     text = "" if value is None else name_of(value if isinstance(value, bytes) else str(value))
     if is_missing(text) or text.casefold() in _MISSING:
         return ""
@@ -136,7 +137,7 @@ def category_of(value: object) -> str:
 
 
 def number_of(text: str) -> float | None:
-    """The finite number that a text is; None for another text."""
+    """Return the finite number that a text stands for; None for another text."""
     try:
         number = float(text)
     except ValueError:
@@ -166,25 +167,25 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
         return numbers.reshape(array.shape)
-    if texts:  # whole numbers that float64 does not tell apart are names
+    if texts:  # other columns hold whole numbers that float64 cannot tell apart: names
         days = days_of(words, name, source)
         if days is not None:
             return days.reshape(array.shape)
         _refuse_nearly_numbers(name, parsed, texts, source)
-    # Of words that differ by case alone, all are written as the first one.
+    # Words that differ only in case are all written as the first of them.
     spelled = merge_words(given, f"categories of the covariate {name!r}", source=source) | {"": ""}
     return np.array([spelled[word.casefold()] for word in words], dtype=np.str_).reshape(array.shape)
 
 
 def _check_usable(name: str, numbers: NDArray[np.float64], source: str) -> None:
-    """Refuse infinite numbers, and those beyond float32, in which models compute."""
+    """Refuse infinite numbers, and numbers beyond float32, in which models compute."""
     for got in numbers[~usable(numbers) & ~np.isnan(numbers)][:1]:
         advice = "correct it, or leave the field empty where the value is not known"
         raise BagDataError(f"Expected {wanted(got)} in the covariate {name!r}, got {got:g} (in {source}); {advice}.")
 
 
 def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts: Sequence[str], source: str) -> None:
-    """Refuse a column of numbers with a slip, or with decimal commas, which would pass for one of categories."""
+    """Refuse a column of numbers with a typing error or decimal commas: it would pass for categories."""
     commas = [word for word in texts if _DECIMAL_COMMA.fullmatch(word)]
     slip = len(parsed) > _FEW and 2 * len(texts) < len(parsed)
     if slip or len(commas) == len(texts):
@@ -211,14 +212,14 @@ _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
 _OTHER = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ,]+\d.*)?")
-_FEWEST = 3  # so many numbers that all could be dates written together are hardly anything else
+_FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
 
 
 def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
-    """Days since 1970-01-01 of the texts [N], NaN where one is empty; None of others, with a note of dates.
+    """Return texts [N] as days since 1970-01-01, NaN for empty texts; None if they are not dates.
 
-    Dates are written as 2023-01-31, with or without a time. Dates in another order, dates that no calendar has, and
-    other texts among dates are refused: each would be a category.
+    Dates are written as 2023-01-31, with or without a time; for a covariate, a note says so. Dates in another order,
+    impossible dates and other texts among dates are refused, since each would become a category.
     """
     if not are_dates(words):
         return None
@@ -237,19 +238,19 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
 
 
 def are_dates(words: Sequence[str]) -> bool:
-    """Whether most of the words that are not empty are dates in some order."""
+    """Return whether most of the words that are not empty are dates in some order."""
     given = [word for word in words if word]
     return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in given) > len(given)
 
 
 def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
-    """Days since 1970-01-01 of times; NaT is NaN."""
+    """Return times as days since 1970-01-01; NaT becomes NaN."""
     seconds = times.astype("datetime64[ms]")
     return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / (1000 * _DAY))
 
 
 def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
-    """Say of numbers that all could be dates such as 20230131, or 20230131235959, that they count no days."""
+    """Note that numbers look like dates such as 20230131 or 20230131235959, and are read as plain numbers."""
     known = np.unique(numbers[~np.isnan(numbers)])
     dates = known // (1 if not len(known) or known[0] < 1e8 else 10_000 if known[0] < 1e12 else 1_000_000)
     if len(known) >= _FEWEST and (known == known // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:

@@ -1,4 +1,4 @@
-"""Digests of what bags hold, by which a bag is known whatever its id."""
+"""Digests of the content of bags, which identify a bag whatever its id."""
 
 import hashlib
 import json
@@ -14,13 +14,13 @@ from midam.data.validate import row_chunks
 _BAGS_AT_A_TIME = 1 << 16
 
 
-Content = Any  # `midam.data.bags.Bags`, which import this module
+Content = Any  # `midam.data.bags.Bags`, whose module imports this one
 
 
 def bag_digests(bags: Content) -> list[str]:
-    """SHA-256 of the content of each bag (dtype, shape, instances in order), whatever its id.
+    """Return the SHA-256 (hex) of the content of each bag (dtype, shape, instances in order), whatever its id.
 
-    Digests that are not known yet take one read of all instances by chunks; the bags keep them.
+    Digests that are not known yet need one read of all instances by chunks; the bags keep them.
     """
     if bags.digests is not None:
         return [digest.tobytes().hex() for digest in bags.digests]
@@ -38,7 +38,7 @@ def bag_digests(bags: Content) -> list[str]:
 
 
 def fingerprint(bags: Content) -> str:
-    """SHA-256 (hex) of bags, see `Bags.fingerprint`."""
+    """Return the SHA-256 (hex) of bags, see `Bags.fingerprint`."""
     head = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
@@ -59,10 +59,10 @@ def fingerprint(bags: Content) -> str:
 
 
 def contents_digest(bags: Content, *, read: bool = True) -> str:
-    """SHA-256 (hex) of ids, sizes, covariates and instances of bags, as a whole; nothing is kept for each bag.
+    """Return one SHA-256 (hex) of the ids, sizes, covariates and instances of all bags; keep nothing per bag.
 
-    Digests of the bags that are known stand for their instances. Others take one read of the instances by chunks;
-    without `read`, those that are on disk are left out.
+    Known digests of the bags replace their instances. Otherwise the instances are read once by chunks; without `read`,
+    instances on disk are left out.
     """
     head = [bags.instances.dtype.str, *bags.instance_shape, len(bags)]
     digest = hashlib.sha256(json.dumps(head).encode())
@@ -83,12 +83,12 @@ def contents_digest(bags: Content, *, read: bool = True) -> str:
 
 
 def described(outcome: TargetLabels) -> list[Any]:
-    """Target, names and values of an outcome, for JSON: NaN is the only value that it writes as no number."""
+    """Return target, names and values of an outcome, for JSON, which writes unknown labels as NaN."""
     return [outcome.target, list(outcome.names), outcome.values.tolist()]
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
-    """Hash of a bag's content, to be updated with its instances in order."""
+    """Begin the hash of a bag's content, to be updated with its instances in order."""
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
 
 

@@ -1,6 +1,6 @@
 """Draws of a step: its bags, from queues by class or site, and the instances of a bag, by one of several rules.
 
-Instances are drawn uniformly, or by what each scored when it was last seen.
+Instances are drawn uniformly, or by the last remembered score of each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.score_memory import ScoreMemory, first_largest
 from midam.errors import BagDataError, CheckpointError, ConfigError
 
-_STEP_COST = 3  # of an instance that a step encodes, forward and backward, in passes forward
-_CONTEST = 256  # instances of a contest, at most
-_LATE_CONTEST = 128  # of a whole one, beside the candidates of the last pass
+_STEP_COST = 3  # cost of an instance in a step (forward and backward), in forward passes
+_CONTEST = 256  # at most so many instances compete
+_LATE_CONTEST = 128  # the same once the contest is whole, next to the candidates of the last pass
 _VALUES_AT_A_TIME = 2**22
 _WEIGHED = 2**13
 _NEVER = np.float32(1e5)  # beyond any remembered logit
 
 
 class ClassQueue:
-    """The bags of one class in random order, without end."""
+    """Endless queue of the bags of one class in random order."""
 
     def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: tuple[int, ...]) -> None:
         self._members, self._queue = members, members[:0]
@@ -41,18 +41,18 @@ class ClassQueue:
             if not len(taken):
                 self._queue = fresh[missing:]
                 return fresh[:missing]
-            # Bags of this batch that the new permutation brings up early keep their turn: they head the queue.
+            # Bags of this batch that come early in the new permutation keep their turn: they head the queue.
             chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
             taken = np.concatenate([taken, fresh[chosen]])
             self._queue = np.delete(fresh, chosen)
         return taken
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from."""
+        """Return the state to resume from."""
         return {"shuffles": self._shuffles, "queue": torch.from_numpy(self._queue.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         queue = np.array(state["queue"].numpy(), dtype=np.int64)
         if not np.isin(queue, self._members).all():
             raise CheckpointError(
@@ -62,7 +62,7 @@ class ClassQueue:
 
 
 class Turns:
-    """Queues that are taken from by turns, without end; `kind` is what messages call them."""
+    """Endless queue that takes from several queues by turns; messages call these queues `kind`."""
 
     def __init__(self, queues: "Sequence[Queue]", kind: str) -> None:
         self._queues, self._kind, self._turn = queues, kind, 0
@@ -73,7 +73,7 @@ class Turns:
     def take(self, count: int) -> NDArray[np.int64]:
         """Take ``count`` distinct bags, at most as many as there are.
 
-        A queue with fewer bags than its turns gives all, and the others the rest.
+        A queue with fewer bags than its turns gives all of them; the others give the rest.
         """
         left = np.array([len(queue) for queue in self._queues])
         counts = np.zeros_like(left)
@@ -86,11 +86,11 @@ class Turns:
         return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from."""
+        """Return the state to resume from."""
         return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if len(state["queues"]) != len(self._queues):
             raise CheckpointError(
                 f"Expected a sampler state of {len(self._queues)} {self._kind}, got {len(state['queues'])}; resume "
@@ -102,7 +102,7 @@ class Turns:
 
 
 class Classes:
-    """The bags of two classes, of which a step takes the positive ones first."""
+    """Queue of the bags of two classes; a step takes the positive bags first."""
 
     def __init__(self, positive: "Queue", negative: "Queue", num_positive: int) -> None:
         self._queues, self._num_positive = {"positive": positive, "negative": negative}, num_positive
@@ -116,11 +116,11 @@ class Classes:
         return np.concatenate([queue.take(share) for queue, share in zip(self._queues.values(), counts)])
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from."""
+        """Return the state to resume from."""
         return {name: queue.state_dict() for name, queue in self._queues.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; that of other bags is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         for name, queue in self._queues.items():
             queue.load_state_dict(state[name])
 
@@ -129,7 +129,7 @@ Queue = ClassQueue | Turns | Classes
 
 
 def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:
-    """The queue of the bags of a class; where `sites` [N] of all bags are given, the sites take turns."""
+    """Return the queue of the bags of a class; with `sites` [N] of all bags, the sites take turns."""
     if sites is None:
         return ClassQueue(members, seed=seed, purpose=(purpose,))
     site_of = sites[members]
@@ -141,7 +141,7 @@ def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, see
 
 
 def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
-    """Numbers of the sites of `count` bags, from 0; None where there are no sites."""
+    """Return the sites of `count` bags as numbers from 0; None without sites."""
     if sites is None:
         return None
     codes = np.unique(np.asarray(sites), return_inverse=True)[1]
@@ -151,14 +151,14 @@ def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
 
 
 def generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
-    """Random numbers of a seed, a counter (an epoch, a shuffle) and what they are for."""
+    """Return the random generator of a seed, a counter (an epoch or a shuffle) and a purpose."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, counter, *purpose])))
 
 
 class Drawn(NamedTuple):
     """Instances drawn from bags, B per bag.
 
-    `log_ratio` is ``log(n q_j)`` of draws with replacement from probabilities q, see
+    `log_ratio` is ``log(n q_j)`` for draws with replacement from probabilities q, see
     `midam.functional.logmean.importance_logits`; None for uniform draws, which need no correction.
 
     Examples
@@ -176,16 +176,16 @@ class Drawn(NamedTuple):
 class Draw:
     """Base of the draw rules.
 
-    A rule is made by name with what its constructor asks for: ``num_instances`` (B), ``num_bags``, ``sizes`` (int64
-    [N], instances of each bag), ``seed``, and any other setting.
+    A rule that is made by name gets the arguments that its constructor names: ``num_instances`` (B), ``num_bags``,
+    ``sizes`` (int64 [N], instances of each bag), ``seed``, and any other setting.
 
     Attributes
     ----------
     remembers : bool
-        It depends on the last scores of the instances, and has a `memory`.
+        Whether the rule depends on the last scores of the instances, which its `memory` holds.
     memory : ScoreMemory or None
-        A training leaves there the logit of each instance that a step has encoded, and fills it again when `pass_due`
-        says so.
+        Training writes the logit of each instance that a step has encoded here, and fills the memory again when
+        `pass_due` says so.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class Draw:
     memory: ScoreMemory | None = None
 
     def pass_due(self, epoch: int) -> bool:  # noqa: ARG002
-        """Whether epoch `epoch` (from 0) begins with a pass over all bags that fills the memory."""
+        """Return whether epoch `epoch` (from 0) begins with a pass over all bags that fills the memory."""
         return False
 
     def begin_epoch(self, epoch: int) -> None:
@@ -220,19 +220,19 @@ class Draw:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from, next to seed and epoch: tensors, numbers, strings, lists and dictionaries only."""
+        """Return the state to resume from besides seed and epoch: tensors, numbers, strings, lists and dictionaries."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:  # noqa: ARG002
-        """Figures of an epoch's draws by name, NaN where there is none: columns of metrics.csv. Called after `draw`."""
+        """Return figures of an epoch's draws by name (NaN: none), the columns of metrics.csv; called after `draw`."""
         return {}
 
 
 class Uniform(Draw):
-    """min(n, B) distinct instances, uniformly."""
+    """Draw rule: min(n, B) distinct instances, uniformly."""
 
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:  # noqa: ARG002
         """Draw the instances of an epoch."""
@@ -267,12 +267,13 @@ def uniform_slots(
 
 
 class Top(Draw):
-    """A share of the draw is mined: the highest remembered of a contest; the rest is uniform. Biased on purpose.
+    """Draw rule: a share of the draw wins a contest by remembered logits, the rest is uniform; biased on purpose.
 
-    In a contest m instances of the bag compete, and those with the highest remembered logits are drawn. At first the
-    contest is as small as what it gives, so that the draw is uniform, and it grows, geometrically, to the whole bag
-    (at most 256 instances) over the fraction `grow` of the epochs. Then, in bags of more than 128, the highest 64 of
-    the last pass, if there was one, compete with 128 of all. A bag of at most B instances is taken whole.
+    In a contest, m instances of the bag compete, and those with the highest remembered logits are drawn. At first only
+    as many compete as are drawn, so that the draw is uniform; over the fraction `grow` of the epochs, the contest grows
+    geometrically to the whole bag (at most 256 instances). From then on, in bags of more than 128 instances, the 64
+    highest of the last pass, if there was one, compete with 128 instances of the bag. A bag of at most B instances is
+    taken whole.
 
     Parameters
     ----------
@@ -287,13 +288,13 @@ class Top(Draw):
     grow : float
         Fraction of the epochs, in [0, 1], over which the contest grows; 0: it is whole from the start.
     refresh : int, optional
-        Pass over all bags to fill the memory again after each so many epochs, from the first on. Default: when the
-        logits have moved by more than `stale`, and the pass costs no more than `pass_budget` allows.
+        Epochs from one pass over all bags, which fills the memory again, to the next; the first epoch begins with a
+        pass. Default: pass when the logits have moved by more than `stale` and `pass_budget` allows the cost.
     stale : float
         Movement of the logits of the last draws, in their standard deviations, above which the memory is stale.
     pass_budget : float
-        Cost of the passes, at most, in costs of all steps so far, counted in instances encoded; a backward pass counts
-        as two. 0: the memory is what the steps have seen, for nothing.
+        Highest cost of all passes, as a fraction of the cost of all steps so far, counted in encoded instances; a
+        backward pass counts as two. 0: no passes, so that the memory holds only logits of the steps.
     """
 
     remembers = True
@@ -328,7 +329,7 @@ class Top(Draw):
         self._needed = bool((self.memory.sizes > num_instances).any())
 
     def pass_due(self, epoch: int) -> bool:
-        """Whether epoch `epoch` begins with a pass; see `refresh`."""
+        """Return whether epoch `epoch` begins with a pass; see `refresh`."""
         if not self._needed:
             return False
         if self.refresh is not None:
@@ -364,14 +365,14 @@ class Top(Draw):
         return np.concatenate(parts)
 
     def _contest(self, bags: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The `count` highest remembered of each bag's contest, [V, count]."""
+        """Return the `count` highest remembered instances of each bag's contest, [V, count]."""
         sizes = self.memory.sizes[bags]
         grown = 1.0 if self._epoch >= self._grown_at else self._epoch / self._grown_at
         late = grown == 1 and self.memory.passes > 0
         entries = np.rint(count * (sizes / count) ** grown).astype(np.int64)
         entries = np.clip(entries, count, np.minimum(sizes, max(count, _LATE_CONTEST if late else _CONTEST)))
         slots, held = _spread(sizes, entries, rng)
-        joined = entries < sizes  # of other bags all instances compete already
+        joined = entries < sizes  # in other bags all instances compete already
         if late and joined.any():
             best = self.memory.candidates[bags].astype(np.int64)
             # A candidate that was drawn into the contest by chance competes once.
@@ -387,9 +388,9 @@ class Top(Draw):
         return np.take_along_axis(slots, first_largest(values, count), axis=1)
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
-        """Share of a bag's remembered weight in a draw, epochs since the last pass, and drift of the memory.
+        """Return the share of a bag's weight in a draw, the epochs since the last pass, and the memory's drift.
 
-        The share is the mean over the first draws of the epoch, of bags of 8192 instances together.
+        The share is a mean over the first draws of the epoch, whose bags hold 8192 instances together.
         """
         flat_bags = bags.reshape(-1)
         few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[flat_bags]), _WEIGHED)))
@@ -406,7 +407,7 @@ class Top(Draw):
         return float(weights.sum())
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory, and when it was filled."""
+        """Return the memory, and the epoch of the last pass."""
         return {"memory": self.memory.state_dict(), "passed_at": self._passed_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -418,7 +419,7 @@ class Top(Draw):
 def _spread(
     sizes: NDArray[np.int64], counts: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw so many distinct positions of each bag, one of each of as many equal parts: [V, S], and which there are."""
+    """Draw `counts` distinct positions of each bag, one from each of as many equal parts: [V, S], and their mask."""
     column = np.arange(int(counts.max()))
     held = column < counts[:, None]
     edges = np.arange(len(column) + 1) * sizes[:, None] // counts[:, None]

@@ -1,4 +1,4 @@
-"""How much memory is free, and data that does not fit into it: refused, or warned of."""
+"""Free memory, and errors and warnings about data that does not fit into it."""
 
 import re
 import warnings
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def free_memory(device: "torch.device | None" = None) -> int:
-    """Bytes that are free on a device; of the CPU (default) those that the system, the container or the job leaves."""
+    """Return the free bytes of a device; on the CPU (default), those that the system, container or job leaves."""
     if device is not None and device.type == "cuda":
-        import torch  # a store is opened without it
+        import torch  # opening a store does not need it
 
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
@@ -31,13 +31,13 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
     if needed > free:
         raise ConfigError(
             f"Expected free memory for the {size_text(needed)} of all instances, which `resident=True` keeps on the "
-            f"device {device}, got {size_text(free)} (in {source}); leave out `resident`: what is on the disk is then "
-            "read as it is drawn."
+            f"device {device}, got {size_text(free)} (in {source}); leave out `resident`: instances on disk are then "
+            "read when they are drawn."
         )
 
 
 def fits(needed: int) -> bool:
-    """Whether so many bytes of memory are free."""
+    """Return whether so many bytes of memory are free."""
     return needed <= free_memory()
 
 
@@ -53,7 +53,7 @@ def require_free(needed: int, content: str, *, source: str) -> None:
 
 
 def warn_of_memory(needed: int, content: str, *, source: str) -> None:
-    """Warn of data that is about to be held in memory and does not fit."""
+    """Warn about data that is about to be held in memory and does not fit."""
     free = free_memory()
     if needed > free:
         warnings.warn(
@@ -65,7 +65,7 @@ def warn_of_memory(needed: int, content: str, *, source: str) -> None:
 
 
 def _available(path: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that programs can still take, as Linux says."""
+    """Return the bytes that Linux reports as available."""
     with suppress(OSError):
         match = re.search(r"^MemAvailable: *(\d+) kB", path.read_text(), re.MULTILINE)
         return int(match[1]) * 1024 if match else None
@@ -73,7 +73,7 @@ def _available(path: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def _granted(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that the container or the job of this process leaves it; None without a limit."""
+    """Return the bytes that the container or the job of this process leaves to it; None without a limit."""
     left: list[int] = []
     lines = process.read_text().splitlines() if process.exists() else []
     for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
@@ -83,7 +83,7 @@ def _granted(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys
         if controllers:
             root, limit, used = (mount / "memory", "memory.limit_in_bytes", "total_rss")
         folder = root / path.lstrip("/")
-        # The limit of a group holds for those inside it.
+        # The limit of a group applies to the groups inside it.
         for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(root))):
             with suppress(OSError, ValueError):
                 stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -12,12 +12,12 @@ WHEN_MADE = "were left out when this store was made"
 
 
 class LeftOut(NamedTuple):
-    """A file, or a row of a table, that is no part of the bags.
+    """A file, or a row of a table, that is not part of the bags.
 
     Attributes
     ----------
     bag, file : str
-        Whose it was; empty where that is not known.
+        Bag and file that it belongs to; empty if unknown.
     reason : str
         Why it was left out.
     kept : int
@@ -31,7 +31,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out_csv(rows: Sequence[LeftOut]) -> str:
-    """Text of a table of what was left out, a row each."""
+    """Return the CSV text of a table with a row for each entry."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["bag", "file", "reason", "files_kept"])
@@ -40,11 +40,11 @@ def left_out_csv(rows: Sequence[LeftOut]) -> str:
 
 
 def left_out_words(rows: Sequence[LeftOut]) -> str:
-    """Count of what was left out, and of the bags among it."""
+    """Return the number of entries in words, and of the bags that were left out as a whole."""
     several = "s" * (len(rows) != 1)
     return f"{len(rows)} file{several} or row{several}, and {plural(len(lost_bags(rows)), 'bag')} as a whole,"
 
 
 def lost_bags(rows: Sequence[LeftOut]) -> list[str]:
-    """Names of the bags that were left out as a whole."""
+    """Return the names of the bags that were left out as a whole."""
     return list(dict.fromkeys(row.bag for row in rows if not row.kept and row.bag))

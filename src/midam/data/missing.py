@@ -1,4 +1,4 @@
-"""Features made to fit a model: found by name, and missing values filled with mean, median or zero."""
+"""Features matched to a model by name, and missing values filled with mean, median or zero."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _SHOWN = 3
 
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
-    """Number of missing values (NaN) of each feature, in the shape of an instance; bags on disk have none."""
+    """Return the number of missing values (NaN) of each feature, in an instance's shape; bags on disk have none."""
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     counts = np.zeros(bags.instance_shape, dtype=np.int64)
     for number in range(len(bags) if _may_miss(bags) else 0):
@@ -25,21 +25,21 @@ def missing_counts(bags: Bags) -> NDArray[np.int64]:
 
 
 def missing_shares(bags: Bags) -> NDArray[np.float32] | None:
-    """Share of missing values of each feature in each bag [N, ...]; None where there are none."""
+    """Return the share of missing values of each feature in each bag [N, ...]; None if no value is missing."""
     if not _may_miss(bags) or not missing_counts(bags).any():
         return None
     return np.stack([np.isnan(bags[number]).mean(axis=0, dtype=np.float32) for number in range(len(bags))])
 
 
 def fill_values(train: Bags, how: str) -> NDArray[Any]:
-    """Fill value of each feature: the mean or median of its known values over the instances of the training bags, or 0.
+    """Return a fill value for each feature: the mean or median of its known values in the training bags, or 0.
 
     Parameters
     ----------
     train : Bags
         The bags to train on, and no others.
     how : {"mean", "median", "zero"}
-        A median or mean is of the values that are there, and of all instances alike.
+        Mean and median are over the known values, with equal weight for all instances.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
 
 
 def impute(bags: Bags, values: NDArray[Any]) -> Bags:
-    """The same bags in memory with `values`, in the shape of an instance, instead of missing ones.
+    """Return the same bags with `values`, in the shape of an instance, instead of missing values.
 
     Examples
     --------
@@ -112,17 +112,17 @@ def _may_miss(bags: Bags) -> bool:
 
 
 def _name(bags: Bags, at: NDArray[np.int64]) -> str:
-    """Name of a feature, or its place in an instance."""
+    """Return the name of a feature, or its position in an instance."""
     if bags.feature_names is not None and len(at) == 1:
         return bags.feature_names[int(at[0])]
     return ",".join(map(str, at.tolist()))
 
 
 def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -> Bags:
-    """Bags with the features of these names, in this order; messages call the data that has these `reference`.
+    """Return bags with the features of these names, in this order; the names are those of the `reference`.
 
-    Where one of the two has no names, the features are taken in their order, with a note, and get the names of the
-    other. Features on disk are not read.
+    If the bags or the reference have no names, the features keep their order and get the names of the other side, with
+    a note. `reference` says in messages whose features these are. Features on disk are not read.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -
         return bags
     if names is None or features is None:
         if len(bags.instance_shape) != 1 or len(names or features or ()) != bags.instance_shape[0]:
-            return bags  # of another width, which the caller refuses
+            return bags  # another width, which the caller refuses
         order = (
             f"have no names, and are taken in the order of {reference}"
             if features is None
@@ -155,7 +155,7 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -
 
 
 class _PickedRows(Rows):
-    """Features of instances on disk, in an order of their own."""
+    """Selected features of instances on disk, in a given order."""
 
     def __init__(self, rows: Any, places: NDArray[np.int64]) -> None:
         self._rows, self._places = rows, places

@@ -23,10 +23,10 @@ ReadsName = Literal["auto", "mmap", "pread"]
 Job = TypeVar("Job")
 Found = TypeVar("Found")
 
-_LONG_RUN = 32  # rows in a row from which one read beats a gather
-_TRIED = 8  # rows of a gather that show whether it must wait for the disk
+_LONG_RUN = 32  # consecutive rows from which one read is faster than a gather
+_TRIED = 8  # rows of a gather that are tried, to see whether it must wait for the disk
 _USUAL_MEMORY = 8 * 2**30
-_MAPPED_SHARE = 0.25  # of the machine's memory, up to which a file is mapped
+_MAPPED_SHARE = 0.25  # files up to this share of the machine's memory are mapped
 
 
 class Rows(ABC):
@@ -50,11 +50,11 @@ class Rows(ABC):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    paths: tuple[Path, ...] = ()  # files that the instances are read from, where that is known
-    plan: str = ""  # the options with which the rows are made of the files
-    block_bags: int = 0  # neighboring bags that are read as one piece of work, at most; 0: as many as are small
-    chunk_bytes: int = 0  # that are read at a time; 0: as of others
-    origin: tuple[str, ...] = ()  # digests of what the rows are computed from, where that is in no file
+    paths: tuple[Path, ...] = ()  # files that the instances are read from, if known
+    plan: str = ""  # the options with which the rows are made from the files
+    block_bags: int = 0  # at most so many neighboring bags are read as one piece of work; 0: the default
+    chunk_bytes: int = 0  # bytes that are read at a time; 0: the default
+    origin: tuple[str, ...] = ()  # digests of the data that the rows are computed from, if no file holds it
 
     @abstractmethod
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
@@ -65,13 +65,13 @@ class Rows(ABC):
         return self.gather(np.arange(low, high))
 
     def close(self) -> None:
-        """Close what is open; a later read opens it again."""
+        """Close open files; a later read opens them again."""
         return
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Copy the instances at `positions` of any shape, or of a mask [M]: ``[*positions.shape, *shape[1:]]``.
 
-        A long run of neighbors is one read.
+        A long run of consecutive rows is one read.
         """
         positions = row_positions(positions, len(self))
         flat = positions.reshape(-1)
@@ -127,20 +127,20 @@ class Rows(ABC):
 
 
 class RowFile(Rows):
-    """Instances in one flat file, row after row; one that is too short, or that changes meanwhile, is refused.
+    """Instances in one flat file, row after row; a file that is too short or changes once opened is refused.
 
     Parameters
     ----------
     path : str or Path
         The file.
     shape, dtype
-        Of the instances: [M, ...], and the type of the numbers, little-endian.
+        Shape [M, ...] of the instances, and the little-endian type of their numbers.
     reads : {"auto", "mmap", "pread"}
         "mmap" gathers fastest, but touched pages count as resident memory until the system takes them back. "pread"
-        copies each row by a system call and drops what a scan has read from the page cache. "auto": mmap for a file of
-        at most a quarter of the machine's memory.
+        copies each row by a system call; a scan then drops the rows from the page cache. "auto": mmap for a file of at
+        most a quarter of the machine's memory.
     stamp : tuple of int, optional
-        Size and time of change that the file must have; default: those that it has now.
+        Size and modification time that the file must have; default: its present ones.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class RowFile(Rows):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
         file, width = self._open(), self.row_bytes
-        # A page of a map beyond the end of the file kills the process.
+        # Reading a mapped page beyond the end of the file kills the process.
         self._check_unchanged(file)
         self._announce(file, positions)
         if self.mapped:
@@ -196,7 +196,7 @@ class RowFile(Rows):
         return rows
 
     def read(self, low: int, high: int) -> NDArray[Any]:
-        """Copy the instances low, ..., high - 1; a file too large to be mapped is dropped from the page cache."""
+        """Copy the instances low, ..., high - 1; drop them from the page cache unless the file is mapped."""
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         if rows.size:
             file, start = self._open(), low * self.row_bytes
@@ -221,9 +221,9 @@ class RowFile(Rows):
             self.close()
 
     def _announce(self, file: FileIO, positions: NDArray[np.int64]) -> None:
-        """Ask for all rows at once, which a disk serves sooner than one after the other.
+        """Announce all rows at once: a disk serves them faster than one after the other.
 
-        For rows in the page cache, that costs as much as to gather them, so a few are tried first.
+        For rows in the page cache, the announcement costs as much as the gather, so a few rows are tried first.
         """
         width = self.row_bytes
         tried = positions[:: max(1, len(positions) // _TRIED)].tolist()
@@ -272,12 +272,12 @@ def _stamp_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
-    """The memory of a contiguous array."""
+    """Return the memory of a contiguous array."""
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
 def _cached(file: FileIO, start: int) -> bool:
-    """Whether a read at `start` need not wait for the disk, or this is unknown."""
+    """Return False if a read at `start` must wait for the disk, and True if not or if this is unknown."""
     if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "preadv"):
         return True
     try:
@@ -291,13 +291,13 @@ def _cached(file: FileIO, start: int) -> bool:
 
 
 def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
-    """Advise the system, where it supports this, how a part of a file will be used."""
+    """Tell the system how a part of a file will be used, where it supports such advice."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), start, size, getattr(os, advice))
 
 
 def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
-    """Positions of an index array of any shape, or of a mask over so many rows."""
+    """Return the positions of an index array of any shape, or of a mask over so many rows."""
     array = np.asarray(index)
     if array.dtype == np.bool_ and array.shape != (rows,):
         raise IndexError(f"Expected a mask of {rows} values, got shape {array.shape}; give one for each instance.")
@@ -305,24 +305,24 @@ def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine; 8 GiB where this is unknown."""
+    """Return the bytes of memory of this machine; 8 GiB if unknown."""
     if not hasattr(os, "sysconf"):
         return _USUAL_MEMORY
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def on_disk(array: object) -> bool:
-    """Whether the instances are read from disk instead of held in memory."""
+    """Return whether the instances are read from disk instead of held in memory."""
     return isinstance(array, Rows | np.memmap)
 
 
 def read_ahead(
     jobs: Iterable[Job], read: Callable[[Job], Found], *, workers: int
 ) -> Generator[tuple[Job, Found], None, None]:
-    """Each job with what `read` makes of it, in the order of the jobs; W workers (threads) read up to 2 W jobs ahead.
+    """Yield each job with its result of `read`, in order; W `workers` (threads) read up to 2 W jobs ahead.
 
-    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. What
-    `read` raises in any of them is raised when the caller next asks.
+    Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. An
+    error of `read` in any thread is raised at the caller's next request.
     """
     if workers == 0:
         for job in jobs:
@@ -337,12 +337,12 @@ def read_ahead(
             if not pending:
                 return
             job, future = pending.popleft()
-            # A batch that no thread has begun is read here, sooner than waiting for it.
+            # If no thread has begun the job, reading it here is faster than waiting.
             value = read(job) if future.cancel() else future.result()
             for _, later in pending:
                 if later.done():
                     later.result()  # raises, if it failed
-            # Only the caller may hold it on: a chunk kept here would be one more in memory.
+            # Only the caller may hold the value: a reference here would keep one more chunk in memory.
             del future
             yield job, value
             del value

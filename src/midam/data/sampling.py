@@ -1,4 +1,4 @@
-"""Samplers: which bags make a batch (S+, S-), and which instances of a bag are drawn (B).
+"""Samplers: they select the bags of a batch (S+, S-) and draw the instances of a bag (B).
 
 Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the queue of each class.
 """
@@ -26,7 +26,7 @@ class EpochPlan:
 
     Examples
     --------
-    Two steps of one positive and one negative bag, 3 instances each; one bag holds 2 instances alone:
+    Two steps of one positive and one negative bag, 3 instances each; one bag holds only 2 instances:
 
     >>> sampler = BagSampler([1, 1, 0, 0], [5, 5, 5, 2], num_positive=1, num_negative=1, num_instances=3)
     >>> plan = sampler.epoch()
@@ -39,20 +39,20 @@ class EpochPlan:
     mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
     num_positive: int  # of a step
     log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
-    seen: torch.Tensor | None = None  # float16 [T, K, B], where steps leave the logits of the instances, if asked for
+    seen: torch.Tensor | None = None  # float16 [T, K, B]: steps write the logits of the instances here
 
     def __len__(self) -> int:
         return len(self.bags)
 
     def part(self, of: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
-        """The plan of some bags of each step: `of` takes their part of the values of all, [T, K, ...]."""
+        """Return the plan of some bags of each step: `of` selects their values from those of all, [T, K, ...]."""
         columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
         parts: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
         return replace(self, **parts)
 
 
 class Sampler:
-    """Base of the samplers: draws B instances of each of the bags that a subclass brings to each step.
+    """Base of the samplers: draws B instances from each bag that a subclass selects for a step.
 
     Attributes
     ----------
@@ -61,12 +61,12 @@ class Sampler:
     draw : Draw
         Which instances are drawn.
     drawn : dict of float
-        Diagnostics of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
+        Diagnostics of the last epoch's draws: those of `Draw.diagnose` and of the witness log.
     """
 
     num_positive: int
     num_negative: int
-    _bags: Queue  # of which a step takes S+ + S-
+    _bags: Queue  # a step takes S+ + S- bags from it
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Sampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """T: an epoch draws as many bags as there are."""
+        """Number of steps T: an epoch draws at least as many bags as there are."""
         return -(-len(self._sizes) // (self.num_positive + self.num_negative))
 
     def epoch(self) -> EpochPlan:
@@ -113,7 +113,7 @@ class Sampler:
         return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
 
     def end_epoch(self, plan: EpochPlan) -> None:
-        """Let the draw rule remember what the steps of an epoch have seen."""
+        """Let the draw rule remember the logits that the steps of an epoch have seen."""
         if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:
             return
         width = plan.slots.shape[-1]
@@ -121,7 +121,7 @@ class Sampler:
         self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from: epoch, queue and number of shuffles of each class, and the draw rule's state."""
+        """Return the state to resume from: epoch, draw rule, and queue and number of shuffles of each class."""
         return {
             "epoch": self._epoch,
             "num_bags": len(self._sizes),
@@ -131,7 +131,7 @@ class Sampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; the state of other bags is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if state["num_bags"] != len(self._sizes):
             raise CheckpointError(
                 f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
@@ -152,9 +152,9 @@ class BagSampler(Sampler):
     Parameters
     ----------
     labels, sizes : array of int, shape [N]
-        0 or 1, and the number of instances, of each bag.
+        Label 0 or 1, and number of instances, of each bag.
     num_positive, num_negative : int, default 8
-        Positive (S+) and negative (S-) bags of a step; a class with fewer gives all, with one warning.
+        Positive (S+) and negative (S-) bags of a step; a smaller class gives all its bags, with one warning.
     num_instances : int or None
         Instances drawn from a bag (B). None: whole bags.
     seed : int >= 0, default 0
@@ -162,18 +162,18 @@ class BagSampler(Sampler):
     draw : Draw, optional
         Which instances are drawn. Default: min(n_i, B) distinct ones, uniformly.
     witnesses : WitnessLog, optional
-        Notes what the draws find, for `drawn`; it changes no draw.
+        Counts the witnesses that the draws find, for `drawn`; changes no draw.
     sites : array [N], optional
-        Where each bag comes from: the bags of a class then come from its sites by turns, those of a site in random
-        order, so that bags of small sites are drawn more often. A site with fewer bags than its turns in a step gives
-        all, and the others the rest. Default: no turns.
+        Site of each bag: the sites of a class then take turns, each with its bags in random order, so that bags of
+        small sites are drawn more often. A site with fewer bags than its turns in a step gives all of them; the others
+        give the rest. Default: no turns.
 
     Attributes
     ----------
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force.
     drawn : dict of float
-        Diagnostics of the draws of the last epoch, see `Draw.diagnose`, and the log of witnesses.
+        Diagnostics of the last epoch's draws: those of `Draw.diagnose` and of the witness log.
 
     Raises
     ------
@@ -219,15 +219,15 @@ class BagSampler(Sampler):
 class StrataSampler(Sampler):
     """Draw batches of S = S+ + S- bags in which strata of bags take turns, and B instances of each bag.
 
-    A stratum with fewer bags than its turns in a step gives all of them, and the others the rest. Each runs through a
-    random permutation of its bags, shuffled again when it is exhausted.
+    A stratum with fewer bags than its turns in a step gives all of them; the others give the rest. Each stratum runs
+    through a random permutation of its bags, shuffled again when it is exhausted.
 
     Parameters
     ----------
     strata : array of int, shape [N]
-        Stratum of each bag: its class, say; equal for all, the bags take turns in one permutation.
+        Stratum of each bag, such as its class; with a single stratum, all bags share one permutation.
     sizes, num_instances, seed, draw, witnesses, sites
-        As of `BagSampler`, a class being a stratum.
+        As in `BagSampler`, with strata instead of classes.
     num_positive, num_negative : int, default 8
         Their sum is S, at most N.
 
@@ -269,7 +269,7 @@ class StrataSampler(Sampler):
 
 
 def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative: int) -> tuple[int, int]:
-    """Numbers of bags of a step, of classes of so many bags."""
+    """Return the numbers of positive and negative bags of a step, at most those of the classes."""
     if not positives or not negatives:
         raise OneClassError(
             f"Expected positive and negative bags, got {positives} positive and {negatives} negative; "

@@ -1,4 +1,4 @@
-"""Last known scores of the instances of a training set: 2 bytes each, and a list of the high ones."""
+"""Last known scores of the instances of a training set: 2 bytes each, and a list of the highest."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 
 class ScoreMemory:
-    """The last logit z seen of each instance of N bags, in float16; -inf where none was seen yet.
+    """Memory of the last logit z of each instance of N bags, in float16; -inf for instances not seen yet.
 
-    Next to the logits stand up to 64 `candidates` a bag, its highest when it was last passed over.
+    It also keeps up to 64 `candidates` per bag: the highest instances of the last pass.
 
     Parameters
     ----------
@@ -26,13 +26,13 @@ class ScoreMemory:
     Attributes
     ----------
     passes : int
-        How often all bags have been passed over.
+        Number of passes over all bags.
     drift : float
-        How far the logits of the last draws had moved since they were remembered: the root mean square of the
-        difference, in standard deviations of the new logits. 0 right after a pass, NaN while none was drawn again.
+        Movement of the logits of the last draws since they were remembered: the root mean square of the difference, in
+        standard deviations of the new logits. 0 right after a pass, NaN until an instance is drawn again.
     candidates : int32 array [N, C]
-        Positions in the bag of the highest instances at the last pass, 0 before the first; of bags of fewer than C,
-        some repeated.
+        Positions in the bag of the highest instances at the last pass, 0 before the first pass; repeated in bags of
+        fewer than C instances.
 
     Examples
     --------
@@ -50,20 +50,20 @@ class ScoreMemory:
         self.candidates = np.zeros((len(self.sizes), min(_CANDIDATES, int(self.sizes.max(initial=1)))), np.int32)
 
     def at(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Remembered logits [V, S] of the instances `slots` [V, S] of the bags [V]."""
+        """Return the remembered logits [V, S] of the instances `slots` [V, S] of the bags [V]."""
         return self._values[self._starts[bags][:, None] + slots].astype(np.float32)
 
     def bag_log_sum(self, bag: int) -> float:
-        """Log sum_j exp(z_j) of one bag, from its logits; -inf where none was seen."""
+        """Return log sum_j exp(z_j) over the remembered logits of one bag; -inf if no instance was seen."""
         start = self._starts[bag]
         logits = self._values[start : start + self.sizes[bag]].astype(np.float32)
         top = logits.max()
         return float(top + np.log(np.exp(logits - top).sum())) if top > -np.inf else -np.inf
 
     def fill(self, z: NDArray[Any], *, first: int = 0) -> None:
-        """Remember the logits z of a run of instances, bag after bag, of which `first` is the flat position.
+        """Remember the logits z of consecutive instances, bag after bag, from the flat position `first` on.
 
-        The pass is done with the last instance.
+        The pass ends with the last instance.
         """
         values = self._values
         values[first : first + len(z)] = np.clip(z, -_LARGEST, _LARGEST)
@@ -74,7 +74,7 @@ class ScoreMemory:
     def observe(
         self, bags: NDArray[np.int64], slots: NDArray[np.int64], mask: NDArray[np.bool_], z: NDArray[Any]
     ) -> None:
-        """Remember the logits z [V, B] of drawn instances, the later ones of equals."""
+        """Remember the logits z [V, B] of drawn instances; of an instance drawn twice, the later one."""
         where = (self._starts[bags][:, None] + slots)[mask]
         new, old = np.clip(z[mask], -_LARGEST, _LARGEST).astype(np.float32), self._values[where].astype(np.float32)
         known = old > -np.inf
@@ -84,7 +84,7 @@ class ScoreMemory:
         self._values[where] = new
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from."""
+        """Return the state to resume from."""
         return {
             "values": torch.from_numpy(self._values.copy()),
             "candidates": torch.from_numpy(self.candidates.copy()),
@@ -93,7 +93,7 @@ class ScoreMemory:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; the memory of other bags, or a damaged one, is a `CheckpointError`."""
+        """Continue from a `state_dict`; the memory of other bags or a damaged one raises a `CheckpointError`."""
         if len(state["values"]) != len(self._values) or state["candidates"].shape != self.candidates.shape:
             raise CheckpointError(
                 f"Expected the remembered scores of {len(self._values)} instances, got {len(state['values'])}; resume "
@@ -120,9 +120,9 @@ class ScoreMemory:
 
 
 def first_largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Positions [V, count] of the largest of values [V, S], ascending; of equals the first, whatever the processor.
+    """Return the positions [V, count] of the largest values of [V, S], ascending; the first of ties, on any processor.
 
-    `numpy.argpartition` breaks ties as the vector instructions of the processor have it.
+    In `numpy.argpartition`, the order of ties depends on the vector instructions of the processor.
 
     Examples
     --------

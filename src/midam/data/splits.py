@@ -1,4 +1,4 @@
-"""Splits of bags: stratified by label, and disjoint by group (a patient, a slide), so that no tested group is known."""
+"""Splits of bags, stratified by label and disjoint by group (patient, slide): no test group is in the training set."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,8 @@ def split_bags(
 ) -> NDArray[np.str_]:
     """Split bags into train, val and test: stratified by label, disjoint by group.
 
-    Groups are taken by falling size; each goes where it brings the shares of both classes closest to the wanted ones.
+    Groups are assigned by decreasing size, each to the split where it brings the shares of both classes closest to the
+    wanted shares.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """Give each bag the number of the fold that tests it, 0 to folds - 1.
 
-    Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which unlike
-    StratifiedGroupKFold gives each fold both classes, or refuses.
+    Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which,
+    unlike StratifiedGroupKFold, gives each fold both classes or raises an error.
 
     `labels` and `groups` [N] and `seed` are as in `split_bags`; `folds` is at least 2.
 
@@ -83,9 +84,9 @@ def split_strata(
     seed: int = 0,
     binary: bool = False,
 ) -> NDArray[np.str_]:
-    """Split bags by strata (int [N]) of any number as `split_bags` does by label.
+    """Split bags by any number of strata (int [N]), as `split_bags` does by label.
 
-    A small stratum may miss a split; of labels, which are `binary`, each split holds both.
+    A small stratum may be missing in a split; with `binary` labels, each split holds both classes.
 
     Examples
     --------
@@ -135,13 +136,13 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
 
 
 def class_counts(labels: NDArray[np.int64], groups: ArrayLike, *, classes: int = 2) -> NDArray[np.int64]:
-    """Bags of each class in each group, [G, classes]."""
+    """Count the bags of each class in each group, [G, classes]."""
     codes = np.unique(groups, return_inverse=True)[1]
     return np.stack([np.bincount(codes, weights=labels == value) for value in range(classes)], axis=1).astype(np.int64)
 
 
 def most_parts(counts: NDArray[np.int64]) -> int:
-    """Number of parts that can each hold a group with both classes, or one of each."""
+    """Return the largest number of parts that can each hold both classes, in one group or in two."""
     negative, positive = (counts > 0).T
     return int((negative & positive).sum() + min((negative & ~positive).sum(), (positive & ~negative).sum()))
 
@@ -165,7 +166,7 @@ def _fold_shares(folds: int) -> NDArray[np.float64]:
 
 
 def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.int64]:
-    """Number of the group of each bag; without groups each is its own."""
+    """Return the number of each bag's group; without groups, each bag is its own group."""
     if groups is None:
         return np.arange(len(labels))
     if np.shape(groups) != labels.shape:
@@ -181,7 +182,7 @@ def _assign(
 ) -> NDArray[np.int64]:
     """Give each bag the number of a part: groups stay together, strata are spread, and no part is empty.
 
-    Of labels, which are `binary`, each part gets both.
+    With `binary` labels, each part gets both classes.
     """
     require_counts(0, seed=seed)
     numbers = _labels_of(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
@@ -205,7 +206,7 @@ def _assign(
 
 
 def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
-    """Labels 0 or 1 [N]; what is something else is refused, with what to pass."""
+    """Return labels 0 or 1 [N]; refuse anything else, with advice on the argument."""
     advice = "pass labels 0 and 1, one a bag, such as `bags.labels`"
     try:
         values = np.asarray(labels)
@@ -220,7 +221,7 @@ def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
 
 
 def _require_both(counts: NDArray[np.int64], parts: int, *, part: str, unit: str) -> None:
-    """Refuse groups of these class counts where they are too few for so many parts."""
+    """Refuse groups of these class counts if they are too few for so many parts with both classes."""
     if most_parts(counts) < parts:
         negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(
@@ -232,7 +233,7 @@ def _require_both(counts: NDArray[np.int64], parts: int, *, part: str, unit: str
 def _fill(
     counts: NDArray[np.int64], order: NDArray[np.int64], shares: NDArray[np.float64], fixed: dict[int, int]
 ) -> NDArray[np.int64]:
-    """Send each group where the squared distance to the wanted shares of both classes falls most."""
+    """Assign each group to the part where it most reduces the squared distance to the wanted shares of all classes."""
     parts = np.full(len(counts), -1)
     held = np.zeros((len(shares), counts.shape[1]))
     weights = counts / counts.sum(axis=0)

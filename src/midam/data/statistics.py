@@ -24,29 +24,29 @@ STATISTICS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "size": lambda x: np.array([len(x)]),
 }
 USUAL = ("mean", "min", "max", "std")
-_STACKED = 2  # axes of an instance, channel and place, from which it is an image
-_MOST_NUMBERS = 2**18  # that are read at a time: 2 MiB as float64
-_ROUNDING = 2.0**-46  # of a value: by as much equal numbers of float64 may differ once they were computed
-_CANCELED = 1e-8  # of a square: the difference of two squares has lost half of its digits
-_COARSE = 2.0**14  # values that vary by less of their size have no 10 bits of float32
+_STACKED = 2  # an instance with at least so many axes (channel and place) is an image
+_MOST_NUMBERS = 2**18  # numbers that are read at a time: 2 MiB as float64
+_ROUNDING = 2.0**-46  # relative difference up to which computed float64 numbers count as equal
+_CANCELED = 1e-8  # a difference of squares below this share of a square has lost half of its digits
+_COARSE = 2.0**14  # size over range above which float32 leaves fewer than 10 bits to the range
 
 
 def alike(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether numbers from `low` to `high` [D] differ by rounding alone; whole numbers do not come of it."""
+    """Return whether numbers from `low` to `high` [D] differ only by rounding; different whole numbers do not."""
     whole = (low == np.round(low)) & (high == np.round(high))
     return np.asarray((low == high) | (~whole & (high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high)))))
 
 
 def coarse(low: NDArray[Any], high: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether float32 holds numbers from `low` to `high` [D] too coarsely: they vary by little of their size."""
+    """Return whether float32 is too coarse for numbers from `low` to `high` [D], whose range is relatively small."""
     return np.asarray(~alike(low, high) & (np.maximum(np.abs(low), np.abs(high)) > _COARSE * (high - low)))
 
 
 def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -> Statistics:
-    """Statistics of each feature over each bag at the positions `index`, [n, 4 D]: all means, then all minima, ...
+    """Return statistics [n, 4 D] of each feature over the bags at positions `index`: all means, then all minima, ...
 
-    `names` are some of `STATISTICS`; "size", the number of instances, is one column. Large bags are read by chunks, to
-    the same numbers, unless "median" is asked for.
+    `names` are some of `STATISTICS`; "size", the number of instances, is one column. Large bags are read by chunks,
+    with the same result, unless `names` holds "median".
 
     Examples
     --------
@@ -63,13 +63,13 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
 
 
 def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
-    """Instances of each bag as float64 rows [n_i, D], a bag at a time."""
+    """Yield the instances of each bag as float64 rows [n_i, D]."""
     for number in index.tolist():
         yield _flat(bags[number])
 
 
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
-    """Mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
+    """Return mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
     columns = []
     for number in index.tolist():
         count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
@@ -86,7 +86,7 @@ def color_statistics(bags: Bags, index: Positions) -> Statistics:
 
 
 def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
+    """Return the variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
     squares, low, high = np.zeros(len(mean)), np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
     for pixels in _pixels(bags, number):
         squares += ((pixels - mean[:, None]) ** 2).sum(axis=(0, 2))
@@ -95,7 +95,7 @@ def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) ->
 
 
 def voxel_counts(bags: Bags, index: Positions) -> Statistics:
-    """Voxels [n, 1] of each bag above its least intensity, the background of a scan, read by chunks."""
+    """Count the voxels [n, 1] of each bag above its lowest intensity, the background of a scan; read by chunks."""
     counts = []
     for number in index.tolist():
         least, voxels, ground = np.inf, 0, 0
@@ -110,11 +110,11 @@ def voxel_counts(bags: Bags, index: Positions) -> Statistics:
 
 
 def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Each of the named statistics of one bag."""
+    """Return each of the named statistics of one bag."""
     start, size = int(bags.starts[number]), int(bags.sizes[number])
     width = math.prod(bags.instance_shape)
     step = max(1, _MOST_NUMBERS // width)
-    # A single column numpy adds in pairs, which parts could not repeat to the last bit.
+    # numpy sums a single column pairwise, which a sum over parts would not repeat to the last bit.
     if size <= step or width == 1 or "median" in names:
         rows = _flat(bags[number])
         return [STATISTICS[name](rows) for name in names]
@@ -137,27 +137,27 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
 
 
 def _added(total: Statistics, rows: Statistics) -> Statistics:
-    """Sum of the rows after `total`: one after the other, as numpy adds rows, so that parts change no bit."""
+    """Add rows to `total` one after the other, as numpy adds rows, so that reading in parts changes no bit."""
     return np.concatenate([total[None], rows]).sum(0)
 
 
 def _flat(instances: NDArray[Any]) -> Statistics:
-    """Instances as float64 rows."""
+    """Return instances as float64 rows."""
     return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
 
 
 def _pixels(bags: Bags, number: int) -> Iterator[NDArray[np.float64]]:
-    """Chunks of a bag of images [m, C, pixels]."""
+    """Yield a bag of images in chunks [m, C, pixels]."""
     for chunk in _chunks(bags, number):
         yield chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
 
 
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
-    """Chunks of a bag of images."""
+    """Yield a bag of images in chunks."""
     if len(bags.instance_shape) < _STACKED:
         raise ConfigError(
             f"Expected images for statistics of pixels, got instances of shape {list(bags.instance_shape)} (in "
-            f"{bags.source}); take those of feature vectors, such as bag-statistics-logistic or BagStatistics."
+            f"{bags.source}); use statistics of features, such as bag-statistics-logistic or BagStatistics."
         )
     for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
         yield np.asarray(bags.instances[low:high])

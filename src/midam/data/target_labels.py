@@ -1,4 +1,4 @@
-"""Labels of bags that are more than 0 or 1: classes, several labels, grades, numbers, survival."""
+"""Labels of bags other than 0 and 1: classes, several labels, grades, numbers, survival."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class TargetLabels(BriefRepr):
     | ordinal | [N, 1], position of the grade in the names | of the grades, the lowest first |
     | multilabel | [N, L], 0 or 1, NaN where it is not known | of the L labels |
     | continuous | [N, 1], any number | of the number |
-    | survival | [N, 2], time above 0; 1 where the event came then, 0 where none was seen until then | of both |
+    | survival | [N, 2], time above 0; event: 1 if it happened at that time, 0 if not until then | of both |
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class TargetLabels(BriefRepr):
 
     @classmethod
     def of(cls, target: str, values: ArrayLike, *, names: Sequence[str]) -> Self:
-        """Make labels of values [N] or [N, L]; they are checked where bags are made of them."""
+        """Make labels from values [N] or [N, L]; `Bags` checks them."""
         array = np.asarray(values, dtype=np.float64)
         return cls(target, array[:, None] if array.ndim == 1 else array, tuple(map(name_of, names)))
 
@@ -61,13 +61,13 @@ class TargetLabels(BriefRepr):
         return len(self.values)
 
     def subset(self, index: Any) -> Self:
-        """Labels of the bags at these positions [n], or of a mask [N]."""
+        """Return the labels of the bags at these positions [n], or of a mask [N]."""
         return type(self)(self.target, self.values[index], self.names)
 
     def columns(self) -> dict[str, list[Any]]:
-        """Columns of a table of the bags: names of classes and grades, numbers, None where nothing is known.
+        """Return the columns of a table of the bags: names of classes and grades, numbers, None for an unknown label.
 
-        The column is "label", or one a label ("label_NAME"); of survival they are "time" and "event".
+        The column is "label"; several labels have a column each ("label_NAME"), survival has "time" and "event".
         """
         if self.target in CODED:
             return {"label": [self.names[code] for code in self.values[:, 0].astype(np.int64)]}
@@ -80,7 +80,7 @@ class TargetLabels(BriefRepr):
 
     @classmethod
     def of_columns(cls, target: str, names: Sequence[str], table: Mapping[str, Sequence[str]]) -> Self:
-        """The outcome of which `columns` made these columns of text, "" where nothing is known.
+        """Make labels from the columns that `columns` returns, as texts; "" is an unknown label.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class TargetLabels(BriefRepr):
         return cls.of(target, np.array(numbers).T, names=names)
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
-        """Refuse values that are none of the target, with a `BagDataError` that names the first bag at fault."""
+        """Refuse values that do not fit the target; the `BagDataError` names the first bag at fault."""
         if self.values.ndim != 2 or len(self.values) != len(ids):
             raise BagDataError(
                 f"Expected one outcome for each of the {len(ids)} bags, got shape {self.values.shape} (in {source}); "
@@ -120,7 +120,7 @@ class TargetLabels(BriefRepr):
                 raise BagDataError(f"Expected {wanted}, got {got} (in {source}, bag {ids[rows[0]]}{more}); {advice}.")
 
     def _faults(self) -> Iterator[tuple[Any, str, str]]:
-        """Rows that are wrong [N], what is expected of them, and advice."""
+        """Yield a mask [N] of the wrong rows, the expected values, and advice."""
         x, first, correct = self.values, self.values[:, 0], "correct it, or leave such bags out"
         if self.target in CODED:
             count = len(self.names)

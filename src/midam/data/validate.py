@@ -15,7 +15,7 @@ from midam.names import MISSING, is_missing, name_of
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
-LARGEST = np.iinfo(np.int64).max  # of whole numbers
+LARGEST = np.iinfo(np.int64).max  # largest whole number
 _MOST = float(np.finfo(np.float32).max)
 _IDS_AT_A_TIME = 1 << 16
 FEATURES_SHOWN = 3
@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a tim
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """An array of numbers, of a tensor too: from any device, with its bits of conjugation and negation resolved."""
+    """Return an array of numbers; a tensor may be on any device, and a lazy conjugate or negative is resolved."""
     if hasattr(values, "resolve_neg"):
         values = values.detach().resolve_conj().resolve_neg().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -61,8 +61,8 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
 
 
 def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
-    """Return names of sites as str [n], empty where one stands for none: None, NaN, a blank, a word such as NA."""
-    # No loop over names that are an array already: a store of a hundred thousand opens in milliseconds.
+    """Return names of sites as str [n], "" where a site is missing: None, NaN, a blank or a word such as NA."""
+    # No loop over names that are an array already, so that a store of 100,000 bags opens in milliseconds.
     if isinstance(values, np.ndarray) and values.dtype.kind == "U":
         names = name_array(values.ravel(), source)
         return np.where(np.isin(names, [*MISSING]), "", names) if np.isin(names, [*MISSING]).any() else names
@@ -80,7 +80,7 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
             raise BagDataError(f"Expected names of Unicode letters, got others (in {source}); write the names again.")
         if all(_plain(part) for part in _parts(array)):
             return array
-    if array.dtype.kind in "biu":  # no number of these has another form
+    if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
         return array.astype(np.str_)
     try:
         flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
@@ -93,18 +93,18 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
 
 
 def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
-    """Code points of names, 0 behind their ends."""
+    """Return the code points of names, 0 after the end of a name."""
     return np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
 
 
 def is_unicode(names: NDArray[np.str_]) -> bool:
-    """Whether all letters are characters of Unicode; those of a damaged file may be none."""
+    """Return whether all letters are Unicode characters; a damaged file may hold others."""
     letters = _letters(names) if names.size and names.dtype.itemsize else np.zeros(0, dtype=np.uint32)
     return not bool(((letters > _LAST_CHARACTER) | ((letters >= 0xD800) & (letters <= 0xDFFF))).any())
 
 
 def _plain(names: NDArray[np.str_]) -> bool:
-    """Whether names have their form already: letters of ASCII, and no blanks around them."""
+    """Return whether names have the form of `name_of` already: ASCII letters without blanks around them."""
     letters = _letters(names)
     if (letters > 126).any():
         return False
@@ -122,7 +122,7 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
 
 
 def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
-    """Return SHA-256 digests as uint8 [N, 32], of such an array or of hexadecimal texts [N]."""
+    """Return SHA-256 digests as uint8 [N, 32], from such an array or from hexadecimal texts [N]."""
     array = np.asarray(values)
     try:
         if array.dtype != np.uint8:
@@ -164,21 +164,21 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
     array = np.asarray(values)
     if array.shape != (rows,):
         raise BagDataError(
-            f"Expected witnesses [{rows}], got shape {array.shape} (in {source}); say of each instance 0 or 1."
+            f"Expected witnesses [{rows}], got shape {array.shape} (in {source}); give 0 or 1 for each instance."
         )
-    if array.dtype == np.bool_:  # of a store's worth of instances, whenever bags are selected
+    if array.dtype == np.bool_:  # no scan of all instances of a store each time bags are selected
         return array
     wrong = np.flatnonzero((array != 0) & (array != 1)) if array.dtype.kind in "iuf" else np.arange(rows)
     if len(wrong):
         raise BagDataError(
-            f"Expected witnesses of 0 or 1, got {array[wrong[0]]!s} at instance {wrong[0]} (in {source}); say 1 of a "
-            "witness, 0 of all others."
+            f"Expected witnesses of 0 or 1, got {array[wrong[0]]!s} at instance {wrong[0]} (in {source}); give 1 for a "
+            "witness, 0 for all others."
         )
     return array.astype(np.bool_)
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
-    """Return the names of label 0 and of label 1, as Python's own texts, numbers or truth values."""
+    """Return the names of label 0 and of label 1, as Python texts, numbers or truth values."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     names = tuple(name_of(name) if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
@@ -212,7 +212,7 @@ def count_instances(
 
 
 def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str, source: str) -> NDArray[Any]:
-    """Join the arrays of the bags; all have one width and none is empty."""
+    """Join the arrays of the bags; refuse empty arrays and arrays of different widths."""
     if not parts:
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
     check_length(ids, np.empty(len(parts), dtype=np.str_), "id", source)
@@ -228,12 +228,12 @@ def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str,
 
 
 def empty_bag_message(bag: object, source: str) -> str:
-    """Message about a bag without instances."""
+    """Return the message about a bag without instances."""
     return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
 
 
 def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[str, ...]:
-    """Return names of features in their form; refused where they are not one for each, or are there twice."""
+    """Return names of features in the form of `name_of`; refuse duplicates, and more or fewer names than features."""
     if len(names) != width:
         raise BagDataError(
             f"Expected a name for each of the {width} features, got {len(names)} names (in {source}); name all or none."
@@ -246,9 +246,10 @@ def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[
 
 
 def feature_order(names: Sequence[str], features: Sequence[str], *, reference: str, where: str) -> list[int]:
-    """Places among `features` of those called `names`, the features of the data that messages call `reference`.
+    """Return the positions in `features` of the features `names`, which are those of the `reference`.
 
-    Other features are left out with a note; a `BagDataError` names those that are missing.
+    Other features are left out with a note; a `BagDataError` names missing ones. `reference` says in messages whose
+    features `names` are.
 
     Examples
     --------
@@ -275,7 +276,7 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
 
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
-    """Refuse instances that are no numeric array [M, ...], and coordinates that do not fit them."""
+    """Refuse instances that are not a numeric array [M, ...], and coordinates that do not fit them."""
     sound = isinstance(instances, np.ndarray | Rows) and instances.ndim > 1 and 0 not in instances.shape[1:]
     if not sound or instances.dtype.kind not in "biuf":
         raise BagDataError(
@@ -310,7 +311,7 @@ def check_layout(
 
 
 def check_names(ids: NDArray[np.str_], source: str) -> None:
-    """Refuse ids that are empty or there twice; of a million, next to nothing is copied."""
+    """Refuse empty and duplicate ids; checking a million ids copies almost nothing."""
     if not _ascending(ids):
         names, counts = np.unique(ids, return_counts=True)
         if counts.max() > 1:
@@ -327,7 +328,7 @@ def _ascending(ids: NDArray[np.str_]) -> bool:
 
 
 def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str_]]:
-    """Some ids at a time, and so many of the next."""
+    """Yield the ids in parts, each with the `beyond` first ids of the next part."""
     for low in range(0, len(ids), _IDS_AT_A_TIME):
         yield ids[low : low + _IDS_AT_A_TIME + beyond]
 
@@ -344,7 +345,7 @@ def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -
 
 
 def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:
-    """Refuse numbers that are not `usable` in instances of a bag, from its instance `first` on."""
+    """Refuse numbers that are not `usable` in a chunk of a bag's instances that begins at instance `first`."""
     if chunk.dtype.kind != "f" and chunk.dtype != np.uint64:
         return
     flat = chunk.reshape(len(chunk), -1)
@@ -362,14 +363,14 @@ def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str)
 
 
 def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each number is finite also in float32, in which networks compute."""
+    """Return whether each number is finite also in float32, in which networks compute."""
     if numbers.dtype.kind != "f":
         return np.asarray(numbers <= LARGEST) if numbers.dtype == np.uint64 else np.ones(numbers.shape, dtype=np.bool_)
     return np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
 
 
 def wanted(value: float | np.number[Any]) -> str:
-    """Words for the numbers that a message expects instead of one that is not usable."""
+    """Return words for the numbers that a message expects instead of one that is not usable."""
     if isinstance(value, np.integer):
         return "whole numbers below 2^63"
     return "numbers of at most 3.4e38, the largest of float32" if np.isfinite(value) else "finite numbers"
@@ -378,7 +379,7 @@ def wanted(value: float | np.number[Any]) -> str:
 def row_chunks(
     instances: NDArray[Any] | Rows, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows, 16 MiB at most unless they say otherwise, that cover the bags in their order."""
+    """Yield ranges of rows that cover the bags in order, 16 MiB at most, or the `chunk_bytes` of the instances."""
     bytes_per_row = max(int(instances.itemsize * np.prod(instances.shape[1:], dtype=np.int64)), 1)
     step = max((getattr(instances, "chunk_bytes", 0) or _CHUNK_BYTES) // bytes_per_row, 1)
     ends = starts + sizes

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def marks_of(bags: Bags) -> NDArray[np.bool_] | None:
-    """Which instances are witnesses, bag after bag [num_instances]; None where that is not known."""
+    """Return which instances are witnesses, bag after bag [num_instances]; None if unknown."""
     if bags.witnesses is None:
         return None
     spans = zip(bags.starts.tolist(), bags.sizes.tolist())
@@ -22,7 +22,7 @@ def marks_of(bags: Bags) -> NDArray[np.bool_] | None:
 
 
 def counts_of(bags: Bags) -> NDArray[np.int64]:
-    """Number of known witnesses of each bag, int64 [N]; 0 of negative bags, and where none is known."""
+    """Return the number of known witnesses of each bag, int64 [N]; 0 for negative bags and if none is known."""
     marks = marks_of(bags)
     if marks is None:
         return np.zeros(len(bags), dtype=np.int64)
@@ -31,14 +31,14 @@ def counts_of(bags: Bags) -> NDArray[np.int64]:
 
 
 class WitnessLog:
-    """Count the witnesses of positive bags that the draws of a training find: for its curves alone.
+    """Counter of the witnesses in positive bags that the draws of a training find; only for its curves.
 
     Parameters
     ----------
     bags : Bags
         The training bags, with witnesses.
     counts : int64 array [N]
-        As of `counts_of`, some above 0.
+        Result of `counts_of`, with some counts above 0.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class WitnessLog:
 
     @classmethod
     def of(cls, bags: Bags) -> Self | None:
-        """The log of these training bags; None where no witness of a positive bag is known."""
+        """Return the log of training bags; None if no witness of a positive bag is known."""
         counts = counts_of(bags)
         return cls(bags, counts) if counts.any() else None
 
@@ -69,8 +69,8 @@ class WitnessLog:
     def note(self, bags: NDArray[np.int64], drawn: "Drawn") -> dict[str, float]:
         """Note the draws [T, K, B] of an epoch, of the bags [T, K].
 
-        Returns ``drawn_witnesses``, the share of the draws of positive bags that hold a witness, and
-        ``found_witnesses``, the share of their witnesses that were drawn so far; of bags with known witnesses.
+        Return ``drawn_witnesses``, the share of these draws that hold a witness, among positive bags with known
+        witnesses, and ``found_witnesses``, the share of their witnesses that were drawn so far.
         """
         places = self._starts[bags][..., None] + drawn.slots
         hits = self._marked[places] & drawn.mask
@@ -80,20 +80,20 @@ class WitnessLog:
         return {"drawn_witnesses": share, "found_witnesses": float(self._drawn.mean())}
 
     def state_dict(self) -> dict[str, Any]:
-        """Which witnesses were drawn so far."""
-        import torch  # a store is opened without it
+        """Return which witnesses were drawn so far."""
+        import torch  # opening a store does not need it
 
         return {"places": torch.from_numpy(self._places.copy()), "drawn": torch.from_numpy(self._drawn.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; that of other witnesses is a `CheckpointError`."""
+        """Continue from a `state_dict`; the state of other witnesses raises a `CheckpointError`."""
         if not np.array_equal(state["places"].numpy(), self._places):
             raise _other_witnesses(len(state["places"]), len(self._places))
         self._drawn[:] = state["drawn"].numpy()
 
 
 def load_log(log: WitnessLog | None, state: Mapping[str, Any] | None) -> None:
-    """Continue a log from a state; a log without a state, and a state without a log, are a `CheckpointError`."""
+    """Continue a log from a state; a log without a state or a state without a log raises a `CheckpointError`."""
     if log is not None and state is not None:
         log.load_state_dict(state)
     elif log is not None or state is not None:

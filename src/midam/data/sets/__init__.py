@@ -1,1 +1,1 @@
-"""The built-in data sets: what they hold, where they lie, how they are fetched and verified."""
+"""The built-in data sets: their content, where to find them, how to download and verify them."""

@@ -1,9 +1,9 @@
 """The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
-``digits``, ``digits-classes`` and ``digits-labels`` are drawn from digits that scikit-learn carries. The others are
-looked for in ``$MIDAM_DATA``, then in the cache; those with a public archive are otherwise fetched, and of those
-without one an error tells how to obtain them. The content is verified, and bags and instances are put into one
-canonical order, so that a seed gives the same result everywhere.
+``digits``, ``digits-classes`` and ``digits-labels`` are made from the digits in scikit-learn. The other sets are looked
+up in ``$MIDAM_DATA``, then in the cache; sets with a public archive are otherwise downloaded, and for the rest an error
+says how to obtain them. The content is verified, and bags and instances are put into one canonical order, so that a
+seed gives the same result everywhere.
 """
 
 import hashlib
@@ -29,17 +29,17 @@ from midam.settings.data import PATCHES, VOLUMES
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class ImageSet(CatalogSet):
-    """An image set of the paper, with its numbers by the default settings.
+    """An image set of the paper, with its counts under the default settings.
 
-    Only ``adrenal`` is a single public file; others are fetched by hand or are private. The digest is the MD5 of its
-    only file, else the SHA-256 of names, sizes, labels and groups; empty where it is not known.
+    Only ``adrenal`` is a single public file; the others are downloaded by hand or private. The digest is the MD5 of the
+    only file, else the SHA-256 of names, sizes, labels and groups; empty if unknown.
     """
 
     positives: int
     features: str
     kind: str  # of its files: images, arrays or volumes
     places: tuple[str, ...]  # names under MIDAM_DATA or the cache
-    strict: bool = True  # another digest is an error; else, where other copies of the set are known, a warning
+    strict: bool = True  # another digest is an error; else a warning, since other copies of the set are known
     archive: str | None = None  # address of its only file
 
     @property
@@ -48,7 +48,7 @@ class ImageSet(CatalogSet):
         return Path(str(self.archive).partition("?")[0]).name
 
     def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:
-        """Read a set that lies here, verified as far as its digest is known."""
+        """Read the set at a path, and verify it if its digest is known."""
         refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, kind=self.kind, where=name)
         part = name.partition(":")[2] or self.part
         if path.is_file():
@@ -59,12 +59,12 @@ class ImageSet(CatalogSet):
         return bags.replace(source=name)
 
     def keep(self, archive: Path, target: Path) -> None:
-        """Put the file that was fetched into the cache, verified."""
+        """Verify the downloaded file, and move it into the cache."""
         self._verify(archive, _md5(archive))
         archive.replace(target)
 
     def offline(self, target: Path) -> str:  # noqa: ARG002
-        """How to get the set without a connection."""
+        """Return how to get the set without a connection."""
         return self.obtain
 
     def _verify(self, path: Path, digest: str) -> None:
@@ -77,7 +77,7 @@ class ImageSet(CatalogSet):
 
 
 def listing_digest(bags: Bags) -> str:
-    """SHA-256 of the names, labels, groups and file sizes of bags of one file each, whatever their order."""
+    """Return the SHA-256 of names, labels, groups and file sizes of bags of one file each, in any order."""
     labels, groups, sources = bags.require_labels(), bags.groups, bags.sources
     lines = [
         f"{bags.ids[i]} {labels[i]} {'' if groups is None else groups[i]} "
@@ -100,7 +100,7 @@ CATALOG = {
 
 
 def names() -> list[str]:
-    """Names of the catalog.
+    """Return the names of the catalog.
 
     Examples
     --------
@@ -115,16 +115,16 @@ def names() -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a name of the catalog, perhaps with a part as in ``pdgm:T1``; ``c:/data`` is none."""
+    """Return whether a text is a name of the catalog, with or without a part (``pdgm:T1``); ``c:/data`` is not."""
     name, colon, _ = text.partition(":")
     entry = CATALOG.get(name)
     return entry is not None and (not colon or entry.part is not None)
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Fields of an entry, with its ``target``; the address of its ``archive``, or None; its ``location``.
+    """Return the fields of an entry, with its ``target``, ``archive`` and ``location``.
 
-    That is a path, ``"bundled"``, or None.
+    ``archive`` is an address or None; ``location`` is a path, ``"bundled"`` or None.
     """
     entry, path = _entry(name), _find(name, None)
     location = "bundled" if _bundled(entry) else None if path is None else str(path)
@@ -139,13 +139,13 @@ def load(
     images: ImageOptions = DEFAULTS,
     on_file: OnFile | None = None,
 ) -> Bags:
-    """Load a data set from ``$MIDAM_DATA``, from the `cache` folder (default: `cache_folder`), or from its public home.
+    """Load a data set from ``$MIDAM_DATA``, the `cache` folder (default: `cache_folder`) or its public address.
 
-    `progress` is called with the bytes fetched and in all (None: unknown); `images` says how an image set is cut, and
-    `on_file` is called with the number of its files looked at and of all. The bags are float32, with ids such as
-    ``musk1-0007``; those of an image set are named by their files. A home that does not answer raises a
-    `DataNotFoundError` that says what to do, as does a set that is not here and has none; other content is a
-    `BagDataError`.
+    `progress` is called with the bytes downloaded so far and in total (None: unknown), `on_file` with the number of
+    files of an image set that are read and their total; `images` says how an image set is cut. Sets of feature vectors
+    are float32, with ids such as ``musk1-0007``; bags of an image set are named by their files. An address that does
+    not answer, or a missing set without an address, raises a `DataNotFoundError` that says what to do; other content
+    raises a `BagDataError`.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def load(
 def fetch(
     name: str, *, cache: str | Path | None = None, url: str | None = None, progress: Progress | None = None
 ) -> Path:
-    """Fetch a data set from its public home into the cache, verified; returns the file.
+    """Download a data set from its public address into the cache, verify it, and return the file.
 
     `cache` and `progress` are as in `load`; `url` is another address of the same archive, for instance
     ``file:///downloads/archive.zip``. A set without an archive, an address that does not answer for a minute and a
@@ -195,7 +195,7 @@ def fetch(
 
 
 def cache_folder() -> Path:
-    """Folder of fetched data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return the folder of downloaded data: ``$MIDAM_CACHE``, or ``midam`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     if folder := os.environ.get("MIDAM_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "midam"
@@ -212,7 +212,7 @@ def _bundled(entry: TabularSet | ImageSet) -> bool:
 
 
 def _find(name: str, cache: str | Path | None) -> Path | None:
-    """Path of a set that lies here already."""
+    """Return the path of a set that is here already; None otherwise."""
     roots = [Path(data).expanduser()] if (data := os.environ.get("MIDAM_DATA")) else []
     roots.append(cache_folder() if cache is None else Path(cache))
     places = (root / place for root in roots for place in _entry(name).places)

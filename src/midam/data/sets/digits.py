@@ -1,4 +1,4 @@
-"""Bags of the 1797 handwritten digits (8x8) that scikit-learn carries (Alpaydin and Kaynak, UCI 1998)."""
+"""Bags of the 1797 handwritten digits (8x8) in scikit-learn (Alpaydin and Kaynak, UCI 1998)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,9 +12,9 @@ from midam.data.validate import SPLITS
 
 _SEEDS = {"digits": 2023, "digits-classes": 2024, "digits-labels": 2025}
 _BAGS = {"train": 200, "val": 60, "test": 100}
-_SHARES = (0.6, 0.15, 0.25)  # of the digits, so that bags of two splits share none
+_SHARES = (0.6, 0.15, 0.25)  # of the digits: bags of two splits share no digit
 _NINE = 9
-# Of the sets of ten classes or labels: 20 test bags of each class, below which intervals are wide.
+# Sets of ten classes or labels have 20 test bags of each class: with fewer, confidence intervals are wide.
 _MORE_BAGS = {"train": 200, "val": 60, "test": 200}
 _MORE_SHARES = (0.5, 0.15, 0.35)
 _TEN = 10
@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 
 
 def digit_bags() -> Bags:
-    """The bags of the set ``digits``, always the same: 5 to 15 digits [64] in [0, 1]; 1 to 3 nines make it positive."""
+    """Return the bags of ``digits``, always the same: 5 to 15 digits [64] in [0, 1]; 1 to 3 nines if positive."""
     images, digits, rng = _source("digits")
     nines = _parts(rng.permutation(np.flatnonzero(digits == _NINE)), _SHARES)
     others = _parts(rng.permutation(np.flatnonzero(digits != _NINE)), _SHARES)
@@ -39,7 +39,7 @@ def digit_bags() -> Bags:
 
 
 def class_bags() -> Bags:
-    """The bags of ``digits-classes``: 5 to 15 digits, of which a third are the class, the digit that occurs most."""
+    """Return the bags of ``digits-classes``: 5 to 15 digits; the class is the most frequent digit, a third of them."""
     images, digits, rng = _source("digits-classes")
     pools = _parts_by_digit(digits, rng)
     members: list[Rows] = []
@@ -54,7 +54,7 @@ def class_bags() -> Bags:
 
 
 def label_bags() -> Bags:
-    """The bags of ``digits-labels``: 2 to 6 digits; the labels are the digits that occur."""
+    """Return the bags of ``digits-labels``: 2 to 6 digits; the labels are the digits that occur."""
     images, digits, rng = _source("digits-labels")
     members: list[Rows] = []
     for split, pool in zip(SPLITS, _parts_by_digit(digits, rng), strict=True):
@@ -69,7 +69,7 @@ DRAWN: dict[str, Callable[[], Bags]] = {"digits": digit_bags, "digits-classes": 
 
 
 def _source(name: str) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:
-    """Images [1797, 64] in [0, 1], which digit each shows, and the random numbers of a set."""
+    """Return images [1797, 64] in [0, 1], the digit of each, and the random generator of a set."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -80,7 +80,7 @@ def _source(name: str) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:
 def _bags(
     name: str, images: NDArray[np.float32], members: list[Rows], counts: Mapping[str, int], **labels: Any
 ) -> Bags:
-    """Bags of these rows of the images, split after split."""
+    """Return bags of these rows of the images, split after split."""
     return Bags.from_list(
         [images[rows] for rows in members],
         ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(counts[split])],
@@ -91,18 +91,18 @@ def _bags(
 
 
 def _parts(rows: Rows, shares: tuple[float, float, float]) -> list[Rows]:
-    """Rows of the three splits."""
+    """Return the rows of the three splits."""
     return np.split(rows, (np.cumsum(shares[:2]) * len(rows)).astype(np.int64))
 
 
 def _parts_by_digit(digits: Rows, rng: np.random.Generator) -> list[Rows]:
-    """Rows of the three splits, with like shares of each digit."""
+    """Return the rows of the three splits, with similar shares of each digit."""
     by_digit = [_parts(rng.permutation(np.flatnonzero(digits == digit)), _MORE_SHARES) for digit in range(_TEN)]
     return [np.concatenate(part) for part in zip(*by_digit, strict=True)]
 
 
 def _draw(nines: Rows, others: Rows, positive: bool, rng: np.random.Generator) -> Rows:
-    """Rows of one bag in random order."""
+    """Draw the rows of one bag, in random order."""
     size = int(rng.integers(5, 15, endpoint=True))
     count = int(rng.integers(1, 3, endpoint=True)) if positive else 0
     chosen = [rng.choice(nines, count, replace=False), rng.choice(others, size - count, replace=False)]
@@ -110,7 +110,7 @@ def _draw(nines: Rows, others: Rows, positive: bool, rng: np.random.Generator) -
 
 
 def _draw_most(digits: Rows, pool: Rows, digit: int, rng: np.random.Generator) -> Rows:
-    """Rows of one bag in random order, a third of them of this digit and fewer of any other."""
+    """Draw the rows of one bag, in random order: a third show this digit, fewer any other."""
     size = int(rng.integers(5, 15, endpoint=True))
     count = max(2, round(size / 3))
     matching, others = pool[digits[pool] == digit], pool[digits[pool] != digit]

@@ -1,4 +1,4 @@
-"""How the image sets of the paper lie on disk: names, labels and groups from their own folders and tables."""
+"""Readers of the paper's image sets as they lie on disk: names, labels and groups from their folders and tables."""
 
 import re
 import warnings
@@ -30,7 +30,7 @@ _GRADES = {"2": 0, "4": 1}
 
 
 def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
-    """UCSB: ``ytma10_010704_benign1_ccd.tif``; the name holds the microarray and the label."""
+    """Read UCSB: ``ytma10_010704_benign1_ccd.tif``; the file name holds the microarray and the label."""
     pattern = re.compile(r"(ytma\d+_\d+)_(benign|malignant)\d+_ccd\.tiff?", re.IGNORECASE)
     matches = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
     if not matches:
@@ -45,19 +45,19 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
 
 
 def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
-    """LC25000, with a ``labels.csv`` that says which images come from one tile."""
+    """Read LC25000, with a ``labels.csv`` that says which images come from one tile."""
     table = path / "labels.csv"
     if not table.is_file():
         raise BagDataError(
             f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); the set itself "
-            "does not say which images show one tile, and a test on other versions of training tiles is none."
+            "does not say which images show the same tile, and a test set must hold no version of a training tile."
         )
     request = Request(table, bag_column="bag_id", group_column="group", images=options, on_file=on_file)
     return ManifestReader().read(request)
 
 
 def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
-    """MedMNIST: images and labels of each split in one npz."""
+    """Read MedMNIST: images and labels of each split in one npz."""
     with np.load(path, allow_pickle=False) as archive:
         volumes = [archive[f"{split}_images"] for split in SPLITS]
         labels = [archive[f"{split}_labels"].reshape(-1) for split in SPLITS]
@@ -72,10 +72,10 @@ def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: O
 
 
 def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
-    """UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, and grades in ``UCSF-PDGM-metadata*.csv``.
+    """Read UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, grades in ``UCSF-PDGM-metadata*.csv``.
 
-    Grades other than 2 and 4 are left out. Follow-ups (``..._FU...``) share the group of their patient. Numbers have
-    three digits in the table, four in folders.
+    Grades other than 2 and 4 are left out. Follow-ups (``..._FU...``) share the group of their patient. Patient numbers
+    have three digits in the table, four in folder names.
     """
     tables = sorted(path.glob("UCSF-PDGM-metadata*.csv"))
     if not tables:
@@ -106,7 +106,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
 
 
 def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
-    """Volumes and labels as arrays: ``volumes.npy`` and ``labels.npy`` in a folder, or both in an npz."""
+    """Read volumes and labels as arrays: ``volumes.npy`` and ``labels.npy`` in a folder, or both in an npz."""
     arrays: dict[str, Any] = {}
     if path.is_file():
         with np.load(path, allow_pickle=False) as archive:
@@ -140,7 +140,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def _patient(name: str) -> tuple[int, str]:
-    """Number of a patient, and which follow-up."""
+    """Return the number of a patient, and the follow-up."""
     match = re.match(r"UCSF-PDGM-(\d+)(?:_(FU\w*?))?(?:_nifti)?$", name.strip())
     return (int(match[1]), match[2] or "") if match else (-1, name)
 
@@ -165,7 +165,7 @@ class VolumeSet(Parts):
         super().__init__(names, facts or [facts_of(self._cut(n), where=name) for n, name in enumerate(names)])
 
     def open(self, number: int) -> OpenFile:
-        """Cut one volume at the places that are known."""
+        """Cut one volume at its known places."""
         return self._cut(number, self.facts[number].places)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -178,7 +178,7 @@ class VolumeSet(Parts):
 
 
 def _bags_of_volumes(volumes: NDArray[Any], *, options: ImageOptions, source: str, **known: Any) -> Bags:
-    """Bags of an array of volumes [N, D, H, W], those of a memory map on disk; what else is `known` of them."""
+    """Return bags of an array of volumes [N, D, H, W], on disk for a memory map, with other `known` parameters."""
     if options.spacing is not None:
         raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")
     volumes_of = VolumeSet(volumes, [f"{source}, bag {bag}" for bag in known["ids"]], options)

@@ -1,4 +1,4 @@
-"""The sets of feature vectors: drawn, downloaded from public archives or put there by hand; and a digest of bags."""
+"""The sets of feature vectors, bundled, downloaded from public archives or added by hand; and a digest of bags."""
 
 import gzip
 import hashlib
@@ -32,9 +32,9 @@ _TIMEOUT = 60.0  # seconds to wait for an answer
 
 
 def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
-    """Download a file (http, https, file; by the proxies of the environment), which the caller removes.
+    """Download a file (http, https or file, through the environment's proxies); the caller removes it.
 
-    `progress` is called with the bytes so far and in all (None: unknown). An incomplete answer, or none, is a
+    `progress` is called with the bytes so far and in total (None: unknown). An incomplete or missing answer raises a
     `DataNotFoundError`.
     """
     try:
@@ -54,7 +54,7 @@ def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
 
 
 def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
-    """Read the bags of D features from a zip or tar; a bag is positive if an instance is.
+    """Read the bags of D features from a zip or tar; a bag is positive if one of its instances is.
 
     `member` is a regular expression, case ignored; members ``.Z`` and ``.gz`` are decompressed. `form` is ``"musk"``
     (lines ``molecule,conformation,f1,...,fD,class``) or ``"svm"`` (``instance:bag:label i:value ...``, i from 1).
@@ -78,7 +78,7 @@ def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
 
 
 def _read_member(path: Path, pattern: str) -> bytes:
-    """Bytes of the first member that fits the pattern."""
+    """Return the bytes of the first member that matches the pattern."""
     finder = re.compile(pattern, re.IGNORECASE)
     with zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path) as archive:
         opened: Callable[[str], Any]
@@ -97,7 +97,7 @@ def _read_member(path: Path, pattern: str) -> bytes:
 
 
 def _musk_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
-    """Bag, features and label of each instance."""
+    """Yield bag, features and label of each instance."""
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = line.split(",")
         if len(fields) != features + 3:
@@ -106,7 +106,7 @@ def _musk_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float
 
 
 def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
-    """Bag, features and label of each instance."""
+    """Yield bag, features and label of each instance."""
     for line in filter(None, map(str.strip, io.StringIO(text))):
         if line.startswith("#"):
             continue
@@ -122,9 +122,9 @@ def _svm_rows(text: str, features: int) -> Iterator[tuple[str, NDArray[np.float6
 
 
 def decompress(data: bytes) -> bytes:
-    """Decode a ``.Z`` file of the Unix ``compress`` (Welch, Computer 17(6), 1984), as UCI keeps the MUSK tables.
+    """Decode a ``.Z`` file of Unix ``compress`` (Welch, Computer 17(6), 1984), the format of UCI's MUSK tables.
 
-    Codes come in groups of eight, lowest bit first, of 9 to 16 bits; where the width grows, the rest of the group is
+    Codes of 9 to 16 bits come in groups of eight, lowest bit first; when the width grows, the rest of the group is
     filler.
     """
     if len(data) < 3 or data[:2] != _MAGIC or not 10 <= data[2] & 0x1F <= 16:
@@ -161,14 +161,14 @@ def decompress(data: bytes) -> bytes:
 
 
 def _next_group(position: int, group: int, width: int) -> int:
-    """Bit where the next group of eight codes starts."""
+    """Return the bit where the next group of eight codes starts."""
     bits = 8 * width
     return group - (group - position) // bits * bits
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class CatalogSet:
-    """What is known of each set of the catalog, and its numbers."""
+    """Facts about a set of the catalog, with its counts."""
 
     name: str
     description: str
@@ -176,18 +176,18 @@ class CatalogSet:
     citation: str
     bags: int
     instances: int
-    url: str | None = None  # of a public archive or, of a set with `obtain`, where it comes from; None: bundled
+    url: str | None = None  # public archive or, of a set with `obtain`, its origin; None: bundled
     obtain: str = ""  # how to obtain a set that has no public archive
     digest: str = ""  # of the content, see the kind of the set
-    part: str | None = None  # read where the name has none, as in pdgm:FLAIR; None: the set has no parts
+    part: str | None = None  # default of the part in a name such as pdgm:FLAIR; None: no parts
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class TabularSet(CatalogSet):
     """A set of feature vectors; `member` and `form` as in `midam.data.sets.tabular.parse_archive`.
 
-    Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class or with each
-    label, or with the event; none of numbers.
+    Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class, with each label
+    or with the event; empty for numbers.
     """
 
     features: int
@@ -200,12 +200,12 @@ class TabularSet(CatalogSet):
 
     @property
     def archive(self) -> str | None:
-        """Where it is fetched from."""
+        """Address of the public archive; None if there is none."""
         return None if self.obtain else self.url
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Files under ``$MIDAM_DATA`` or the cache where it is looked for."""
+        """Files to look for under ``$MIDAM_DATA`` or the cache."""
         return (f"{'tabular' if self.target == 'binary' else 'targets'}/{self.name}.npz", f"{self.name}.npz")
 
     @property
@@ -214,19 +214,19 @@ class TabularSet(CatalogSet):
         return f"{self.name}.npz"
 
     def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
-        """Read the set where it lies, verified; of its file, the keys X, bag and y, or time and event (1: it came)."""
+        """Read and verify the set; its file has the keys X, bag and y, or time and event (1: it happened)."""
         refuse_unused(options, (), kind="features", where=name)
         advice = self.obtain or "fetch it again"
         bags = read_npz(path, target=self.target, positive="1" if self.target == "survival" else None)
         return canonical(bags, name=name, digest=self.digest, advice=advice, names=self.names)
 
     def keep(self, archive: Path, target: Path) -> None:
-        """Put what was fetched into the cache, verified."""
+        """Verify the downloaded bags, and write them into the cache."""
         bags = parse_archive(archive, member=self.member, form=self.form, features=self.features)
         write_npz(canonical(bags, name=self.name, digest=self.digest, advice="fetch it again"), target)
 
     def offline(self, target: Path) -> str:
-        """How to get the set without a connection."""
+        """Return how to get the set without a connection."""
         return (
             f"set MIDAM_DATA to a folder that holds {self.file} or tabular/{self.file} (keys X, bag, y), or put the "
             f"file at {target}"
@@ -240,15 +240,15 @@ class _Part(NamedTuple):
 
 
 def content_digest(bags: Bags) -> str:
-    """SHA-256 of labels or outcome and instances (float32, rounded to 5 decimals), in whatever order these are."""
+    """Return the SHA-256 of labels or outcome and instances (float32, rounded to 5 decimals), in any order."""
     return _join(_digested(bags))
 
 
 def canonical(bags: Bags, *, name: str, digest: str, advice: str, names: Sequence[str] = ()) -> Bags:
-    """Bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ...
+    """Return bags of the expected `content_digest`, as float32 in canonical order, with ids ``name-0000``, ...
 
-    `advice` is what to do about others, once their file is removed; `names` are those of the outcome, of which the
-    digest does not know.
+    Other bags are refused; `advice` says what to do once their file is removed. `names` are those of the outcome, which
+    the digest does not cover.
     """
     parts = sorted(_digested(bags), key=lambda part: part.digest)
     actual = _join(parts)
@@ -280,7 +280,7 @@ def _digested(bags: Bags) -> list[_Part]:
 
 
 def _label_bytes(bags: Bags) -> list[bytes]:
-    """Label of each bag as bytes: one of 0 or 1, or the target and its numbers."""
+    """Return the label of each bag as bytes: 0 or 1, or the target and its numbers."""
     if bags.outcome is None:
         return [bytes([label]) for label in bags.require_labels().tolist()]
     head = f"{bags.outcome.target}:".encode()
@@ -288,7 +288,7 @@ def _label_bytes(bags: Bags) -> list[bytes]:
 
 
 def _rounded(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Numbers to 5 decimals: of a file of float32 those of the float64 that it was made of."""
+    """Return numbers rounded to 5 decimals, so that a copy in float32 has those of its float64 original."""
     rounded = np.round(values.astype(np.float32).astype(np.float64), 5) + 0.0  # -0 becomes 0
     return np.where(np.isnan(rounded), np.nan, rounded)
 

@@ -1,4 +1,4 @@
-"""Files of rows, allocated at the start of an import and filled by several threads at once; and its plan."""
+"""Files of rows, allocated at the start of an import and filled by several threads; and the plan of the import."""
 
 import hashlib
 import json
@@ -28,12 +28,12 @@ from midam.files import Journal, allocate
 from midam.plain_files import open_own
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_COMMIT_SECONDS = 0.5  # at most so much of the work is done again after a kill
+_COMMIT_SECONDS = 0.5  # work that is repeated after a kill, at most
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
 
 
 class WrittenBag(NamedTuple):
-    """A bag that is in the files of the store, and the digests of its content and coordinates."""
+    """A bag whose rows are in the files of the store, with the digests of its content and coordinates."""
 
     number: int
     digest: str
@@ -41,7 +41,10 @@ class WrittenBag(NamedTuple):
 
 
 def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | None:
-    """Bags of a journal of this plan of `count`, which is cut at the first row that is none; None of another plan."""
+    """Return the bags of a journal of this plan; None for another plan.
+
+    The journal is cut at the first row that is not one of the `count` bags.
+    """
     if not journal.rows and journal.damaged is None:
         return []
     if journal.rows[:1] != [plan]:
@@ -61,10 +64,10 @@ def _is_bag(row: Any, count: int) -> bool:
 
 
 def plan_digest(bags: Bags) -> str:
-    """SHA-256 of what a store will hold: of files by path, size, time and options, of memory by content."""
+    """Return the SHA-256 of a store's future content: files by path, size, time and options, memory by content."""
     files, marks = _files(bags), marks_of(bags)
     origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
-    stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # places are mostly in the files of the instances
+    stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
     plan: dict[str, Any] = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
@@ -90,7 +93,7 @@ def plan_digest(bags: Bags) -> str:
 
 
 def _files(bags: Bags) -> list[Path]:
-    """Files of instances and coordinates; none where a part of them is in memory alone."""
+    """Return the files of instances and coordinates; an empty list if a part of them is only in memory."""
     paths: list[Path] = []
     for rows in (bags.instances, bags.coords):
         if rows is None:
@@ -103,7 +106,7 @@ def _files(bags: Bags) -> list[Path]:
 
 
 def stamp(path: Path) -> list[Any]:
-    """Path, size and time of a file, or of all files of a folder, whose own time does not depend on its content."""
+    """Return path, size and time of a file, or of all files in a folder, whose own time ignores their content."""
     if path.is_dir():
         files = sorted(Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return [str(path), [stamp(file) for file in files]]
@@ -190,7 +193,7 @@ def write_rows(
             files.sync()
             journal.add(fresh)
         except OSError:
-            failed = True  # a second try would note what the disk has refused
+            failed = True  # a second try would record bags that the disk has refused
             raise
         fresh.clear()
 
@@ -238,7 +241,7 @@ def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threa
 def _chunks(
     rows: NDArray[Any] | Rows, span: tuple[int, int], stop: threading.Event
 ) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Little-endian chunks of a bag, each with the position of its first row in the bag."""
+    """Yield a bag in little-endian chunks, each with the position of its first row in the bag."""
     first, size = span
     little = rows.dtype.newbyteorder("<")
     for low, high in row_chunks(rows, np.array([first]), np.array([size])):
@@ -252,7 +255,7 @@ class _StoppedError(Exception):
 
 
 def _blocks(bags: Bags, done: dict[int, WrittenBag]) -> Iterator[list[int]]:
-    """Bags that are left, neighboring small ones together."""
+    """Yield blocks of the bags that are not done; neighboring small bags share a block."""
     row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
     most = getattr(bags.instances, "block_bags", 0) or _BLOCK_BAGS
     block: list[int] = []

@@ -42,14 +42,14 @@ FORMAT = "midam store"
 VERSION = 1
 INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz", "store.json"
 
-# Of the bag table: texts as the UTF-8 bytes of the different ones, their offsets, and the index of each bag's text (not
-# of ids, which all differ); digests as 32 bytes each.
+# The bag table stores texts as the UTF-8 bytes of the distinct texts, their offsets, and the index of each bag's text
+# (no index for ids, which all differ); digests take 32 bytes each.
 TEXTS = ("ids", "groups", "splits", "sources", "attributes")
 LONG_TEXTS = ("sources", "attributes")
-WITNESSES = "witnesses"  # of all instances, 8 in a byte
+WITNESSES = "witnesses"  # of all instances, 8 per byte
 DIGESTS = ("digests", "coords_digests")
 OUTCOME = "outcome"  # float64, several numbers a bag
-COVARIATE = "covariate_"  # and its place among the names: float64 or str
+COVARIATE = "covariate_"  # then its position among the names: float64 or str
 _COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
 _OFFSETS, _INDEX = "_offsets", "_index"
 _TEXTS_AT_A_TIME = 65536
@@ -57,7 +57,7 @@ _TEXTS_AT_A_TIME = 65536
 
 @dataclass(frozen=True)
 class RowFacts:
-    """A file of rows."""
+    """Facts about a file of rows."""
 
     file: str  # name in the store
     dtype: str  # as numpy writes it, little-endian
@@ -66,14 +66,14 @@ class RowFacts:
 
     @classmethod
     def of(cls, file: str, rows: int, dtype: "np.dtype[Any]", row_shape: tuple[int, ...]) -> "RowFacts":
-        """Facts about a file of so many rows."""
+        """Return the facts about a file of so many rows."""
         little, shape = dtype.newbyteorder("<"), (rows, *row_shape)
         return cls(file, little.str, shape, int(little.itemsize * np.prod(shape, dtype=np.int64)))
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The file of the bag table."""
+    """Facts about the file of the bag table."""
 
     file: str
     count: int  # bags
@@ -83,7 +83,7 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """Target and names of the bags' outcome; its values stand in the bag table."""
+    """Target and names of the bags' outcome; the bag table holds its values."""
 
     target: str
     names: tuple[str, ...]
@@ -93,7 +93,7 @@ class TargetFacts:
 class Description:
     """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
-    `covariates` are the names of the bags' covariates, whose columns stand in the bag table.
+    `covariates` are the names of the bags' covariates; the bag table holds their columns.
     """
 
     instances: RowFacts
@@ -108,7 +108,7 @@ class Description:
     left_out: tuple[LeftOut, ...] = ()
 
     def to_json(self) -> str:
-        """Text of ``store.json``, with a checksum of itself."""
+        """Return the text of ``store.json``, with its own checksum."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         for name in ("outcome", "covariates", "left_out"):
             if not content[name]:
@@ -117,13 +117,13 @@ class Description:
 
 
 def read_description(folder: Path) -> Description:
-    """Read ``store.json``; a folder that is no store, another version, and a changed file are refused."""
+    """Read ``store.json``; refuse a folder that is not a store, another version, and a changed file."""
     path = folder / DESCRIPTION
     content = read_json(path)
     if content is None:
         raise BagDataError(
-            f"Expected a store, got no whole {DESCRIPTION} (in {folder}); an import that was stopped is continued by "
-            "the same command."
+            f"Expected a store, got no complete {DESCRIPTION} (in {folder}); repeat the command of a stopped import "
+            "to continue it."
         )
     version = content.get("version")
     if version != VERSION:
@@ -144,7 +144,7 @@ def read_description(folder: Path) -> Description:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Content of ``store.json``; None where there is no whole one."""
+    """Return the content of ``store.json``; None if it is missing or incomplete."""
     try:
         content = parse_json(read_bytes(path, error=BagDataError))
     except ValueError:  # a `BagDataError` is one too
@@ -153,7 +153,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
-    """Bag table as an uncompressed npz; columns that are None are left out."""
+    """Return the bag table as an uncompressed npz, without columns that are None."""
     arrays: dict[str, Any] = {}
     for name, column in [(name, column) for name, column in columns.items() if column is not None]:
         if name in TEXTS:
@@ -170,7 +170,7 @@ def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
 
 
 def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table, checked against its digest, one entry a bag each; and the packed witnesses, if any."""
+    """Read the columns of the bag table, one entry per bag, and the packed witnesses, if any; verify the digest."""
     path = folder / facts.file
     with sound("the bag table of a store", path, advice="import the data again"):
         columns = _decoded(_table_columns(path, facts))
@@ -186,7 +186,7 @@ def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
 
 
 def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table as they are stored; its bytes, as many again, are let go."""
+    """Return the columns of the bag table as they are stored; its bytes, as many again, are freed on return."""
     content = read_bytes(path, error=BagDataError) if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != facts.sha256:
         raise BagDataError(
@@ -197,7 +197,7 @@ def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
 
 
 def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Columns of the bag table as `Bags` takes them."""
+    """Return the columns of the bag table as `Bags` takes them."""
     decoded = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
     for name, column in decoded.items():
         if name in TEXTS:
@@ -208,7 +208,7 @@ def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def unpack_witnesses(packed: NDArray[Any], rows: int) -> NDArray[np.bool_]:
-    """Which of the `rows` instances are witnesses, of the bits in the bag table; a `ValueError` for others."""
+    """Return which of the `rows` instances are witnesses, from the bits in the bag table; refuse another number."""
     if packed.dtype != np.uint8 or packed.shape != (-(-rows // 8),):
         raise ValueError(f"{WITNESSES} that are not one bit for each of the {rows} instances")
     return np.unpackbits(packed, count=rows).view(np.bool_)
@@ -230,7 +230,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 
 def _as_written(facts: RowFacts, file: str) -> RowFacts:
-    """Facts about a file of rows as `midam data import` writes them."""
+    """Return the facts about a file of rows as `midam data import` writes them; refuse impossible ones."""
     dtype, (rows, *row_shape) = np.dtype(facts.dtype), facts.shape
     if dtype.kind not in "biuf" or min(facts.shape) < 1 or not row_shape or math.prod(facts.shape) >= 2**60:
         raise ValueError(f"{facts.dtype} {list(facts.shape)} in {file}")
@@ -238,7 +238,7 @@ def _as_written(facts: RowFacts, file: str) -> RowFacts:
 
 
 def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Arrays of a column of texts, equal ones stored once."""
+    """Return the arrays of a column of texts; equal texts are stored once."""
     places: dict[str, int] = {}
     index = [places.setdefault(text, len(places)) for text in texts.tolist()]
     parts = [text.encode() for text in places]
@@ -250,7 +250,7 @@ def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Column of texts: str of one width, or objects where a long one would widen all."""
+    """Return a column of texts: str of one width, or objects where a long text would widen all."""
     content, offsets = columns[name].tobytes(), columns[name + _OFFSETS]
     if name not in LONG_TEXTS and content.isascii():
         unique = _ascii_texts(columns[name], offsets)
@@ -261,7 +261,7 @@ def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
 
 
 def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.str_]:
-    """Texts [N] of letters that are a byte each, some at a time: of a million, each as an object would be felt."""
+    """Return ASCII texts [N], decoded in chunks: a Python object for each of a million texts would be slow."""
     lengths = np.diff(offsets)
     if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(content) or (lengths < 0).any():
         raise ValueError("offsets of texts that are not those of their bytes")
@@ -277,7 +277,7 @@ def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDAr
 
 @dataclass(frozen=True)
 class DamagedBag:
-    """Id of a bag whose bytes in a file of the store are not those that were written.
+    """A bag whose bytes in a file of the store are not those that were written.
 
     Examples
     --------
@@ -298,7 +298,7 @@ class DamagedBag:
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether a folder is a store, of any version: one with a whole ``store.json``."""
+    """Return whether a folder is a store of any version: it has a complete ``store.json``."""
     return read_json(path_of(path, "a store") / DESCRIPTION) is not None
 
 
@@ -315,12 +315,12 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     Returns
     -------
     Bags
-        They know their digests; several processes and threads can read them at once.
+        Their digests are known; several processes and threads can read them at once.
 
     Raises
     ------
     DataNotFoundError, BagDataError
-        If there is no such folder; if it is no store, of another version, or a file is missing or changed.
+        If there is no such folder; if it is not a store, is of another version, or a file is missing or changed.
 
     Examples
     --------
@@ -364,7 +364,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
 
 
 def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]:
-    """Bags of a store, and the digests of their coordinates."""
+    """Return the bags of a store, and the digests of their coordinates."""
     if not path.is_dir():
         raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); {nearby(path)}")
     facts = read_description(path)
@@ -391,7 +391,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
 
 
 def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
-    """Covariates of these names, of columns by their place; a `ValueError` for others."""
+    """Return covariates of these names, from columns by position; refuse others with a `ValueError`."""
     arrays = [columns[place] for place in sorted(columns)]
     kinds = [
         "U" if x.dtype.kind == "U" else "f" if x.dtype == np.float64 and not np.isinf(x).any() else "" for x in arrays

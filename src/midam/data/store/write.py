@@ -1,4 +1,4 @@
-"""Writing a store: one pass over each bag, in parallel; a stopped import goes on where it was."""
+"""Writing a store: one pass over each bag, in parallel; a stopped import continues where it stopped."""
 
 import errno
 import hashlib
@@ -24,10 +24,10 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
-    """Write bags into a store, a folder that `midam.data.open_store` opens at once; returns `out`.
+    """Write bags into a store, a folder that `midam.data.open_store` opens at once; return `out`.
 
     Each bag is read once, in chunks. The files grow in a hidden folder next to `out`, which is renamed when it is
-    complete. After a stop the same call goes on and gives the same bytes, or starts again if the bags have changed.
+    complete. After a stop, the same call continues and writes the same bytes, or starts again if the bags have changed.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     refuse_columns(bags, "a store")
-    place = path_of(out, "a store").resolve()  # a link stays a link: what it leads to is written
+    place = path_of(out, "a store").resolve()  # a link stays a link: its target is written
     part, journal_path = _hidden_paths(place)
     progress = ImportProgress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
@@ -75,26 +75,26 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
 
 
 def _is_taken(place: str | Path) -> bool:
-    """Whether a place holds something other than an empty folder."""
+    """Return whether a place holds something other than an empty folder."""
     place = Path(place).resolve()
     return place.exists() and not (place.is_dir() and not any(place.iterdir()))
 
 
 def require_free(place: str | Path) -> None:
-    """Refuse a place that is taken with a `StoreError`; the journal of an import that ended there is removed."""
+    """Refuse an occupied place with a `StoreError`; remove the journal of an import that ended there."""
     if not _is_taken(place):
         return
     taken = StoreError(
         f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
     )
     part, journal = _hidden_paths(Path(place).resolve())
-    if journal.exists() and not part.exists():  # it was killed after its last step
+    if journal.exists() and not part.exists():  # the import was killed after its last step
         Journal(journal, busy=taken).remove()
     raise taken
 
 
 def _hidden_paths(place: Path) -> tuple[Path, Path]:
-    """The hidden folder that becomes the store, and the journal of what is in it."""
+    """Return the hidden folder that becomes the store, and the journal of its content."""
     return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
 
@@ -132,7 +132,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts], progress: ImportProgress) -> bool:
-    """Take over what an earlier call wrote, or begin; returns whether the folder is fresh."""
+    """Take over the bags that an earlier call wrote, or begin; return whether the folder is new."""
     plan = plan_digest(bags)
     written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
@@ -173,7 +173,7 @@ def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | 
 
 @contextmanager
 def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: ImportProgress) -> Iterator[None]:
-    """Note the parts that are left, and how to go on, when an import ends early."""
+    """Say which files are left and how to continue, when an import ends early."""
     try:
         yield
     except KeyboardInterrupt:
@@ -182,14 +182,14 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: Imp
             "from there"
         ) from None
     except BagDataError as error:
-        raise BagDataError(f"{error} What is written lies in {hidden[0]}; remove it, or import again.") from error
+        raise BagDataError(f"{error} The written part is in {hidden[0]}; remove it, or import again.") from error
     except OSError as error:
         if error.errno not in _FULL:
             raise
         left = [str(path) for path in hidden if path.exists()]
-        rest = "free some, or choose another place; nothing was written."
+        rest = "free space, or choose another place; nothing was written."
         if left:
-            rest = f"free some and repeat the command: it goes on with what is written in {' and '.join(left)}."
+            rest = f"free space and repeat the command: it continues from the part already in {' and '.join(left)}."
         raise StoreError(
             f"Expected free space for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
         ) from error
