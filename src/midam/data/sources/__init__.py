@@ -24,7 +24,7 @@ __all__ = ["read_bags"]
 
 P = ParamSpec("P")
 
-# Options that a run cannot have taken over from other data.
+# Options that a run does not carry over to other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
     *("path_or_name", "order", "images", "reads", "require_labels", "reader", "on_file"),
@@ -33,9 +33,9 @@ _ANYWHERE = (
 
 
 def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
-    """Give a function the parameters of a request, for callers, type checkers and `help`; it stays the same function.
+    """Give a function the parameters of a request, for callers, type checkers and `help`; return the same function.
 
-    So there is no frame in between, and warnings point to the line of the caller.
+    Without a wrapper there is no frame in between, so that warnings point to the line of the caller.
     """
     signature = inspect.signature(make).replace(return_annotation=Bags)
 
@@ -64,54 +64,53 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         ``group``, patient or case, and the column ``split``, of a label table or manifest. Several columns with commas
         name the group together: ``"site,patient"``.
     coord_columns, ignore_columns : sequence of str
-        Columns of a table of instances that hold coordinates, and that are left out.
+        Columns of a table of instances that hold coordinates, and columns to leave out.
     categories : sequence of str
-        Columns of a table of instances that are categories; text of few values is found by itself. Training encodes
-        them: `midam.data.column_codes`.
+        Columns of a table of instances that are categories; text with few values is recognized. Training encodes them:
+        `midam.data.column_codes`.
     order : str, optional
-        Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of one
-        time keep their order. It is no feature, but gives further ones (`midam.data.sources.table_columns`): position
-        in the bag, times since the previous and the first instance, the change of each feature. Other data is refused,
-        unless it was written with these features.
+        Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of the
+        same time keep their order. It is not a feature, but adds features (`midam.data.sources.table_columns`):
+        position in the bag, times since the previous and the first instance, the change of each feature. Other data is
+        refused, unless it was written with these features.
     covariates : sequence of str
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
         that hold covariates of the bags, such as age and sex: `midam.data.covariates`.
     site_column : str, optional
-        Column, key or covariate, read as these are, that says where a bag comes from (hospital, scanner): the `sites`
-        of the bags, which batches can be balanced by. It is a covariate only where `covariates` names it too.
+        Column, key or covariate with the hospital or scanner that a bag comes from: the `sites` of the bags, by which
+        batches can be balanced. It is a covariate only if `covariates` names it too.
     labels, slides : str or Path, optional
         Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
         files, where the label table names patients (STAMP).
     positive : str, optional
-        Value of the label column (of ``y`` in an npz, of the folders where these are the classes) that is label 1, all
-        others are 0. Default: the labels are 0 and 1, or two words of which one is plainly the positive one, such as no
-        and yes (`midam.data.sources.label_values`).
+        Value of the label column (of ``y`` in an npz, of the folders if these are the classes) that is label 1; all
+        others are 0. Default: the labels are 0 and 1, or two words of which one is clearly positive, such as no and yes
+        (`midam.data.sources.label_values`).
     target : str, default "auto"
-        What the labels are: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
-        inferred where it is plain (`midam.data.sources.label_columns`), and a note names it.
+        Kind of the labels: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
+        inferred if it is clear (`midam.data.sources.label_columns`), with a note.
     grades : sequence of str
-        Grades of an ordinal target, the lowest first, which need no `target`; by default the numbers in their order.
+        Grades of an ordinal target, the lowest first; they imply the target. Default: the numbers in their order.
     bag_by : {"slide", "patient"}
-        Of a folder: a bag for each file, or for each patient.
+        In a folder: a bag for each file, or for each patient.
     split_file, fold : str or Path, int, optional
-        Table of splits (`midam.data.sources.split_table.read_splits`), and which of its splits; bags that it does not
+        Table of splits (`midam.data.sources.split_table.read_splits`), and number of its fold; bags that it does not
         name are left out, with a warning.
     missing : {"error", "skip"}
-        What to do about rows of the tables whose file is missing, and about files that cannot be used; what is skipped
-        is listed in `Bags.left_out`. A file without instances is always left out.
+        What to do about rows of the tables whose file is missing, and about files that cannot be used; `Bags.left_out`
+        lists the skipped ones. A file without instances is always left out.
     sheet : str, optional
         Sheet of an Excel table; default: the first.
     impute : bool, default False
         Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused.
     classes : sequence of str, optional
-        What the labels 0 and 1 are called, or the classes, grades or labels of another target, where that is known, as
-        of a run.
+        Names of the labels 0 and 1, or the classes, grades or labels of another target, if known, as from a run.
     features : sequence of str, optional
         Columns of a table of instances that are its features, in this order; others are left out, with a note.
     kinds : mapping of str to str, optional
-        What these columns are, "number", "category" or "time", where that is known, as of a run.
+        Kinds of these columns ("number", "category" or "time"), if known, as from a run.
     bad_labels : {"error", "ignore"}
-        What to do about labels that are in doubt or missing: "ignore" reads the bags without, with a note.
+        What to do about doubtful or missing labels: "ignore" reads the bags without labels, with a note.
     images : ImageOptions
         How images, slides and volumes are cut into instances.
     reads : {"auto", "mmap", "pread"}
@@ -121,12 +120,12 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     reader : str, optional
         Name or class path of the reader of the input, or of the files in a folder; default: the one that takes it.
     on_file : callable, optional
-        Called with the number of files that have been looked at and the number of all.
+        Called with the number of files that have been inspected, and the number of all files.
 
     Returns
     -------
     Bags
-        Those of a store or of feature files stay on disk, and their values are checked when they are read.
+        Instances of a store or of feature files stay on disk; their values are checked when they are read.
 
     Raises
     ------
@@ -181,7 +180,7 @@ def _unknown(request: Request) -> DataNotFoundError:
 
 
 def _check_applies(reader: BagReader, request: Request) -> None:
-    """Refuse parameters that do not apply to the data, or not without another."""
+    """Refuse parameters that do not apply to the data, or that need another parameter."""
     strict = request.require_labels
     for parameter in fields(request):
         name, value = parameter.name, getattr(request, parameter.name)
@@ -204,7 +203,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
 
 
 def split_bags(bags: Bags, request: Request) -> Bags:
-    """Bags with the splits of the table of a request, if any, without those that it does not name."""
+    """Return bags with the splits of a request's split table, if any, and without bags that it does not name."""
     split_file = request.split_file
     if split_file is None:
         return bags

@@ -1,4 +1,4 @@
-"""Bags over files: which files are one bag, and what is known of it."""
+"""Bags over files: the files of each bag, with its labels and metadata."""
 
 import json
 import warnings
@@ -33,10 +33,10 @@ def assemble(
     splits: NDArray[np.str_] | None = None,
     by_name: bool = False,
 ) -> Bags:
-    """Bags of files, from the bag of each file; they are in the order of their first files, or `by_name`.
+    """Make bags of files, from the bag of each file; they are in the order of their first files, or `by_name`.
 
-    Files without instances are left out, and so are unusable ones where the request skips missing files. The request
-    lists them in `left_out`.
+    Files without instances are left out, and so are unusable files if the request skips missing ones; `left_out` of the
+    request lists them.
     """
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
     labels, classes, outcome = coded or Coded()
@@ -91,10 +91,10 @@ def assemble(
 def _one_each(
     name: str, values: NDArray[Any], first: NDArray[np.int64], numbers: NDArray[np.int64], where: Sequence[str]
 ) -> NDArray[Any]:
-    """Value of each bag, which all its files share; `first` [N] are the first files, `numbers` [n] the bags of all."""
+    """Return the value of each bag, the same in all its files; `first` [N] are first files, `numbers` [n] the bags."""
     expected = values[first][numbers]
     differs = values != expected
-    if values.dtype.kind == "f":  # two values that are missing are the same
+    if values.dtype.kind == "f":  # two missing values are the same
         differs &= ~(np.isnan(values) & np.isnan(expected))
     for at in np.flatnonzero(differs.any(axis=1) if values.ndim == 2 else differs)[:1].tolist():
         raise BagDataError(
@@ -106,7 +106,7 @@ def _one_each(
 def _filled(
     column: NDArray[Any], opens: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """A covariate of files with that of another file of the bag where one is missing, and the file that has it."""
+    """Fill missing values of a covariate from other files of the bag; return it and a file of each bag with a value."""
     gaps, first = missing_of(column), opens.copy()
     known = np.flatnonzero(~gaps)[::-1]
     first[numbers[known]] = known
@@ -114,7 +114,7 @@ def _filled(
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
-    """Attributes of the files of a bag, by name; of several also how many instances each has."""
+    """Return the attributes of the files of a bag, by name, and of several files also the number of instances."""
     sizes = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
     return {
         name: {**size, **fact.attributes} for name, size, fact in zip(distinct_names(paths), sizes, facts, strict=True)
@@ -122,7 +122,7 @@ def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, 
 
 
 def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:
-    """Warn of files that are left out, with the reasons, and of bags that are left out with them."""
+    """Warn about files that are left out, with the reasons, and about bags that are left out with them."""
     bags = lost_bags(lost)
     have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
     rest = f"; {have} no other file: {listed(bags)}" if bags else ""
@@ -133,7 +133,7 @@ def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:
 
 
 def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
-    """Names of files under each reason, in which the path of each is left out."""
+    """Return the names of the files under each reason; the reasons do not repeat their paths."""
     reasons: dict[str, list[str]] = {}
     for row in lost:
         reason = row.reason.replace(f" (in {row.file})", "").removesuffix(".")
@@ -142,7 +142,7 @@ def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:
-    """How images, slides or volumes were cut; None of features."""
+    """Return how images, slides or volumes were cut; None for features."""
     kind = files.facts[0].cut
     if not kind:
         return None

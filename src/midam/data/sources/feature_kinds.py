@@ -1,4 +1,4 @@
-"""What the feature columns of a table are: numbers, truth values, dates or categories; and ids, which are left out."""
+"""Kinds of a table's feature columns: numbers, truth values, dates or categories; and ids, which are left out."""
 
 import re
 import warnings
@@ -18,15 +18,15 @@ from midam.synonyms import is_id_like
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows in the mean, is categories by itself
+MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department)")
-FEW = 8  # bags: with no more of them, ids may be such by chance
-_CODES = 3  # so many whole numbers may be codes
+FEW = 8  # bags: with no more of them, a column may look like ids by chance
+_CODES = 3  # from so many different whole numbers on, they may be codes
 
 
 class Kinds(NamedTuple):
-    """The table with its features as numbers, their names, their kinds, and a note on each that was no number."""
+    """The table with its features as numbers, their names, their kinds, and a note on each that was not a number."""
 
     frame: "pd.DataFrame"
     features: list[str]
@@ -34,7 +34,7 @@ class Kinds(NamedTuple):
     notes: dict[str, str]
 
     def report(self, where: str) -> None:
-        """Note the kinds of columns in a line, and warn of whole numbers in columns with names of codes."""
+        """Note the kinds of columns, and warn about whole numbers in columns with names of codes."""
         if self.notes:
             shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
             kept = [name for name in self.notes if name in self.features]
@@ -56,7 +56,7 @@ class Kinds(NamedTuple):
 def read_kinds(
     frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], request: Request, faults: Faults
 ) -> Kinds:
-    """Read the columns of features as a run did, or as what they are; text that is none of these stays as it is.
+    """Read the feature columns by the kinds of a run, or of their values; text of no kind stays as it is.
 
     `codes` [M] are the bags of the rows.
     """
@@ -100,7 +100,7 @@ def read_kinds(
 
 
 def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Distinct values of a column as categories, "" for a missing one, the last; and the place of that of each row."""
+    """Return the distinct values of a column as categories, "" for missing at the end; and the place of each row's."""
     import pandas as pd
 
     of_row, distinct = pd.factorize(values)
@@ -111,7 +111,7 @@ def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]
 def _kind(
     name: str, values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], firsts: NDArray[np.intp]
 ) -> str:
-    """Kind of a column; "" of text that is refused: of many values, nearly numbers, one in each bag, or of patients.
+    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, one per bag, or patients.
 
     `firsts` [M] is the first row of the bag of each row.
     """
@@ -134,7 +134,7 @@ def _kind(
 def _places(
     words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Place of the category of each row, -1 of none, and the categories; those that differ by case alone are one."""
+    """Return the place of each row's category, -1 if missing, and the categories, which ignore case."""
     spelled = merge_words([word for word in words if word], f"categories of column {name}", source=where)
     names = tuple(sorted(spelled.values()))
     place = {word.casefold(): number for number, word in enumerate(names)}
@@ -144,7 +144,7 @@ def _places(
 def _times(
     values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
 ) -> NDArray[np.float64] | None:
-    """Days since 1970-01-01 of a column of times; None of another."""
+    """Return a column of times as days since 1970-01-01; None for another column."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(values):
@@ -154,7 +154,7 @@ def _times(
 
 
 def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """1, 0 or NaN of each row, where all words stand for yes or no."""
+    """Return 1, 0 or NaN for each row if all words stand for yes or no; otherwise None."""
     plain = [word.casefold() for word in words]
     if not set(plain) <= {"", *_TRUE, *_FALSE}:
         return None
@@ -162,7 +162,7 @@ def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.flo
 
 
 def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
-    """Whether a column that is called an id has another value, a whole number or a text, in each row of many bags."""
+    """Return whether a column has a different value, a whole number or a text, in each row of many bags."""
     import pandas as pd
 
     if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():

@@ -1,4 +1,4 @@
-"""Formats of files, a `FileReader` for each; and files found by the names that tables use for slides."""
+"""Formats of files, with a `FileReader` each; and the search for files by the names that tables use."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,17 +12,17 @@ from midam.errors import BagDataError
 from midam.names import name_of
 from midam.registry import READERS
 
-_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # next to those of the readers
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # in addition to those of the readers
 _SHORT = re.compile(r"^(\d+)\.0+$|^(tcga-\w\w-\w{4}-[\w-]+)\.[0-9a-f-]+$")
 _FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, next to each other
 _SCALE_FOLDER = "*x_*px_*overlap"  # of TRIDENT, above these
 
 
 class Reader(ABC):
-    """A kind of input, or a format of files.
+    """Base of the readers of a kind of input, or of a format of files.
 
-    `what` is what messages call it, such as "a table of instances"; `suffixes` are those of its files, in lower case;
-    `parameters` are the names of those that apply to it.
+    Messages call the input `what`, such as "a table of instances"; `suffixes` are those of its files, in lower case;
+    `parameters` are the names of the parameters that apply to it.
     """
 
     what: ClassVar[str]
@@ -31,12 +31,12 @@ class Reader(ABC):
 
 
 class FileReader(Reader):
-    """A format of one bag's file: it declares which files and which `ImageOptions` apply, and opens them.
+    """Base of the readers of one bag's file: it declares its files and `ImageOptions`, and opens the files.
 
-    Readers of one `family` may share a folder; by default each is its own. `one_a_folder` says that files next to each
-    other are parts of one bag, as slices are. `maybe_table` says that such a file next to
-    others is a table of labels or splits rather than a bag; `tells_labels` that the attributes of a file may say its
-    label, group and split.
+    Files of one `family` of readers may share a folder; by default each reader is a family. With `one_a_folder`, files
+    next to each other are parts of one bag, such as slices. With `maybe_table`, such a file next to files of another
+    format is a table of labels or splits, not a bag. With `tells_labels`, the attributes of a file may state its label,
+    group and split.
 
     Examples
     --------
@@ -61,18 +61,18 @@ class FileReader(Reader):
     tells_labels: ClassVar[bool] = False
 
     def takes(self, path: Path) -> bool:
-        """Whether a file, or a folder, is of this format; by its suffix, unless a reader knows better."""
+        """Return whether a file, or a folder, has this format; by default, whether its suffix fits."""
         return file_suffix(path) in self.suffixes and not path.is_dir()
 
     @abstractmethod
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Open a file, or a folder that is one; what cannot be used is refused with a `BagDataError`.
+        """Open a file, or a folder of this format; refuse an unusable one with a `BagDataError`.
 
-        `places` [n, C] are those that an earlier opening found, so that tissue is not looked for again.
+        `places` [n, C] are those that an earlier call found, so that tissue is not searched again.
         """
 
     def verify(self, path: Path) -> None:
-        """Read a file once to compare checksums that `open` passes over; asked before a file is used."""
+        """Read a file once to compare checksums that `open` ignores; called before a file is used."""
 
     @property
     def title(self) -> str:
@@ -81,7 +81,7 @@ class FileReader(Reader):
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:
-    """Readers of files, ours first; the one that was named alone, if it is one."""
+    """Return the readers of files, built-in ones first; if one is named, and reads files, only this one."""
     named = None if only is None else READERS.find(only)
     if named is not None and issubclass(named, FileReader):
         return [named()]
@@ -94,7 +94,7 @@ def registered() -> list[type[Reader]]:
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
-    """The reader of a file; a file that none takes is refused."""
+    """Return the reader of a file; refuse a file that no reader takes."""
     known = file_readers(only)
     for reader in reversed(known):
         if reader.takes(path):
@@ -106,7 +106,7 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
 
 
 def check_options(request: Request, paths: Sequence[Path]) -> None:
-    """Refuse settings of `ImageOptions` that apply to none of these files, where labels are asked for."""
+    """Refuse settings of `ImageOptions` that apply to none of these files, if labels are required."""
     if request.require_labels:
         readers = [file_reader(path, request.reader) for path in {file_suffix(path): path for path in paths}.values()]
         kinds = " and ".join(sorted({reader.what for reader in readers}))
@@ -115,31 +115,31 @@ def check_options(request: Request, paths: Sequence[Path]) -> None:
 
 
 def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
-    """Suffixes of the files that can be read."""
+    """Return the suffixes of the files that can be read."""
     return list(dict.fromkeys(suffix for reader in readers or file_readers() for suffix in reader.suffixes))
 
 
 def file_name(path: Path) -> str:
-    """Name of a file without suffix, or of a folder; scan.1 of scan.1.nii.gz, and slide of slide.ome.tif."""
+    """Return the name of a folder, or of a file without suffix: scan.1 for scan.1.nii.gz, slide for slide.ome.tif."""
     whole = path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
     suffix = next((both for both in _OTHER_SUFFIXES if path.name.lower().endswith(both)), file_suffix(path))
     return path.name if whole else path.name[: -len(suffix)]
 
 
 def is_feature_folder(path: Path) -> bool:
-    """Whether a folder is called as CLAM and TRIDENT call those of features."""
+    """Return whether a folder has a name that CLAM or TRIDENT gives to folders of features."""
     return any(path.match(form) for form in _FEATURE_FOLDERS)
 
 
 def scale_folder(path: Path) -> str:
-    """Name of the folder above one of features that says the scale of its patches; empty where none does."""
+    """Return the name of the folder above a feature folder if it states the scale of the patches; otherwise ""."""
     return path.parent.name if path.parent.match(_SCALE_FOLDER) else ""
 
 
 def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
-    """Names of the files in a folder: 0, or x/0 for all where names repeat; two files of one bag are refused.
+    """Return the names of bags in a folder: 0, or x/0 for all if names repeat; refuse two files of one bag.
 
-    Folders that a program makes for features are no part of a name.
+    Folders that programs make for features are not part of a name.
     """
     names = [name_of(file_name(path)) for path in paths]
     if len(set(names)) == len(names):
@@ -165,7 +165,7 @@ def _home(path: Path, folder: Path) -> Path:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Names of files, all with as many folders before them as make them unique.
+    """Return the names of files, all with as many folders before them as make them unique.
 
     Examples
     --------
@@ -190,10 +190,10 @@ def strip_suffix(name: str, suffixes: Sequence[str] = ()) -> str:
 
 
 class NameIndex:
-    """Finds files by the names that a table uses for them: with or without folder and suffix, in any case.
+    """Index of files by the names that a table uses for them: with or without folder and suffix, in any case.
 
-    A name with the folder goes before one without. `names` are those of `bag_names`; `suffixes` are known next to those
-    of the formats; `source` is what messages call the data.
+    A name with the folder takes precedence. `names` are those of `bag_names`; `suffixes` are known in addition to those
+    of the formats; messages call the data `source`.
     """
 
     def __init__(self, names: Sequence[str], suffixes: Iterable[str] = (), *, source: str = "") -> None:
@@ -205,7 +205,7 @@ class NameIndex:
                 level.setdefault(key, []).append(position)
 
     def find(self, name: str) -> int | None:
-        """Position of the file of that name; None where there is none. Several that are not exact are refused."""
+        """Return the position of the file of that name; None if there is none; refuse several inexact matches."""
         candidates = self._candidates(name)
         if len(candidates) > 1:
             first, second = (self.names[at] for at in candidates[:2])
@@ -217,7 +217,7 @@ class NameIndex:
         return candidates[0] if candidates else None
 
     def certain(self, name: str) -> int | None:
-        """Position of the only file of that name; None where there is none or several."""
+        """Return the position of the only file of that name; None if there is none, or several."""
         candidates = self._candidates(name)
         return candidates[0] if len(candidates) == 1 else None
 
@@ -226,19 +226,19 @@ class NameIndex:
         return sum(bool(self._candidates(value)) for value in values)
 
     def _candidates(self, name: str) -> list[int]:
-        """Files of that name in the form that is nearest to the exact one."""
+        """Return the files of that name, by the most exact form that any file matches."""
         return next((level[key] for level, key in zip(self._levels, self._keys(name)) if key in level), [])
 
     def _keys(self, name: str) -> tuple[str, ...]:
-        """Forms of a name, the exact one first."""
+        """Return the forms of a name, the exact one first."""
         name = name_of(name)
         path = PurePosixPath(name.replace("\\", "/"))
         plain = strip_suffix(path.name, self._suffixes)
         near = f"{path.parent.name}/{plain}"
-        # Tables with gaps write the number 7 as 7.0, and leave out what follows the barcode of a slide.
+        # Tables with missing values write the number 7 as 7.0; some tables give only the barcode of a slide.
         return name, near, near.casefold(), plain, plain.casefold(), _SHORT.sub(r"\1\2", plain.casefold())
 
 
 def _suffixes(suffixes: Iterable[str] = ()) -> list[str]:
-    """Suffixes of features, images and slides, long ones first."""
+    """Return the suffixes of features, images and slides, long ones first."""
     return sorted({*suffixes, *_OTHER_SUFFIXES, *known_suffixes()} - {""}, key=len, reverse=True)

@@ -20,22 +20,22 @@ from midam.data.sources.request import ImageOptions
 from midam.data.validate import feature_order
 from midam.errors import BagDataError, Note, listed
 
-_HANDLES = 64  # files open at a time, far below what a process may hold
-_HELD_BYTES = 256 * 2**20  # of files that cannot be read in part
+_HANDLES = 64  # files open at a time, far below the limit of a process
+_HELD_BYTES = 256 * 2**20  # in memory, of files that cannot be read in part
 
 
 class Parts(ABC):
     """Parts that hold the instances, one after the other: files, or the items of a data set.
 
-    They are opened when they are read; of too many, or by another process, they are opened again.
+    A part is opened when it is read, and opened again after too many others, or in another process.
     """
 
     paths: Sequence[Path] = ()  # where the parts are files
-    plan: str = ""  # what else the rows depend on
+    plan: str = ""  # other options that the rows depend on
     _once = False
 
     def __init__(self, names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-        self.names = list(names)  # what messages call the parts
+        self.names = list(names)  # names of the parts in messages
         self.facts = list(facts)
         self.offsets = np.concatenate([[0], np.cumsum([fact.rows for fact in facts], dtype=np.int64)])
         self.feature_names = next((fact.names for fact in facts if fact.names is not None), None)
@@ -46,23 +46,23 @@ class Parts(ABC):
         """Open one part."""
 
     def order(self, number: int) -> list[int] | None:
-        """Places of the features of `feature_names` in a part; None where they stand in this order."""
+        """Return the positions of the features `feature_names` in a part; None if they are in this order."""
         names = self.facts[number].names
         if names is None or self.feature_names is None or names == self.feature_names:
             return None
         return feature_order(self.feature_names, names, reference=str(self.names[0]), where=str(self.names[number]))
 
     def once(self) -> Self:
-        """The same parts for a thread that reads one after the other, each once: the last one stays in memory."""
+        """Return the same parts for a thread that reads each once, in order: only the last stays in memory."""
         parts = copy(self)
         parts._once = True
         return parts
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows of the column "features" or "coords" of one part; ascending and distinct."""
+        """Read ascending and distinct rows of the column "features" or "coords" of one part."""
         places = self.facts[number].places
         if column == "coords" and places is not None:
-            return places[index]  # nothing is decoded for them
+            return places[index]  # without decoding anything
         self._leave_inherited()
         with self._lock:
             opened = self._opened(number)
@@ -98,7 +98,7 @@ class Parts(ABC):
         self._handles = self._held = 0
 
     def _leave_inherited(self) -> None:
-        """Close what a fork has copied, without its lock: a thread that does not exist here may have held that."""
+        """Close files that a fork copied, without the copied lock: a thread that does not exist here may hold it."""
         if self._process != os.getpid():
             inherited = list(self._open.values())
             self._forget()
@@ -121,7 +121,7 @@ class FileSet(Parts):
         return open_file(self.paths[number], self.options, self.facts[number].places, reader=self.reader)
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows of one file; one that has become unreadable is refused."""
+        """Read rows of one file; refuse a file that has become unreadable."""
         with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
             return super().read(number, column, index)
 
@@ -130,7 +130,7 @@ class FileSet(Parts):
 
 
 def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Warn once of scans that may be wrong, or that were changed without a request."""
+    """Warn once about scans that may be wrong, or that were changed without a request."""
     attributes = [fact.attributes.get("file", {}) for fact in facts]
 
     def with_key(key: str) -> list[tuple[Path, Any]]:
@@ -168,14 +168,14 @@ class FileRows(Rows):
             self.shape, self.dtype = (total, *first.instance_shape), np.result_type(*types)
         else:
             width = places_width(files.facts)
-            # A file that lacks places such as the others have gives NaN.
+            # A file without coordinates of the usual width gives NaN.
             nan = np.dtype(np.float16)
             types = {(fact.coords_dtype if fact.coords_width == width else nan) or nan for fact in files.facts}
             self.shape, self.dtype = (total, width or 0), np.result_type(*types)
 
     @classmethod
     def places(cls, files: Parts) -> "FileRows | None":
-        """Coordinates of files; None where no file has some."""
+        """Return the coordinates of files; None if no file has any."""
         return None if places_width(files.facts) is None else cls(files, "coords")
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
@@ -192,7 +192,7 @@ class FileRows(Rows):
     def _read(
         self, bounds: NDArray[np.int64], index_of: Callable[[int, int, int], slice | NDArray[np.int64]]
     ) -> NDArray[Any]:
-        """Rows of all files; those of a file are bounds[i] to bounds[i + 1], and `index_of` says which of its own."""
+        """Return rows of all files: bounds[i] to bounds[i + 1] are from file i, at positions of `index_of`."""
         rows = np.empty((int(bounds[-1]), *self.shape[1:]), self.dtype)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             begin, end = int(bounds[number]), int(bounds[number + 1])

@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and warnings about the others."""
+"""Selection of the files of a folder that are read, and warnings about the others."""
 
 import os
 import warnings
@@ -17,31 +17,32 @@ from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError, listed
 from midam.reading import parse_json, read_bytes
 
-# Tables, notes and settings, which are no data of a bag.
+# Tables, notes and settings, which are not data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED = 3
-_SEARCHED = 1000  # folders that are looked into for files that lie deep
+_SEARCHED = 1000  # folders that are searched for files
 _DEPTH = 4
 _INDEX_SUFFIXES = (".index.npz", ".index.npy")
 _ONLY = "arr_0"  # the name that numpy.savez gives an array without one
 _MOST_BYTES = 1 << 20  # of a configuration
 _WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
-_CONFIG = "bags_config.json"  # of Slideflow: how the slides were cut
+_CONFIG = "bags_config.json"  # of Slideflow, with the size of the tiles
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
-    """Files of one format in a folder, by name, without the tables in `leave`; of DICOM its folders, such as patients.
+    """Find files of one format in a folder, by name, but not the tables in `leave`; for DICOM, folders of patients.
 
-    They are looked for in the folder itself, then in the folders of features of CLAM and TRIDENT, then in all its
-    folders (one a class or a site), features in those below as well; a folder that holds the slices of a series is
-    itself one. Of several formats the first of `midam.registry.READERS` is read, with a warning, or `reader` alone.
+    The search covers the folder itself, then the feature folders of CLAM and TRIDENT, then all its subfolders (such as
+    one per class or site), and for features also deeper ones. A folder that holds the slices of a series counts as a
+    file. Among several formats, the first of `midam.registry.READERS` is read, with a warning, or only that of
+    `reader`.
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     here = _by_family([folder], tables, readers)
     if all(candidate.maybe_table for candidate, _ in here) and is_dicom_folder(folder):
-        return files_alone(folder) or [Path(os.path.abspath(folder))]  # which has a name, as "." has not
+        return files_alone(folder) or [Path(os.path.abspath(folder))]  # an absolute path has a name, "." has none
     if not here:
         below = list(_folders_below(folder))
         usual = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
@@ -50,7 +51,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         if not usual and (not here or _of_features(here[0][0])):
             here = _by_family(below, tables, [candidate for candidate in readers if _of_features(candidate)])
         empty = [path for path in below if is_feature_folder(path) or scale_folder(path / "features")]
-        # Of a job of TRIDENT without features, thumbnails and contours are left.
+        # A job of TRIDENT without features leaves only thumbnails and contours.
         if reader is None and empty and not usual and here and not _of_features(here[0][0]):
             raise BagDataError(
                 f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {here[0][0].title} "
@@ -68,7 +69,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
 
 
 def _folders_below(folder: Path) -> Iterator[Path]:
-    """Folders in a folder, those nearest to it first, by name; the first 1000, down to a depth of 4."""
+    """Yield the folders in a folder, level by level, by name; the first 1000, down to a depth of 4."""
     level, seen, count = [folder], {os.path.realpath(folder)}, 0
     for _ in range(_DEPTH):
         inside = [path for home in level for path in sorted(home.iterdir()) if _is_folder(path)]
@@ -90,7 +91,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
-    """Folders of features in a folder, or else below it; those of several extractors or scales are refused."""
+    """Return the feature folders in a folder, or else below it; refuse several extractors or scales."""
     near = [path for path in usual if path.parent == folder] or list(usual)
     near.sort(key=lambda path: path.name.startswith("features_"))
     named = [path for path in near if path.name.startswith("features_")] or near
@@ -106,9 +107,9 @@ def _of_features(reader: FileReader) -> bool:
 
 
 def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: bool) -> None:
-    """Warn of folders and unknown files next to what is read, except those with the name of a file of it (MRXS).
+    """Warn about folders and unknown files next to the files that are read, except of the same name (MRXS).
 
-    Where a table names the bags, only folders that hold files of the same suffixes are worth a word.
+    If a table names the bags, warn only about folders that hold files of the same suffixes.
     """
     known = file_readers()
     used, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
@@ -131,7 +132,7 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 
 
 def _nothing(folder: Path) -> BagDataError:
-    """Error of a folder where no file is found, with the way out."""
+    """Return the error about a folder without files, with advice."""
     inside, deep = listed([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
@@ -157,7 +158,7 @@ def _deep_file(folder: Path) -> Path | None:
 def _by_family(
     folders: Sequence[Path], leave: set[Path], readers: Sequence[FileReader]
 ) -> list[tuple[FileReader, list[Path]]]:
-    """Files of each format, or family of formats, in these folders, the preferred one first."""
+    """Return the files of each format, or family of formats, in these folders, the preferred one first."""
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
     inside = [path for path in inside if not path.name.startswith(".") and Path(os.path.realpath(path)) not in leave]
     families: dict[str, tuple[FileReader, list[Path]]] = {}
@@ -175,7 +176,7 @@ def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
 
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:
-    """Files without those that hold the places of the features of another file next to them."""
+    """Return the files without index files, which hold the places of the features in a file next to them."""
     indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
     features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
     extra = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
@@ -183,7 +184,7 @@ def without_indexes(paths: Sequence[Path]) -> list[Path]:
 
 
 def with_index(opened: OpenFile, path: Path) -> OpenFile:
-    """An open file with the places of the file next to it, where it has none of its own."""
+    """Return an open file with the places from the index file next to it, if it has none itself."""
     index = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
     if opened.coords is not None or opened.cut or index is None:
         return opened
@@ -195,14 +196,14 @@ def with_index(opened: OpenFile, path: Path) -> OpenFile:
             coords = np.load(index, allow_pickle=False)
     if coords is None:
         raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
-    # Slideflow notes the centers of its tiles.
+    # Slideflow states the centers of its tiles.
     attributes = dict(opened.attributes)
     attributes[COORDS] = {**attributes.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}
     return replace(opened, coords=coords, attributes=attributes, held=opened.held + coords.nbytes)
 
 
 def _tile_size(config: Path) -> dict[str, Any]:
-    """Side of a tile in micrometers as Slideflow notes it; nothing where it notes a magnification, or none."""
+    """Return the side of a tile in micrometers that Slideflow states; empty if it states none, or a magnification."""
     if not config.is_file():
         return {}
     with sound("a JSON object", config):

@@ -1,4 +1,4 @@
-"""A folder with one file for each slide, image or volume: of features, or that itself; and a label table."""
+"""A folder with one file for each slide, image or volume, of its features or its pixels; and a label table."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,23 +30,23 @@ class NoLabelsError(ConfigError):
 
 
 class FolderReader(BagReader):
-    """A folder of files of one format, which are bags or, with `bag_by`, parts of a patient.
+    """Reader of a folder of files of one format, which are bags or, with `bag_by`, parts of a patient.
 
-    Files that the label table does not name are left out, with a warning. Without a table all of them are read, and the
-    folders that they stand in are their classes where these are a plain pair, such as normal and tumor, or `positive`
-    names one of them; HDF5 and Zarr files may hold what a table would, such as the label, in attributes. A folder that
-    is one DICOM series is one bag, where no labels are asked for.
+    Files that the label table does not name are left out, with a warning. Without a table, all files are read. Their
+    folders are their classes if the names are a plain pair, such as normal and tumor, or if `positive` is one of the
+    names; HDF5 and Zarr files may state the label, or other columns of a table, in attributes. A folder that is one
+    DICOM series is one bag, if no labels are required.
     """
 
     what = "a folder of features"
     parameters = (*COLUMNS, *COVARIATES, *LABELS, "bag_by", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
-        """Whether it is a folder."""
+        """Return whether the data is a folder."""
         return request.path.is_dir()
 
     def read(self, request: Request) -> Bags:
-        """Read the table, and look into each file."""
+        """Read the table, and inspect each file."""
         folder, by_patient = request.path, request.bag_by == "patient"
         if request.labels is None and by_patient:
             raise _no_table(request)
@@ -76,7 +76,7 @@ class FolderReader(BagReader):
                     f"Expected a column of patients, got none that is full (in {request.labels}); name it with "
                     f"`group_column`, or leave out {given(bag_by='patient')}."
                 )
-            # A patient who is a bag is no group as well.
+            # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.group_column is None else groups
         known: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
@@ -84,7 +84,7 @@ class FolderReader(BagReader):
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
-    """DICOM files of folders in which each file is a bag; none if tables name the folders, or they hold slices."""
+    """Return the DICOM files of folders in which each file is a bag; none if tables name the folders."""
     if named & {name_of(path.name) for path in paths}:
         return []
     files = list[Path]()
@@ -97,7 +97,7 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
 
 
 def _named_below(paths: Sequence[Path], request: Request) -> list[Path]:
-    """Files in folders next to loose files that tables name by their path from the folder, with or without suffix."""
+    """Return the files in subfolders that tables name by their path, with or without the suffix of loose files."""
     folder, suffixes = request.path, {file_suffix(path) for path in paths if path.parent == request.path}
     named = [folder / name.replace("\\", "/") for name in names_in_tables(request)] if suffixes else []
     below = {
@@ -107,7 +107,7 @@ def _named_below(paths: Sequence[Path], request: Request) -> list[Path]:
 
 
 def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]) -> Bags:
-    """Bags of all files, labeled by their folders or their attributes."""
+    """Return bags of all files, labeled by their folders or their attributes."""
     coded = _classes_of_folders(request, paths)
     with_attributes = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (with_attributes and _says_label(request, paths[0])):
@@ -127,7 +127,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
 
 
 def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
-    """Error of a folder whose bags have no labels, or no patients."""
+    """Return the error about a folder whose bags have no labels, or no patients."""
     if request.bag_by == "patient":
         context, table, or_else = given(bag_by="patient"), "table of patients", ""
     else:
@@ -141,7 +141,7 @@ def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
 
 
 def _no_covariates(request: Request) -> ConfigError:
-    """Error of a folder without a table of covariates."""
+    """Return the error about a folder without a table of covariates."""
     parameter = request.named_covariates[0][0]
     return ConfigError(
         f"Expected `labels` with `{parameter}`, got no table (in {request.path}); name one with the columns "
@@ -150,7 +150,7 @@ def _no_covariates(request: Request) -> ConfigError:
 
 
 def _says_label(request: Request, path: Path) -> bool:
-    """Whether a file, the first of all, has a label; a name of one's own that it lacks is refused."""
+    """Return whether the first file has a label; refuse a named label column that it lacks."""
     opened = open_file(path, request.images, reader=request.reader)
     try:
         attributes = _single(opened.attributes)
@@ -163,7 +163,7 @@ def _says_label(request: Request, path: Path) -> bool:
 
 
 def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Attributes of a file and of its features that are texts or numbers."""
+    """Return the attributes of a file and of its features that are texts or numbers."""
     values = {**attributes.get("features", {}), **attributes.get("file", {})}
     single = [
         (key, value[0] if isinstance(value, list) and len(value) == 1 else value) for key, value in values.items()
@@ -172,7 +172,7 @@ def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
-    """Labels by the folders, directly in that of the request, that the files stand in; None if they are no classes."""
+    """Return labels from the folders of the files, directly below the data; None if they are not classes."""
     folders = [name_of(path.parent.name) for path in paths]
     known = {name.casefold() for name in folders}
     if any(path.parent.parent != request.path for path in paths) or known & SPLIT_NAMES.keys():
@@ -187,11 +187,11 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
 
 
 def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:
-    """Files or folders that are bags, and their names: the given ones, unless series lie in folders of these.
+    """Return the files or folders that are bags, and their names: `paths`, unless series are in folders below.
 
-    Of patient/study/series, the level whose names a table has most of is that of the bags; each is one series, or the
-    one that `request.images.series` chooses. Without a table a patient of one series is a bag under the patient's name,
-    and of several each series is, named patient/series.
+    In patient/study/series, the bags are at the level with the most names in the tables; each is one series, or the
+    series that `request.images.series` selects. Without a table, a patient with one series is a bag with the patient's
+    name; with several series, each is a bag named patient/series.
     """
     if all(
         not path.is_dir() or dicom_series.is_dicom_folder(path) or not dicom_series.holds_dicom(path) for path in paths
@@ -216,14 +216,14 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
 
 
 def names_in_tables(request: Request) -> set[str]:
-    """All values of the tables, which may name a bag."""
+    """Return all values of the tables, each of which may name a bag."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
     frames = [read_names(path, request) for path in tables]
     return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}
 
 
 def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]]:
-    """Folders at each depth, from patients to series; one that is shallower stands for itself."""
+    """Yield the folders at each depth, from patients to series; a shallower folder stays itself."""
     homes = [home for of_patient in leaves.values() for home in of_patient]
     depth = max(len(home.relative_to(folder).parts) for home in homes)
     for level in range(1, depth + 1):
@@ -231,7 +231,7 @@ def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]
 
 
 def _scan_names(level: Sequence[Path], folder: Path) -> Iterator[list[str]]:
-    """Names that bags may have, the best first: patient/series (or the patient), the path, the last folder alone."""
+    """Yield possible names of bags, the best first: patient/series (or the patient), the path, the last folder."""
     parts = [tuple(map(name_of, path.relative_to(folder).parts)) for path in level]
     ways = (
         [f"{part[0]}/{part[-1]}" if len(part) > 1 else part[0] for part in parts],

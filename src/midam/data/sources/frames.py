@@ -1,6 +1,6 @@
-"""Arrays of bags in a data frame: one row an instance, one column the bag, one the label, the rest features.
+"""Arrays of bags in a data frame with a row for each instance: columns of the bag, the label and the features.
 
-Columns that are likely no features are warned of: they name patients, number instances, or give away the label.
+Warnings name columns that are probably not features: they name patients, number instances, or reveal the label.
 """
 
 import re
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
 _AT_ONCE = 8  # columns in which rows are compared
-_FEW = 8  # bags: with no more of them a feature can be such by chance
+_FEW = 8  # bags: with no more of them, a feature can look suspicious by chance
 
 
 def is_label_like(name: str) -> bool:
-    """Whether a column is called as one of labels is: label, label_er, time, event, grade, status."""
+    """Return whether a column has a name of labels: label, label_er, time, event, grade, status."""
     return _OF_LABEL.fullmatch(name.strip().lower()) is not None
 
 
 def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> None:
-    """Warn of columns that are read as features, and are likely none.
+    """Warn about columns that are read as features but are probably none.
 
-    - One called as patients are, with one value in each bag.
-    - One called as instances are, that counts them.
-    - One with one value in each bag: a label, or a covariate. Where it is called as
-      labels are, or where it follows the label of the bags, it gives the answer away.
-    - One of two values, the larger of which stands in the positive bags and in no other: labels of instances.
+    - A column named like patients, with one value in each bag.
+    - A column named like instances, which counts them.
+    - A column with one value in each bag: a label, or a covariate. If it is named like
+      labels, or follows the label of the bags, it reveals the label.
+    - A column of two values, the larger of which is in all positive bags and in no other: labels of instances.
 
     Parameters
     ----------
     table : Table
-        The table, whose bags are found.
+        The table, after `find_bags`.
     features : sequence of str
         Its columns that are features, numeric and without gaps.
     labels : Coded
-        What the bags are ranked by.
+        Labels of the bags.
     """
     frame, codes, where = table.frame, table.codes, table.where
     firsts = np.unique(codes, return_index=True)[1]
@@ -98,9 +98,9 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
 
 
 def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> None:
-    """Note rows that repeat another one in every column, in a table where that does not happen by chance."""
+    """Note rows that repeat another row in every column, in a table where this does not happen by chance."""
     rows = np.arange(len(frame))
-    with suppress(TypeError):  # of lists in a column that is left out
+    with suppress(TypeError):  # lists in a column that is left out cannot be compared
         for begin in range(0, frame.shape[1], _AT_ONCE):  # the first columns of numbers leave few rows
             rows = rows[frame.iloc[rows, begin : begin + _AT_ONCE].duplicated(keep=False).to_numpy()]
         copies = int(frame.iloc[rows].duplicated().sum())
@@ -127,13 +127,13 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
-    """Whether values [M] are one in each bag; for most columns the first rows decide."""
+    """Return whether values [M] are constant in each bag; for most columns, the first rows decide."""
     start = (values[:64] == values[firsts[codes[:64]]]).all()
     return bool(start and (values == values[firsts[codes]]).all())
 
 
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
-    """Whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
+    """Return whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
     known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
     distinct, position = np.unique(values[known], return_inverse=True)
     low, high = np.full(len(distinct), np.inf), np.full(len(distinct), -np.inf)
@@ -146,7 +146,7 @@ def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
 
 
 def _holds_label(values: NDArray[np.float64], codes: NDArray[np.int64], label: NDArray[np.float64]) -> bool:
-    """Whether values [M] are two, the larger of which stands in bags of the label 1 alone, and in each of them."""
+    """Return whether values [M] are two, the larger of which is in each bag of label 1 and in no other bag."""
     low, high = values.min(), values.max()
     if low == high or not set(np.unique(label)) <= {0.0, 1.0} or not np.isin(values[:64], (low, high)).all():
         return False
@@ -158,9 +158,9 @@ def _holds_label(values: NDArray[np.float64], codes: NDArray[np.int64], label: N
 def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[dict[str, Any], NDArray[np.str_] | None]:
     """Return the arguments of `Bags.from_arrays`, and the sites of the bags, for a frame that messages call `source`.
 
-    `columns` are parameters of `read_bags`. The bags have labels where a column of them is named, or there is one
-    called label. They stand in the column `bag_column`, or in the first of two levels of the index where there is no
-    such column.
+    `columns` are parameters of `read_bags`. The bags have labels if a label column is named, or a column is called
+    label. Their names are in the column `bag_column` or, without such a column, in the first of two levels of the
+    index.
     """
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns.get("label_column", "label"))
@@ -185,7 +185,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
 def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> dict[str, Any]:
     """Return the arguments of `Bags.from_arrays` for a table.
 
-    Without `require_labels`, and unless it is `strict`, every column but the bag's may be absent.
+    Without `require_labels`, every column but the bag's may be absent, unless the call is `strict`.
     """
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = tables.with_groups(table.frame, request)
@@ -213,7 +213,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     times = None if request.order is None else table.times(request.order, owners=special)
     special |= {*coords, *ignored, request.order}
     present = [str(name) for name in table.frame.columns if name not in special]
-    made = [] if request.order is None else tables.order_names(request.features or ())  # of the order, not of the file
+    made = [] if request.order is None else tables.order_names(request.features or ())  # not in the file
     wanted = None if request.features is None else [name for name in request.features if name not in made]
     features = table.features(present, wanted)
     kinds = read_kinds(table.frame, features, table.codes, request, table.faults)
@@ -245,7 +245,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
 
 
 def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, Any]:
-    """Arrays of a table by bag and time of the rows [M], with the features of their order."""
+    """Return the arrays of a table sorted by bag and time of the rows [M], with the features of their order."""
     names, columns, where = arrays["feature_names"], arrays["columns"], arrays["source"]
     numbers = [at for at in range(len(names)) if columns is None or columns[at].kind == "number"]
     made = tables.order_names([names[place] for place in numbers])
@@ -267,10 +267,10 @@ def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, A
 
 
 class Table:
-    """A data frame that knows where it is from, the bag of each row once `find_bags` has named them, and its faults.
+    """A data frame with its origin, the bag of each row once `find_bags` has named them, and its faults.
 
-    `unit` is what messages call a row, `first` the number of the first one in the file, and `gaps` what they advise
-    where values are missing.
+    Messages call a row `unit` and advise `gaps` about missing values; `first` is the number of the first row in the
+    file.
     """
 
     codes: NDArray[np.int64]
@@ -286,7 +286,7 @@ class Table:
             raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
 
     def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
-        """Bring the values of columns of names into their form, and those of the `others` that are texts."""
+        """Bring the values of the columns `names` into the form of names, and the values of `others` that are texts."""
         import pandas as pd
 
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
@@ -304,7 +304,7 @@ class Table:
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
-        """Result of `read`, its faults among those of the table; or ignored with a note, where the request says so."""
+        """Return the result of `read`; its faults join those of the table, or a note if the request ignores them."""
         if request.bad_labels == "error":
             return read(self.faults)
         faults = Faults(self.where, self.unit)
@@ -317,7 +317,7 @@ class Table:
         return labels_or_none(request, whole)
 
     def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
-        """Label of each bag, of one column or several; None where some are missing or in doubt, which adds a fault."""
+        """Return the label of each bag, from one column or several; None, with a fault, if labels are in doubt."""
         import pandas as pd
 
         where, values = self.where, {}
@@ -331,7 +331,7 @@ class Table:
             self.constant(column, faults, pd.Series(np.array(words)[of_row], index=shown.index))
             values[column] = shown.iloc[self.first].tolist()
             counts = np.bincount(of_row[of_row >= 0])
-            # The rarest value may be a slip.
+            # The rarest value may be a typing error.
             if len(columns) == 1 and len(counts) > 2 and is_binary(words[:-1], request):
                 rarest = len(counts) - 1 - counts[::-1].argmin()
                 where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
@@ -347,12 +347,12 @@ class Table:
         self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
 
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
-        """Group of each bag; gaps are refused."""
+        """Return the group of each bag; refuse gaps."""
         self._gaps_in(column, request, faults, label=False)
         return self.constant(column, faults)
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
-        """Value of each bag in a column that is constant in a bag; `values`, if given, replace those of the column."""
+        """Return the value of each bag in a column that is constant in a bag; `values` may replace the column's."""
         shown = self.frame[column]
         values = shown if values is None else values
         expected = values.iloc[self.first[self.codes]]
@@ -363,14 +363,14 @@ class Table:
         return np.asarray(values.iloc[self.first])
 
     def splits(self, column: str) -> NDArray[np.str_]:
-        """Split of each bag under its canonical name."""
+        """Return the split of each bag under its canonical name."""
         names = self.frame[column].astype(str).str.lower().map(tables.SPLIT_NAMES)
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
 
     def times(self, column: str, *, owners: Collection[str | None]) -> NDArray[np.float64]:
-        """Time of each row, a number or days since 1970-01-01; a column about bags, one of the `owners`, is refused."""
+        """Return the time of each row, a number or days since 1970-01-01; refuse a column about bags (`owners`)."""
         import pandas as pd
 
         if column in owners:
@@ -392,7 +392,7 @@ class Table:
         return numbers
 
     def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
-        """Columns of the features: those that are wanted, in their order, or all."""
+        """Return the columns of the features: the wanted ones, in their order, or all."""
         if not present:
             raise BagDataError(f"Expected at least one feature column, got none (in {self.where}); add numeric ones.")
         if wanted is None:
@@ -400,16 +400,16 @@ class Table:
         return [present[place] for place in feature_order(wanted, present, reference="training", where=self.where)]
 
     def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
-        """Values of numeric columns, [M, len(columns)]; finite, but for gaps that may be `missing`.
+        """Return the values of numeric columns, [M, len(columns)]: finite, or NaN if values may be `missing`.
 
-        With `apart`, whole numbers that differ and would be one in float64 are refused.
+        With `apart`, refuse different whole numbers that become equal in float64.
         """
         import pandas as pd
 
         objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
         if objects:
             self.frame = self.frame.assign(**{str(name): tables.plain_numbers(self.frame[name]) for name in objects})
-        kinds = self.frame[columns].dtypes  # of the columns, of which a table may have many
+        kinds = self.frame[columns].dtypes  # for all columns at once: a table may have many
         numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
         sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
         whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
@@ -452,16 +452,16 @@ class Table:
         return array
 
     def _place(self, row: int, column: str) -> str:
-        """Where a value stands, in the words of a message; rows are numbered as the file counts them, from 1."""
+        """Return the place of a value for a message; rows are numbered as in the file."""
         bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
         return f"in {self.where}, {self.unit} {self.number(row)}, column {column}{bag}"
 
     def number(self, row: int) -> int:
-        """Number of a row, as the file counts them."""
+        """Return the number of a row in the file."""
         return int(self.frame.index[row]) + self._first
 
     def _add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
-        """Note the rows in which a column is wrong; the message names the first, and what stands there."""
+        """Add a fault for the rows in which a column is wrong; the message names the first row and its value."""
         rows = np.flatnonzero(wrong).tolist()
         if rows:
             value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got

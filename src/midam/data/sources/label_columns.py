@@ -1,11 +1,11 @@
-"""Label columns of tables, as labels 0 and 1 or as `TargetLabels`: which columns they are, and how they are coded.
+"""Label columns of tables, coded as labels 0 and 1 or as `TargetLabels`.
 
-Where the request names no target, it is inferred where that is plain, and a note names it:
+If the request names no target, it is inferred in these cases, with a note:
 
 1. one column with `positive`, or of at most two values: binary, by the rule of `midam.data.sources.label_values`;
-2. one column of more than two words, none of which is one of a plain pair such as no and yes: multiclass;
-3. the columns ``time`` and ``event``, where there is no column of labels: survival;
-4. several named columns of 0 and 1, empty where it is not known: multilabel.
+2. one column of more than two words, none of them from a plain pair such as no and yes: multiclass; 3. the columns
+``time`` and ``event``, without a column of labels: survival; 4. several named columns of 0 and 1, empty if unknown:
+multilabel.
 
 All else is refused until the request names the target: numbers may be classes, grades or a quantity.
 """
@@ -29,14 +29,14 @@ TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survi
 SURVIVAL = ("time", "event")
 _LABEL, _OF_SEVERAL = "label", "label_"
 _SHOWN = 8
-_FEW = 20  # so many classes or numbers are never taken for ids
+_FEW = 20  # so few numbers, or classes that do not all differ, are never taken for ids
 
 
 def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
-    """Columns of the labels among those that are `present`: one, those of several labels, or time and event.
+    """Return the label columns among those `present`: one, those of several labels, or time and event.
 
-    A request names several with commas. By default they are ``label``; ``time`` and ``event`` of survival; and of
-    several labels those that begin with ``label_``.
+    A request names several columns with commas. Default: ``label``; for survival ``time`` and ``event``; for several
+    labels all columns that begin with ``label_``.
     """
     names, asked = [str(name) for name in present], request.label_column
     if asked in names:
@@ -52,7 +52,7 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
 
 
 def is_binary(values: Iterable[object], request: Request) -> bool:
-    """Whether one column of these values holds labels 0 and 1 or such words, or is left to that rule to refuse."""
+    """Return whether the rule of binary labels decides on a column of these values, be it to refuse them."""
     if request.target != "auto":
         return request.target == "binary"
     words = {word_of(value).casefold() for value in values}
@@ -61,9 +61,9 @@ def is_binary(values: Iterable[object], request: Request) -> bool:
 
 
 def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, ids: Sequence[str] = ()) -> Coded:
-    """Labels or outcome of n bags, from columns [n]; None or NaN where a value is missing.
+    """Return the labels or outcome of n bags from columns [n], where a missing value is None or NaN.
 
-    Messages call the bags by their `ids` [n], where these are known.
+    Messages name the bags by their `ids` [n], if these are known.
     """
     names = tuple(columns)
     if request.target not in ("auto", *TARGETS):
@@ -88,7 +88,7 @@ def code_columns(columns: Mapping[str, Sequence[object]], request: Request, *, i
 def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | None:
     """Return the outcome of data that have one, with the classes or labels of the request in its order.
 
-    Another target than the request names, and other classes, are refused.
+    Refuse another target than the request names, and other classes.
     """
     target = "binary" if outcome is None else outcome.target
     if request.target not in ("auto", target):
@@ -161,7 +161,7 @@ def _single(target: str, columns: Mapping[str, Sequence[object]], request: Reque
 
 
 def _classes(words: Sequence[str], request: Request, column: str) -> list[str]:
-    """Names of the classes of a column; one that names the bags is refused."""
+    """Return the names of the classes of a column; refuse a column that names the bags."""
     kinds, where = _kinds(request), request.where
     spelled = merge_words(words, f"{kinds} in column {column}", source=where).values()
     names = sorted(spelled, key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
@@ -253,5 +253,5 @@ def _numbers(
 
 
 def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:
-    """Names of classes, grades or labels, by which more bags of this kind are read."""
+    """Return the names of classes, grades or labels with which more bags of this kind are read; None without."""
     return outcome.names if outcome.target in (*CODED, "multilabel") else None

@@ -1,6 +1,6 @@
-"""Label tables of the field: CLAM's, STAMP's, or any CSV with a column that names files and one that labels them.
+"""Label tables: CLAM's, STAMP's, or any CSV with a column that names files and a column that labels them.
 
-Files whose attributes hold what a table would are one too.
+Files whose attributes state labels serve as a label table too.
 """
 
 import warnings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labeled:
-    """Labels and other metadata of files, from a table or the files themselves; None where there are none."""
+    """Labels and other metadata of files, from a table or the files themselves; None if absent."""
 
     index: NDArray[np.int64]  # of the files, ascending
     labels: Coded | None
@@ -42,7 +42,7 @@ class Labeled:
     covariates: Covariates | None = None
 
     def of(self, bags: Bags) -> Bags:
-        """The bags that the table names, of these, one a file, with their labels and metadata."""
+        """Return the bags (of one file each) that the table names, with their labels and metadata."""
         known: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
         known = {name: value for name, value in known.items() if value is not None}
         known |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
@@ -54,11 +54,11 @@ def read_labels(
 ) -> Labeled:
     """Read the labels and metadata of files from the label table of a request, by their names without suffix.
 
-    A row may be a patient: of bags whose `groups` are known, or of files named by TCGA barcodes, see `by_patient`.
-    `usual` classes apply where the table has no others. Files without a row, and rows without a label, are left
-    out with a warning; so are rows without a file, where missing ones are skipped. Two names of one file, two values
-    for one, and labels in doubt are refused. Groups are those of a column named group, or of patients, where no other
-    is named; splits those of a column named split.
+    A row may be a patient, for bags with known `groups` or files named by TCGA barcodes, see `by_patient`. The `usual`
+    classes apply if the table has no others. Files without a row, and rows without a label, are left out with a
+    warning, and so are rows without a file if the request skips missing ones. Two names of one file, two values for one
+    file, and doubtful labels are refused. If the request names no column of groups, a column named group or a column of
+    patients gives the groups; a column named split gives the splits.
     """
     where = request.where
     frame = read_names(where, request)
@@ -89,9 +89,9 @@ def read_labels(
 
 
 def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence[Mapping[str, object]]) -> Labeled:
-    """Read the metadata that files hold, by the names of a table's columns; errors and warnings as of `read_labels`.
+    """Read metadata from attributes of files, named as columns of a table; errors and warnings as in `read_labels`.
 
-    Where labels are not asked for, all files are kept, and columns that some of them lack are ignored.
+    If the request ignores bad labels, all files are kept, and columns that some files lack are ignored.
     """
     import pandas as pd
 
@@ -116,7 +116,7 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
 def _labeled(
     frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, usual: TwoNames | None = None
 ) -> Labeled:
-    """Read the labels and other metadata of files, which the `column` of a table names."""
+    """Read the labels and other metadata of the files that the `column` of a table names."""
     label, group, split = columns_of(frame, request)
     if label:
         frame = _without_unlabeled(frame, label, column, request)
@@ -139,7 +139,7 @@ def _labeled(
 
 
 def metadata(frame: "pd.DataFrame", request: Request, group: str | None, split: str | None) -> dict[str, Any]:
-    """Groups, splits and covariates of the rows of a table, by name; None where there are none."""
+    """Return the groups, splits and covariates of the rows of a table, by name; None if absent."""
     groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
     splits = None if splits is None else tables.split_names(splits, request.where)
     return {"groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
@@ -148,9 +148,9 @@ def metadata(frame: "pd.DataFrame", request: Request, group: str | None, split: 
 def columns_of(
     frame: "pd.DataFrame", request: Request, *others: tuple[str, str]
 ) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Columns of the label, the group and the split; those that the request names and the table lacks are refused.
+    """Return the columns of the label, the group and the split; refuse a table that lacks a named column.
 
-    So are `others`, each with the parameter that names it.
+    `others` are further required columns, each with the parameter that names it.
     """
     label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
     if not request.require_labels:
@@ -166,7 +166,7 @@ def columns_of(
 
 
 def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request) -> "pd.DataFrame":
-    """The table without rows that have no label, with a warning."""
+    """Return the table without rows that have no label, with a warning."""
     empty = frame[list(label)].isna().all(axis=1)
     if not empty.any():
         return frame
@@ -179,9 +179,9 @@ def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str,
 
 
 def _owners(frame: "pd.DataFrame", group: str | None, column: str) -> tuple[str | None, str | None]:
-    """Columns of the patients and of the groups; each stands for the other where there is but one."""
+    """Return the columns of the patients and of the groups; if there is only one, it serves as both."""
     patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
-    if patient in tables.group_parts(group):  # the patients of a site are others than those of the next
+    if patient in tables.group_parts(group):  # the same number at two sites means two patients
         patient = group
     groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
     groups = None if groups == column else groups
@@ -191,7 +191,7 @@ def _owners(frame: "pd.DataFrame", group: str | None, column: str) -> tuple[str 
 
 
 def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
-    """Add the files of a slide table to a table of patients; patients without files stay, without a name."""
+    """Add the files of a slide table to a table of patients; patients without files stay, without a file name."""
     slides = read_names(str(request.slides))
     keys = [tables.find_column(frame, tables.PATIENT_COLUMNS) for frame in (patients, slides)]
     for key, path in zip(keys, (request.labels, request.slides)):
@@ -210,7 +210,7 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
 def _matched(
     frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, *, single: Sequence[str | None]
 ) -> "pd.DataFrame":
-    """Rows that name a file, one a file and in its order, with its position `_file` and one value of each `single`."""
+    """Return one row per file, in file order, with its position `_file` and one value of each `single` column."""
     patient, where = tables.find_column(frame, tables.PATIENT_COLUMNS), request.where
     positions = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in positions])
@@ -227,7 +227,7 @@ def _matched(
         request.left_out.extend(LeftOut(str(name), "", f"no file in {request.source}") for name in names)
         frame = frame[frame["_file"] >= 0]
     counts = frame.groupby("_file", sort=False)[column].nunique()
-    for position in counts.index[counts > 1][:1]:  # all names but one mean another file that is missing
+    for position in counts.index[counts > 1][:1]:  # all names but one mean other files, which are missing
         names = frame[column][frame["_file"] == position].unique()
         raise BagDataError(
             f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "

@@ -1,12 +1,11 @@
-"""Labels as tables write them, numbers or words, as 0 and 1: which of the two is the positive one.
+"""Labels of tables, numbers or words, coded as 0 and 1: rules that find the positive class.
 
-The rule, in this order:
+The rules, in this order:
 
 1. the value that `positive` names is 1, all others are 0;
-2. where the two classes are known already (of a run, of a store), so are the values;
-3. 0 and 1 are themselves;
-4. a plain pair: one of `NEGATIVE` is 0, one of `POSITIVE` is 1, with a note; and -1 and 1;
-5. anything else is refused without `positive`.
+2. if two classes are known already (from a run or a store), the first is 0 and the second 1; 3. 0 and 1 stay as they
+are; 4. in a plain pair, a word of `NEGATIVE` is 0 and a word of `POSITIVE` is 1, with a note; -1 is 0 next to 1; 5.
+anything else is refused without `positive`.
 
 Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
 """
@@ -41,7 +40,7 @@ _OTHERS = " Or say what they are with `target`: multiclass, ordinal or continuou
 
 
 class Coded(NamedTuple):
-    """Labels 0 or 1 of each value, and what the two are called: None of plain 0 and 1; or another outcome."""
+    """Labels 0 or 1 of each value, and the names of the two classes (None: 0 and 1); or another outcome."""
 
     labels: NDArray[np.int64] | None = None
     classes: TwoNames | None = None
@@ -51,7 +50,7 @@ class Coded(NamedTuple):
 def code_labels(
     values: Sequence[object], request: Request, *, origin: str, column: str = "label", ids: Sequence[str] = ()
 ) -> Coded:
-    """Labels of a column, or of another `origin`, as 0 and 1, by the rule of this module; gaps are refused."""
+    """Code the labels of a column, or of another `origin`, as 0 and 1 by the rules of this module; refuse gaps."""
     refuse_gaps(values, column, request, ids)
     words = [word_of(value) for value in values]
     codes, classes = _rule(merge_words(words, f"labels in {origin}", source=request.where), request, origin)
@@ -59,7 +58,7 @@ def code_labels(
 
 
 def word_of(value: object) -> str:
-    """A value as text in the form of names: a whole number without a point."""
+    """Return a value as text in the form of names; a whole number has no decimal point."""
     text = name_of(value)
     if text.isdecimal():
         return str(int(text))
@@ -68,12 +67,12 @@ def word_of(value: object) -> str:
 
 
 def plain_pair(words: Iterable[str]) -> bool:
-    """Whether two words are a plain pair, one of a negative and one of a positive class."""
+    """Return whether two words are a plain pair, one of a negative and one of a positive class."""
     return {_PLAIN.get(word.casefold()) for word in words} == {0, 1}
 
 
 def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
-    """Result of `read`; where it fails and bad labels are to be ignored, None, and a warning."""
+    """Return the result of `read`; if it fails and the request ignores bad labels, return None with a note."""
     try:
         return read()
     except BagDataError as fault:
@@ -84,13 +83,13 @@ def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
 
 
 def named_words(request: Request) -> set[str]:
-    """Words that the request names as classes, grades or the positive value, or a run as its classes."""
+    """Return the words that the request names as classes, grades or the positive value."""
     named = (request.positive, *request.grades, *(request.classes or ()))
     return {word_of(name).casefold() for name in named if name is not None}
 
 
 def gap_advice(request: Request, column: str, usual: str, *, label: bool = True) -> str:
-    """Advice about gaps in a column: the `usual`, or how to keep words that were read as gaps."""
+    """Return the advice about gaps in a column: the `usual` one, or how to keep words that were read as gaps."""
     words = request.read_as_missing.get(column)
     if words is None:
         return usual
@@ -102,7 +101,7 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
 
 
 def refuse_gaps(values: Sequence[object], column: str, request: Request, ids: Sequence[str] = ()) -> None:
-    """Refuse values of a column of labels that stand for none; the message names the first of the bags `ids`."""
+    """Refuse missing values in a column of labels; the message names the first bag at fault, if `ids` are given."""
     named = named_words(request)
     gaps = [row for row, value in enumerate(values) if is_missing(value, named)]
     if gaps:
@@ -114,12 +113,12 @@ def refuse_gaps(values: Sequence[object], column: str, request: Request, ids: Se
 
 
 def place_of(row: int, request: Request, ids: Sequence[str]) -> str:
-    """Where a row stands, as a message says it: the table and, where the `ids` are known, the bag."""
+    """Return the place of a row for a message: the table and, if the `ids` are known, the bag."""
     return f"{request.where}, bag {ids[row]}" if len(ids) else request.where
 
 
 def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[str, int], TwoNames | None]:
-    """Code of each value, and the names of the classes."""
+    """Return the code of each value, and the names of the classes."""
     known, where = sorted(names), request.where
     shown = ", ".join(_brief(names[key]) for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {origin}, got {shown} (in {where})"
@@ -165,11 +164,11 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
 
 
 def _brief(word: str) -> str:
-    """A word, or a number without the decimals that its type adds."""
+    """Return a word, or a number without the decimals that its type adds."""
     number = number_of(word)
     return word if number is None else f"{number:g}"
 
 
 def _rest(name: object) -> str:
-    """Name of all classes but one."""
+    """Return the name of all classes but one."""
     return f"not {name}"

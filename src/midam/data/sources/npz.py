@@ -25,7 +25,7 @@ from midam.files import write_bytes
 from midam.names import missing
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
-_NO_LENGTH = ("names", FEATURE_NAMES)  # are neither one a bag nor one an instance
+_NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
 _OF_INSTANCES = ("X", "bag", "coords", "witness")
 _OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "witnesses": "witness"}
 _SAME = {
@@ -36,7 +36,7 @@ _SAME = {
 
 
 class ArchiveReader(BagReader):
-    """An npz file of all bags."""
+    """Reader of an npz file of all bags."""
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
@@ -52,12 +52,13 @@ def read_npz(
 ) -> Bags:
     """Read bags from an npz file.
 
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, 0 and 1 or
-    others, of which `positive` is 1, optional without `require_labels`; and perhaps ``ids``, ``group``, ``split`` [N],
-    ``coords`` [M, C] and ``witness`` [M], 1 of instances known to make their bag positive. Two words such as no and yes
-    need no `positive`, see `midam.data.sources.label_values`. Other targets: ``y`` [N] of classes, grades or numbers;
-    ``y`` [N, L] of several labels, 0, 1 or NaN, perhaps with their ``names`` [L]; or ``time`` and ``event`` [N]. Which
-    it is, `target` says where it is not plain. ``feature_names`` [D] may name the features.
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, which are 0
+    and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
+    ``split`` [N]; ``coords`` [M, C]; ``witness`` [M], 1 for instances known to make their bag positive;
+    ``feature_names`` [D]. Two words such as no and yes need no `positive`, see `midam.data.sources.label_values`.
+
+    Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
+    ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
 
     Examples
     --------
@@ -108,7 +109,7 @@ def _read(request: Request) -> Bags:
 
 
 def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> Coded:
-    """Labels of the keys y, or time and event."""
+    """Return the labels of the keys y, or time and event."""
     y, where = arrays[keys[0]], request.where
     if len(keys) == 1 and y.ndim == 2:
         names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
@@ -125,7 +126,7 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Labels as they were written: text of bytes, and of short numbers the decimals that they stand for."""
+    """Return labels as they were written: bytes as text, and short floats as the decimals that they stand for."""
     if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
         return values.astype(np.str_).astype(np.float64)
     return name_array(values) if values.dtype.kind in "SU" else values
@@ -158,7 +159,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
 
 
 def _outcome_arrays(outcome: TargetLabels) -> dict[str, NDArray[Any]]:
-    """Arrays that an outcome is read from again, with its target."""
+    """Return the arrays from which an outcome is read again, with its target."""
     if outcome.target == "survival":
         return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
     if outcome.target == "multilabel":
@@ -167,7 +168,7 @@ def _outcome_arrays(outcome: TargetLabels) -> dict[str, NDArray[Any]]:
 
 
 def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
-    """Arrays that covariates are read from again, with their names."""
+    """Return the arrays from which covariates are read again, with their names."""
     for name in covariates.names:
         if name in _KEYS:
             raise BagDataError(f"Expected covariates of names that are no keys, got {name!r} (in {path}); rename it.")
@@ -175,7 +176,7 @@ def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[A
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
-    """Refuse arrays whose length does not fit, by key."""
+    """Refuse arrays whose length does not fit their key."""
     for key, array in arrays.items():
         if array.ndim == 0:
             raise BagDataError(f"Expected an array, got a single value (in {path}, key {key}); save an array.")

@@ -1,4 +1,4 @@
-"""Label tables with a row a patient: of bags whose groups are the patients, or of files named by TCGA barcodes."""
+"""Label tables with a row per patient, for bags whose groups are patients, or for files named by TCGA barcodes."""
 
 import re
 import warnings
@@ -17,18 +17,18 @@ from midam.errors import BagDataError, Note, given, listed
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE = "file name"  # column of the names, where the table has none
+FILE = "file name"  # column of the names, if the table has none
 _BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?", re.IGNORECASE)
 _VIAL = re.compile(r"(?<=^TCGA-\w\w-\w{4})(-\d\d)[A-Z]$")
 _PATIENT, _SLIDE = 3, 6  # parts of the barcode of a patient and of a slide: TCGA-XX-YYYY and TCGA-XX-YYYY-01Z-00-DX1
 _SHOWN = 5
-_SAMPLE = 3  # place of the sample in it: 01 is a tumor, 11 normal tissue
+_SAMPLE = 3  # position of the sample in the barcode: 01 is a tumor, 11 normal tissue
 
 
 def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None:
-    """The TCGA barcode of the patient that each name begins with, or a longer one; None where there are none.
+    """Return the TCGA barcode of the patient, or a longer one, at the start of each name; None if none has one.
 
-    A name that has none stands for itself, as does a slide of one's own among them.
+    A name without a barcode, such as that of a slide from elsewhere, stays as it is.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None
 
 
 def patients_together(bags: Bags, request: Request) -> Bags:
-    """Bags whose groups are not known, with the patients of their TCGA barcodes as groups, where some have several."""
+    """Group bags without groups by the patients of their TCGA barcodes, if some patients have several bags."""
     patients = barcodes(bags.ids.tolist()) if bags.groups is None and request.require_labels else None
     several = sum(count > 1 for count in Counter(patients).values())
     if not several:
@@ -61,11 +61,11 @@ def by_patient(
     named: str | None,
     columns: Sequence[str],
 ) -> "pd.DataFrame | None":
-    """Rows of the files `names` [N], in a column `FILE`, of a table whose rows are patients; None if they are not.
+    """Return rows of the files `names` [N], in a column `FILE`, from a table of patients; None for another table.
 
     The patients are the `groups` [N], or the beginnings of TCGA barcodes. `named` is the column that names files, if
-    there is one; among `columns` that of the patients is looked for. Where patients may not have several files, by
-    barcodes, those that do are refused with a list.
+    there is one; the column of the patients is one of `columns`. By barcodes, patients with several files that are not
+    one bag are refused, with a list.
     """
     if groups is None and named is not None and not is_group_like(named):
         return None
@@ -102,7 +102,7 @@ def by_patient(
 
 
 def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -> None:
-    """Refuse patients of several files, unless these make a bag together and are of one kind of sample."""
+    """Refuse patients with several files, unless the files form one bag and are of one kind of sample."""
 
     def mixed(names: Sequence[str]) -> bool:
         parts = [(barcodes([file], parts=_SLIDE) or [file])[0].split("-") for file in names]

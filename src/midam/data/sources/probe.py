@@ -1,4 +1,4 @@
-"""Content of files of instances, each and together."""
+"""Content of files of instances: of each file, and compared with each other."""
 
 import os
 import warnings
@@ -25,9 +25,9 @@ from midam.plain_files import require_plain, require_plain_folder
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list
 _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
-_ROWS = 4096  # of features that are checked at a time
+_ROWS = 4096  # rows of features that are checked at a time
 _interned = lru_cache(maxsize=16)(lambda names: names)  # equal names are one object, however many files have them
-OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # what errors on one file of many advise
+OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # advice of errors about one file of many
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -38,7 +38,7 @@ class FileFacts:
     rows: int
     instance_shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    coords_width: int | None  # None where there are no coordinates
+    coords_width: int | None  # None without coordinates
     coords_dtype: np.dtype[Any] | None
     attributes: Mapping[str, Mapping[str, Any]]
     cut: str = ""
@@ -65,7 +65,7 @@ def open_file(
 
 
 class NoInstancesError(BagDataError):
-    """A file is sound, and has no instance."""
+    """A file is sound, but has no instance."""
 
 
 def probe(
@@ -92,7 +92,7 @@ def probe(
 def refuse_not_finite(
     part: NDArray[Any], index: slice | NDArray[np.int64], name: object, *, advice: str = "extract it again"
 ) -> None:
-    """Refuse rows of floating point numbers at these positions of a file that are not all finite."""
+    """Refuse floating point rows, at these positions of a file, that are not all finite."""
     flat = part.reshape(len(part), -1)
     good = usable(flat)
     if not good.all():
@@ -103,7 +103,7 @@ def refuse_not_finite(
 
 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
-    """Content of an open file; one without instances, or with coordinates of another length, is refused."""
+    """Return the content of an open file; refuse a file without instances, or with coordinates of another length."""
     features, coords = opened.features, opened.coords
     shape = list(features.shape)
     if shape[:1] == [0] and not opened.cut:
@@ -120,7 +120,7 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
             f"{list(coords.shape)} (in {where}); extract the slide again."
         )
     if opened.cut == "patches":
-        features[n - 1 :]  # a copy of a slide that broke off lacks its end
+        features[n - 1 :]  # read the end, which an incomplete copy of a slide lacks
     kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut
     names = None if cut or opened.names is None else _checked_names(opened.names, features.shape[1:], where)
     if coords is None or not coords.shape[1]:
@@ -134,7 +134,7 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
 
 
 def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> tuple[str, ...]:
-    """Names of features [D] in their form; refused where they are not one each."""
+    """Return names of features [D] in the form of `name_of`; refuse others than one name each."""
     if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) != 1 or len(shape) != 1:
         raise BagDataError(
             f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); write a list of texts, "
@@ -144,10 +144,10 @@ def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> 
 
 
 def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileFacts], dict[int, str]]:
-    """Probe files, several at a time: facts by position, and why the others are left out.
+    """Probe files, several at a time; return facts by position, and why the others are left out.
 
-    Files without instances are left out; where missing ones are skipped those too that cannot be used, and features of
-    another shape than most. All others hold the same kind of instances.
+    Files without instances are left out. If the request skips missing files, so are unusable files, and files whose
+    instances differ from most in shape, type of pixels or feature names. All others hold the same kind of instances.
     """
     skip = request.missing == "skip"
     facts: dict[int, FileFacts] = {}
@@ -158,7 +158,7 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
             return probe(path, request.images, reader=request.reader, values=skip)
         except BagDataError as error:
             return error
-        except DataNotFoundError as error:  # a link that leads nowhere
+        except DataNotFoundError as error:  # a broken link
             return BagDataError(str(error))
 
     for number, (_, probed) in enumerate(read_ahead(paths, look, workers=_PROBES)):
@@ -185,7 +185,7 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
-    """Error of files that cannot be used, with the way to leave them out."""
+    """Return the error about files that cannot be used, with advice on how to leave them out."""
     leave = "" if len(wrong) == count else OR_SKIP
     if len(wrong) == 1:
         return BagDataError(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
@@ -196,7 +196,10 @@ def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataE
 
 
 def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str, list[Any], str]]:
-    """Properties that instances share: name, value of each file, and advice; scans of another size can be resized."""
+    """Return the properties that instances must share: name, value of each file, and advice.
+
+    With `skip`, scans may differ in size, since they can be resized.
+    """
     scans = skip and facts[0].cut in ("slices", "volume")
     shapes = [fact.instance_shape[: 1 if scans else None] for fact in facts]
     pixels = [fact.dtype if fact.cut else None for fact in facts]
@@ -205,7 +208,7 @@ def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str,
 
 
 def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
-    """Files whose instances differ from most in kind or in feature names, with the difference."""
+    """Return the files whose instances differ from most in kind or in feature names, with the difference."""
     unlike = dict[int, str]()
     for kind, values, _ in _kinds(facts, skip=True):
         usual = Counter(values).most_common(1)[0][0]
@@ -218,7 +221,7 @@ def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
 
 
 def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
-    """A line for each fault of files; one that several share is listed once, with the names of all."""
+    """Return a line for each fault of files; a fault of several files is listed once, with the names of all."""
     kinds: dict[str, list[Path]] = {}
     for path, error in wrong:
         kinds.setdefault(str(error).replace(str(path), "\0"), []).append(path)
@@ -235,8 +238,8 @@ def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
 def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
     """Refuse instances of several shapes, and pixels of several types.
 
-    Features of several types are read as one that holds them all, with a note; of coordinates that only some have, a
-    warning.
+    Features of several types are read as a type that holds them all, with a note. Coordinates that only some files have
+    cause a warning.
     """
     types = Counter(str(fact.dtype) for fact in facts)
     if not facts[0].cut and len(types) > 1:
@@ -258,13 +261,13 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
 
 
 def places_width(facts: Sequence[FileFacts]) -> int | None:
-    """Numbers of a place in most of the files that have places; None where none has."""
+    """Return the width of coordinates in most of the files that have any; None if no file has any."""
     widths = Counter(fact.coords_width for fact in facts if fact.coords_width is not None)
     return widths.most_common(1)[0][0] if widths else None
 
 
 def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Warn of files whose instances have no place, because they lack it or state other numbers than most."""
+    """Warn about files whose instances have no place: without coordinates, or with another width than most."""
     usual = places_width(facts)
     other = [place for place, fact in enumerate(facts) if fact.coords_width != usual]
     if other:
@@ -292,7 +295,7 @@ def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> No
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Patches of slides have a magnification and are of tissue alone, those of images neither."""
+    """Refuse slides next to images: patches of slides have a magnification and show tissue, others may not."""
     patches = [place for place, fact in enumerate(facts) if fact.cut == "patches"]
     slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
     images = [place for place in patches if place not in set(slides)]
@@ -304,7 +307,7 @@ def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 
 
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
-    """Patches of slides that were read at level 0 show areas of several sizes."""
+    """Warn about slides of several magnifications at level 0, whose patches show areas of several sizes."""
     coords = [fact.attributes.get("coords", {}) for fact in facts]
     powers = {one.get("level0_magnification") for one in coords}
     at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in coords)

@@ -1,6 +1,7 @@
-"""Readers of inputs: a `BagReader` for a kind of input. A `FileReader` reads a format of one bag's file.
+"""Readers of inputs: a `BagReader` reads a kind of input, a `FileReader` a format of one bag's file.
 
-Both are rows of `midam.registry.READERS`, which are asked from the last to the first: one that was added before ours.
+Both are rows of `midam.registry.READERS`, which is searched from last to first: an added reader comes before the
+built-in ones.
 """
 
 from abc import abstractmethod
@@ -15,9 +16,9 @@ __all__ = ["BagReader", "FileReader", "Reader", "Request", "bag_reader", "bag_re
 
 
 class BagReader(Reader):
-    """A kind of input: it declares what it takes and which parameters of `Request` apply, and reads bags.
+    """Base of the readers of a kind of input: it declares its input and parameters of `Request`, and reads bags.
 
-    `with_labels` are parameters that apply where the labels are those of a table.
+    `with_labels` are parameters that apply if a table gives the labels.
 
     Examples
     --------
@@ -41,7 +42,7 @@ class BagReader(Reader):
     with_labels: ClassVar[tuple[str, ...]] = ()
 
     def takes(self, request: Request) -> bool:
-        """Whether the source is of this kind; by its suffix, unless a reader knows better."""
+        """Return whether the source is of this kind; by default, whether its suffix fits."""
         return file_suffix(request.path) in self.suffixes and not request.path.is_dir()
 
     @abstractmethod
@@ -50,7 +51,7 @@ class BagReader(Reader):
 
 
 def bag_reader(request: Request) -> BagReader | None:
-    """The reader that was named, else the first that takes the source."""
+    """Return the named reader, else the first that takes the source; None if there is none."""
     named = None if request.reader is None else READERS.find(request.reader)
     if named is not None and issubclass(named, BagReader):
         return named()
@@ -58,5 +59,5 @@ def bag_reader(request: Request) -> BagReader | None:
 
 
 def bag_readers() -> list[BagReader]:
-    """Readers of inputs, in the order in which they are asked."""
+    """Return the readers of inputs, in the order in which they are asked."""
     return [reader() for reader in reversed(registered()) if issubclass(reader, BagReader)]

@@ -1,4 +1,4 @@
-"""The request for data: the parameters of `midam.data.read_bags`, which readers are given.
+"""The request for data: the parameters of `midam.data.read_bags`, as readers get them.
 
 `ImageOptions` are the settings that cut images, slides and volumes into instances.
 """
@@ -45,8 +45,8 @@ class RunOptions(CutSettings):
     Attributes
     ----------
     matrix
-        Rows and columns of slices, or slices, rows and columns of volumes: those of another size are resized, slices in
-        their proportions, and padded; with `spacing`, cropped or padded alone.
+        Rows and columns of slices, or slices, rows and columns of volumes. Slices of another size are resized in
+        proportion and padded, volumes of another size are resized; with `spacing`, both are only cropped or padded.
     """
 
     matrix: tuple[int, ...]
@@ -66,7 +66,7 @@ def _word(name: Any) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """Parameters of `midam.data.read_bags`, which has them all from here; readers get them as they are.
+    """Parameters of `midam.data.read_bags`, as they are passed to readers.
 
     Examples
     --------
@@ -107,9 +107,9 @@ class Request:
     require_labels: bool = True
     reader: str | None = None
     on_file: OnFile | None = None
-    left_out: list[LeftOut] = field(default_factory=list, init=False)  # grows while it is read
+    left_out: list[LeftOut] = field(default_factory=list, init=False)  # grows while bags are read
     read_as_missing: dict[str, str] = field(default_factory=dict, init=False)  # words of label columns, grows too
-    where: str = field(default="", init=False)  # what messages call the table: that of the labels, or the data
+    where: str = field(default="", init=False)  # name in messages of the label table or, without one, of the data
 
     def __post_init__(self) -> None:
         if not isinstance(self.path_or_name, str | Path):
@@ -134,11 +134,11 @@ class Request:
 
     @property
     def path(self) -> Path:
-        """The source, where it is a path."""
+        """The source as a path."""
         return Path(self.source)
 
     def changed(self, **changes: Any) -> Self:
-        """The request with other values of some parameters; what grows while it is read is shared."""
+        """Return the request with other values of some parameters; they share the fields that grow during reading."""
         same = {"path_or_name", "labels"}.isdisjoint(changes)
         shared = ("left_out", "read_as_missing", *(("where",) if same else ()))
         known = {name: changes.pop(name, getattr(self, name)) for name in shared}
@@ -148,7 +148,7 @@ class Request:
         return request
 
     def completed(self) -> Self:
-        """The request with what it implies: grades are those of an ordinal target, and of no other."""
+        """Return the request with the target that `grades` imply, which is ordinal; refuse another target."""
         if not self.grades or self.target == "ordinal":
             return self
         if self.target != "auto":
@@ -162,12 +162,12 @@ class Request:
 
     @property
     def named_covariates(self) -> list[tuple[str, str]]:
-        """These columns, each with the parameter that names it."""
+        """The same columns, each with the parameter that names it."""
         site = [] if self.site_column is None else [("site_column", self.site_column)]
         return [*(("covariates", name) for name in self.covariates), *site]
 
 
 def file_suffix(path: Path) -> str:
-    """Suffix of a file in lower case; of what is packed both: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""
+    """Return the suffix of a file in lower case; both parts for packed files: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""
     name = path.name.lower()
     return next((packed for packed in _PACKED if name.endswith(packed)), path.suffix.lower())

@@ -1,4 +1,4 @@
-"""Split tables of the field: CLAM's, Patho-Bench's, or any CSV with a column of names and one of splits."""
+"""Split tables: CLAM's, Patho-Bench's, or any CSV with a column of names and one of splits."""
 
 import re
 from pathlib import Path
@@ -25,18 +25,18 @@ _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0"
 
 
 def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
-    """Split of each bag by the `split_file` of a request: "train", "val" or "test"; empty where the table has none.
+    """Return the split of each bag in the `split_file` of a request: "train", "val" or "test", or "" for none.
 
-    The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM); a fold may also be one of its columns
-    `fold_K`, or a number in its column `fold`: that of the rows to test on. It names bags, or their patients
-    (`groups`), by a `group_column` as in `read_bags`. Names that are no bags are refused, or skipped as what is
-    missing; those of bags that were left out are skipped.
+    The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM). A fold may also be one of its columns
+    `fold_K`, or a number in its column `fold`, whose rows are the test set. The table names bags, or their patients
+    (`groups`), with a `group_column` as in `read_bags`. Unknown names are refused, or skipped if the request skips
+    missing files; names of bags that were left out are skipped.
     """
     fold, group_column, ids = request.fold, request.group_column, bags.ids.tolist()
     path = _table_of(on_disk(str(request.split_file)), fold)
     where = str(path)
     frame = with_groups(_by_fold(read_names(path)), request.changed(where=where, require_labels=False))
-    if group_column in frame.columns:  # its parts name no group alone
+    if group_column in frame.columns:  # a part alone does not name a group
         frame = frame.drop(
             columns=[name for name in group_parts(group_column) if name in frame and name != group_column]
         )
@@ -66,7 +66,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
 
 
 def fold_numbers(path: str | Path) -> list[int]:
-    """Numbers of the folds that a split table, or a folder of them, holds; none of a table of one split."""
+    """Return the numbers of the folds in a split table, or in a folder of them; empty for a table of one split."""
     path = on_disk(path)
     if path.is_dir():
         numbers = (_numbered(file) for file in path.glob("splits_*.csv"))
@@ -76,7 +76,7 @@ def fold_numbers(path: str | Path) -> list[int]:
 
 
 def _by_fold(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The table, with a column `fold` of numbers as a column for each fold, in which its rows are those to test on."""
+    """Return the table with a column for each fold instead of a column of numbers `fold`, whose rows are test sets."""
     column = find_column(frame, ["fold"])
     known = [] if column is None else frame[column].dropna().unique().tolist()
     if column is None or not known or not all(re.fullmatch(r"\d+(\.0+)?", number) for number in known):
@@ -87,7 +87,7 @@ def _by_fold(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _table_of(path: Path, fold: int | None) -> Path:
-    """The table itself, or that of the fold in a folder."""
+    """Return the table itself, or the table of the fold in a folder."""
     if path.is_dir():
         names = listed(sorted(p.name for p in path.glob("splits_*.csv") if _numbered(p)), most=10) or "none"
         if fold is None:
@@ -112,7 +112,7 @@ def _numbered(path: Path) -> str | None:
 
 
 def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> list[tuple[str, str]]:
-    """Names and splits of CLAM's table: a column a split, of names, or of truth values next to an index of names."""
+    """Return names and splits of CLAM's table: a column per split, of names or of truth values next to an index."""
     values = {value.lower() for column in columns.values() for value in frame[column].dropna()}
     if not values <= _TRUE.keys():
         return [(name, split) for split, column in columns.items() for name in frame[column].dropna()]
@@ -146,7 +146,7 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
 
 
 def _name_column(frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, where: str) -> str:
-    """Column of the names: of bags, or of patients if more of these are found."""
+    """Return the column of the names: of bags, or of patients if more of these are found."""
     counts: dict[str, int] = {}
     for named in filter(None, (bags, patients)):
         try:
@@ -166,7 +166,7 @@ def _name_column(frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | N
 
 
 def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str) -> dict[str, str]:
-    """Split of each bag or patient from the splits of names."""
+    """Return the split of each bag or patient from the splits of names."""
     splits: dict[str, str] = {}
     unknown = []
     for name, split in pairs:

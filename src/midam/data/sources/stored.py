@@ -24,14 +24,14 @@ from midam.errors import Note
 
 
 class StoreReader(BagReader):
-    """A store with its own labels."""
+    """Reader of a store with its own labels."""
 
     what = "a store without `labels`"
     parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target")
     with_labels: ClassVar[tuple[str, ...]] = (*COLUMNS, *LABELS)
 
     def takes(self, request: Request) -> bool:
-        """Whether the folder is a store; instances.bin alone is a damaged one, which says so itself."""
+        """Return whether the folder is a store, or a damaged one with instances.bin, which `read` refuses."""
         path = request.path
         return path.is_dir() and (is_store(path) or (path / "instances.bin").exists())
 
@@ -41,17 +41,17 @@ class StoreReader(BagReader):
 
 
 class RelabeledStoreReader(StoreReader):
-    """A store with the labels of a table, and its groups and splits where it has any.
+    """Reader of a store with the labels of a table, and the groups and splits of the table, if it has any.
 
-    The classes that the store knows, as of the `positive` of its import, are those of the table too. Covariates are
-    those of the table, or where it lacks some of them all those of the store.
+    The classes of the store, such as those from `positive` at its import, apply to the table too. Covariates are those
+    of the table or, if it lacks some of them, all those of the store.
     """
 
     what = "a store"
     parameters = (*COLUMNS, *COVARIATES, *LABELS, *SPLITS)
 
     def takes(self, request: Request) -> bool:
-        """Whether the folder is a store, and a label table is named."""
+        """Return whether the folder is a store, and a label table is named."""
         return request.labels is not None and super().takes(request)
 
     def read(self, request: Request) -> Bags:
@@ -61,7 +61,7 @@ class RelabeledStoreReader(StoreReader):
         if bags.covariates is not None and not (request.covariate_columns and of_table):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
-        # The class names it was made with apply to a table with the same labels.
+        # The class names of the store apply to a table with the same labels.
         files = NameIndex(bags.ids.tolist(), source=str(request.source))
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
         return labeled.of(bags).replace(
@@ -72,7 +72,7 @@ class RelabeledStoreReader(StoreReader):
 def _whole_groups(
     stored: NDArray[np.str_] | None, of_table: NDArray[np.str_] | None, request: Request
 ) -> NDArray[np.str_] | None:
-    """Groups of a table; where they would split groups of the store [N], both are joined, and each stays whole."""
+    """Return the groups of a table; if they would split groups of the store [N], join both, so each stays whole."""
     if stored is None or of_table is None:
         return stored if of_table is None else of_table
     names, group = np.unique(stored, return_inverse=True)
@@ -98,7 +98,7 @@ def _whole_groups(
 
 
 def _open(request: Request) -> Bags:
-    """Open a store, and warn of what its import left out."""
+    """Open a store, and warn about bags and files that its import left out."""
     bags = open_store(request.path, reads=request.reads)
     if bags.left_out:
         text = f"{left_out_words(bags.left_out)} {WHEN_MADE}: {DESCRIPTION} lists them (in {request.path})"
@@ -107,13 +107,13 @@ def _open(request: Request) -> Bags:
 
 
 class CatalogReader(BagReader):
-    """A name of the catalog."""
+    """Reader of a set of the catalog, by name."""
 
     what = "a set of the catalog, which is no table"
     parameters = (*SPLITS, "images", "target")
 
     def takes(self, request: Request) -> bool:
-        """Whether it is a name of the catalog."""
+        """Return whether the source is a name of the catalog."""
         return catalog.is_name(str(request.source))
 
     def read(self, request: Request) -> Bags:
@@ -122,9 +122,9 @@ class CatalogReader(BagReader):
 
 
 def _as_asked(bags: Bags, request: Request) -> Bags:
-    """Bags that bring their own labels, with the classes or labels of the request in its order.
+    """Return bags that have their own labels, with the classes or labels of the request in its order.
 
-    Those of another target than the request names, or of other classes, are refused, or lose their labels.
+    Bags of another target than the request names, or of other classes, are refused, or lose their labels.
     """
     outcome = bags.outcome
     if bags.labels is None and outcome is None:
@@ -136,7 +136,7 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
-    """Bags of a store with the covariates that a request names, and no others."""
+    """Return bags of a store with the covariates that a request names, and no others."""
     if request.covariate_columns:
         here = () if bags.covariates is None else bags.covariates.names
         require_columns(here, request.named_covariates, bags.source)

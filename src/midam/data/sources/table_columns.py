@@ -1,4 +1,4 @@
-"""Columns of tables: which there are, their values, covariates and an order among them; faults in one message."""
+"""Columns of tables: their names, values, covariates and features of an order; and faults, in one message."""
 
 import json
 import re
@@ -41,7 +41,7 @@ _SEVERAL = 5
 
 
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
-    """Refuse a table of `known` columns that lacks some, all at once; each with the parameter that named it, if any."""
+    """Refuse a table of `known` columns that lacks some of `columns`, each given with its parameter, if any."""
     present = [str(name) for name in known]
     lost = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if lost:
@@ -54,14 +54,14 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
 
 
 def group_parts(column: str | None) -> tuple[str, ...]:
-    """Columns that together name the group: those of `site,patient`, or the one."""
+    """Return the columns that together name the group: both of `site,patient`, or a single one."""
     return () if column is None else tuple(name_of(part) for part in column.split(","))
 
 
 def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
-    """The table, and where several columns name the group (`site,patient`) a column of that name: site/patient.
+    """Return the table; if several columns name the group (`site,patient`), add a column of values site/patient.
 
-    A name that holds the separator is quoted, so that two groups never get one name.
+    A name that holds the separator is quoted, so that two groups never get the same name.
     """
     column, parts = request.group_column, group_parts(request.group_column)
     known = set(map(str, frame.columns))
@@ -78,7 +78,7 @@ def _quoted(name: str) -> str:
 
 
 def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Values of a column as names; those that are missing stay so."""
+    """Return the values of a column as names; missing values stay missing."""
     import pandas as pd
 
     codes, distinct = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
@@ -87,9 +87,9 @@ def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def without_words(frame: "pd.DataFrame", columns: Iterable[object], request: Request) -> "pd.DataFrame":
-    """The table in whose `columns` words such as NA or None are gaps; in those of labels, unless they name a class.
+    """Return the table with words such as NA or None in `columns` as gaps, except words that name a class of labels.
 
-    What is read as a gap is noted in `request.read_as_missing`, for the messages on gaps.
+    `request.read_as_missing` records the words that are read as gaps, for the messages about gaps.
     """
     gaps, labels = {}, label_columns(frame.columns, request)
     for name in dict.fromkeys(map(str, columns)):
@@ -105,20 +105,20 @@ def without_words(frame: "pd.DataFrame", columns: Iterable[object], request: Req
 
 
 def words_for_none(values: Iterable[object], named: Collection[str] = ()) -> list[str]:
-    """Texts among the values that stand for none, unless they are `named`."""
+    """Return the texts among the values that stand for a missing value, unless they are `named`."""
     texts = (value for value in values if isinstance(value, str) and value.strip())
     return [text for text in dict.fromkeys(texts) if is_missing(text, named)]
 
 
 def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
-    """Whether labels are asked for, or there are some all the same."""
+    """Return whether labels are required, or are there anyway."""
     columns = label_columns(frame.columns, request)
     here = all(column in frame.columns for column in columns)
     return request.require_labels or (here and not all(bool(frame[column].isna().all()) for column in columns))
 
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """A column of objects that all are numbers, such as `decimal.Decimal`, as float64; others as they are."""
+    """Return a column of number objects, such as `decimal.Decimal`, as float64; other columns as they are."""
     import pandas as pd
 
     known = values.dropna() if values.dtype == object else values.iloc[:0]
@@ -128,7 +128,7 @@ def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
-    """Least and largest of a column of whole numbers that differ, and are one number in float64; None of others."""
+    """Return the least and largest of different whole numbers that are equal in float64; None for other columns."""
     if values.isna().all():
         return None
     low, high = int(values.min()), int(values.max())
@@ -136,15 +136,16 @@ def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
 
 
 def order_names(names: Sequence[str]) -> list[str]:
-    """Names of the features of `order_features`, of features of these names."""
+    """Return the names of the features of `order_features`, for features of these names."""
     return [*ORDER, *(f"{name} change" for name in names)]
 
 
 def order_features(x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Features [M, 3 + D] of the order in a bag, of the rows x [M, D] by their bag `codes` [M] and then their `times`.
+    """Return features [M, 3 + D] of the order in a bag, for rows x [M, D] sorted by bag `codes`, then by `times`.
 
-    The place in the bag, from 1/n to 1; the time since the row before and since the first; for each feature the
-    difference to the row before. Both differences are 0 in the first row of a bag, and NaN where a value is missing.
+    They are the place in the bag, from 1/n to 1; the time since the previous row and since the first; and for each
+    feature the difference to the previous row. Differences are 0 in the first row of a bag, and NaN where a value is
+    missing.
 
     Examples
     --------
@@ -162,18 +163,18 @@ def order_features(x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[n
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
-    """First column that bears one of the names, in any case."""
+    """Return the first column that has one of the names, in any case."""
     lowered = {str(name).lower(): str(name) for name in reversed(frame.columns)}
     return next((lowered[name] for name in candidates if name in lowered), None)
 
 
 def is_group_like(name: str) -> bool:
-    """Whether a column is called as one of patients or other groups is: patient, PatientID, case_no, slide group."""
+    """Return whether a column has a name of patients or other groups: patient, PatientID, case_no, slide group."""
     return name.lower() in GROUP_COLUMNS or _OF_GROUP.fullmatch(_letters(name)) is not None
 
 
 def is_row_like(name: str) -> bool:
-    """Whether a column is called as one that numbers instances is: instance, instance_id, index, level_1, row."""
+    """Return whether a column has a name of instance numbers: instance, instance_id, index, level_1, row."""
     return _OF_ROW.fullmatch(_letters(name)) is not None
 
 
@@ -184,7 +185,7 @@ def _letters(name: str) -> str:
 def find_file_column(
     frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str
 ) -> str:
-    """Column that names the files: the one given, one with a usual name, or the only one with the most names."""
+    """Return the column that names the files: the given one, a usual name, or the only one with the most names."""
     if named is not None:
         require_columns(frame.columns, [("bag_column", named)], where)
         return named
@@ -212,7 +213,7 @@ def find_file_column(
 
 
 def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
-    """Splits under their canonical names."""
+    """Return the splits under their canonical names."""
     unknown = sorted({value for value in values.tolist() if value.lower() not in SPLIT_NAMES})
     if unknown:
         got = listed([*map(repr, unknown)], most=3)
@@ -221,24 +222,24 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
 
 
 class Faults:
-    """Faults of a table, by kind; `unit` is what its rows are called, "line" or "row"."""
+    """Faults of a table, by kind; messages call its rows `unit`, "line" or "row"."""
 
     def __init__(self, where: str, unit: str = "line") -> None:
         self._where, self._unit = where, unit
         self._messages: list[str] = []
 
     def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
-        """Add a fault: what stands at which `place` first, and all rows, numbered as the file does."""
+        """Add a fault: the value `got` at its first `place`, and all its rows, numbered as in the file."""
         numbers = listed([str(row) for row in rows], most=_SHOWN)
         more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
         self._messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
     def add_error(self, error: BagDataError) -> None:
-        """Add a fault that was found by others."""
+        """Add a fault that another function found."""
         self._messages.append(str(error))
 
     def refuse(self) -> None:
-        """Raise a `BagDataError` that lists all faults, if there are some."""
+        """Raise a `BagDataError` that lists all faults, if there are any."""
         if not self._messages:
             return
         head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
@@ -264,9 +265,9 @@ def refuse_empty_fields(
 
 
 def read_covariates(columns: Any, request: Request) -> Covariates | None:
-    """The covariates that a request names, and the site, of a frame or columns by name; None where it names none.
+    """Return the covariates and the site that a request names, from a frame or columns by name; None without.
 
-    A column that is missing is refused. Before a training, a note describes each of them.
+    A missing column is refused. Before a training, a note describes each covariate.
     """
     if not request.covariate_columns:
         return None
@@ -283,7 +284,7 @@ def read_covariates(columns: Any, request: Request) -> Covariates | None:
 
 
 def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
-    """Return the same covariates; before a training, note what each is. The site alone is no covariate."""
+    """Return the same covariates; before a training, note the kind of each. The site alone is not a covariate."""
     if request.require_labels and request.covariates:
         selected = covariates.select(request.covariates, source=where)
         warnings.warn(f"covariates: {selected.summary()} (in {where})", Note, stacklevel=5)
@@ -313,7 +314,7 @@ def split_sites(
 
 
 def _ids(name: str, column: NDArray[Any]) -> int:
-    """Number of ids in a covariate [N] that is called so, and holds many; 0 of others, such as words for sites."""
+    """Count the ids in a covariate [N] that is named as ids and holds many; 0 for others, such as names of sites."""
     known = column[~missing_of(column)]
     count = len(np.unique(known))
     if column.dtype.kind == "f":

@@ -34,7 +34,7 @@ _EMPTY = ["", *sorted(MISSING)]
 
 
 def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
-    """Columns of words among those that are `present`: labels, bags, groups, splits, covariates and sites."""
+    """Return the columns of words among those `present`: labels, bags, groups, splits, covariates and sites."""
     columns = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
     return (*label_columns(present, request), *columns, *group_parts(request.group_column), *request.covariate_columns)
 
@@ -42,10 +42,10 @@ def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ..
 def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     """Read a table of numbers, in which bags, labels, groups and splits stay text: the bag 007 keeps its zeros.
 
-    Words such as NA stand for none, but not yet in `worded_columns`, which
+    Words such as NA are missing values, but not yet in `worded_columns`, which
     `midam.data.sources.table_columns.without_words` handles. The index counts the rows of the file from 0. Columns
-    without a name, or of one name, are refused. A number with a decimal comma is read where the separator is another,
-    with a note.
+    without a name, and two of the same name, are refused. Numbers with a decimal comma are read if the separator is not
+    a comma, with a note.
     """
     import pandas as pd
 
@@ -77,7 +77,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     """Read a table of names as text, each value in the form of `midam.names.name_of`; an empty field is NaN.
 
     So is a word such as NA, unless a request names it as a class of its labels. The index counts the rows of the file
-    from 0. The column `raw` keeps its form, but for blanks around it.
+    from 0. The values of the column `raw` only lose the blanks around them.
     """
     path = on_disk(path)
     if not path.is_file():
@@ -98,7 +98,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
 
 
 def _as_text(_header: Sequence[str]) -> dict[str, Any]:
-    """Options of pandas that read all columns as text."""
+    """Return the options of pandas that read all columns as text."""
     return {"dtype": str, "na_values": [""]}
 
 
@@ -107,8 +107,8 @@ def _read(
 ) -> "pd.DataFrame":
     """Read a text table, or a sheet of a workbook, with the options of pandas for its header.
 
-    The index counts the rows of the file; blank lines, and a line `sep=;`, keep it in step with the number of the line.
-    Columns of a text may be `nameless`.
+    The index counts the rows of the file; it counts blank lines, and a line `sep=;`, so that it follows the line
+    numbers. Columns of a text table may be `nameless`.
     """
     import pandas as pd
 
@@ -117,7 +117,7 @@ def _read(
         return _read_excel(path, options, sheet)
     separator, skipped = separator_of(path), int(bool(declared_separator(path)))
     settings: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
-    # pandas only warns of rows that are longer than the header, and cuts them.
+    # pandas only warns about rows that are longer than the header, and cuts them.
     with (
         sound_text("a table with a header line and as many fields in each line", path),
         warnings.catch_warnings(action="error", category=pd.errors.ParserWarning),
@@ -130,7 +130,7 @@ def _read(
 
 
 def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
-    """The same table with the names of its columns in their form; two that then are one are refused."""
+    """Return the same table with column names in the form of `name_of`; refuse names that become equal."""
     names = [name_of(name) for name in frame.columns]
     _refuse_repeated(names, path)
     return frame.set_axis(names, axis=1)
@@ -149,7 +149,7 @@ def _refuse_nested(frame: "pd.DataFrame", path: Path) -> None:
 
 
 def sheet_of(request: Request, path: str | Path) -> str | None:
-    """Sheet that a request names of a table; refused of a table that has none."""
+    """Return the sheet that a request names; refuse it for a table without sheets."""
     if request.sheet is not None and file_suffix(Path(path)) != EXCEL:
         if request.require_labels:
             raise ConfigError(
@@ -161,9 +161,9 @@ def sheet_of(request: Request, path: str | Path) -> str | None:
 
 
 def separator_of(path: Path) -> str:
-    """Separator of a text table: the tab of a TSV; of a CSV comma, semicolon or tab, of which its first line has most.
+    """Return the separator of a text table: a tab in a TSV; in a CSV the most frequent of ",", ";" and tab in line 1.
 
-    Of equals it is the comma; a quoted one does not count.
+    In a tie, the comma wins; quoted separators do not count.
     """
     if ".tsv" in file_suffix(path):
         return "\t"
@@ -176,14 +176,14 @@ def separator_of(path: Path) -> str:
 
 
 def declared_separator(path: Path) -> str:
-    """Separator that a first line `sep=;` names, as Excel writes it; empty without such a line."""
+    """Return the separator that a first line `sep=;` names, as Excel writes it; "" without such a line."""
     with open_bytes(path) as file:
         match = _DECLARED.match(file.read(32))
     return "" if match is None else match[1].decode("ascii")
 
 
 def open_text(path: Path) -> IO[str]:
-    """Open a text table, packed or not; a byte order mark and a line `sep=;` before the header are left out."""
+    """Open a text table, packed or not; skip a byte order mark and a line `sep=;` before the header."""
     skipped = bool(declared_separator(path))
     file = io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
     if skipped:
@@ -197,7 +197,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def first_line(path: Path, separator: str = ",") -> list[str]:
-    """Fields of the first line; a second line that is longer is refused, for pandas would take its first field away."""
+    """Return the fields of the first line; refuse a longer second line, whose first field pandas would drop."""
     with open_text(path) as file, sound_text("lines of a table", path):
         lines = csv.reader(file, delimiter=separator)
         first, second = next(lines, []), next(lines, [])
@@ -210,7 +210,7 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
 
 
 def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
-    """Names of the columns, without blanks around them; none of a file that is no such table."""
+    """Return the names of the columns, without blanks around them; none for a file that is not a table."""
     try:
         if file_suffix(path) == EXCEL:
             require_fits(path)
@@ -234,7 +234,7 @@ def _read_excel(
     need("openpyxl", "Excel", path, extra="excel")
     with (
         sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"),
-        warnings.catch_warnings(action="ignore"),  # of what openpyxl leaves out: styles, drop-down lists
+        warnings.catch_warnings(action="ignore"),  # about parts that openpyxl ignores: styles, drop-down lists
         pd.ExcelFile(path, engine="openpyxl") as book,
     ):
         names = {name_of(name): str(name) for name in book.sheet_names}
@@ -265,7 +265,7 @@ def _read_excel(
 
 @contextmanager
 def sound_text(expected: str, path: Path) -> Iterator[None]:
-    """As `sound`, for a text table: the error about another encoding says how to convert it."""
+    """Act as `sound` for a text table; the error about another encoding says how to convert it."""
     with sound(expected, path, advice="correct the file"):
         try:
             yield
@@ -277,7 +277,7 @@ def sound_text(expected: str, path: Path) -> Iterator[None]:
 
 
 def check_header(header: list[str], path: Path, *, nameless: bool = False) -> None:
-    """Refuse no columns, and nameless and repeated ones: pandas would rename them, and they would pass for features."""
+    """Refuse a header without columns, and nameless or repeated columns, which pandas would rename to features."""
     if not header:
         raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
     names = [name_of(name) for name in header]
@@ -296,7 +296,7 @@ def _refuse_repeated(names: Sequence[str], path: object) -> None:
 
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
-    """Read columns as numbers whose values all are numbers, some with a decimal comma."""
+    """Read columns as numbers if all their values are numbers, some with a decimal comma."""
     import pandas as pd
 
     columns = []
@@ -316,7 +316,7 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
 EXCEL_ROWS = 2**20
 _CHUNK = 1 << 20
 _OF_TEXT, _OF_FIELD = 2, 16  # bytes of memory for each byte of a text table, and for each field
-_MOST_OF_BYTE = _OF_TEXT + _OF_FIELD  # of a text of one-letter fields; a packed one has 1032 bytes for one at most
+_MOST_OF_BYTE = _OF_TEXT + _OF_FIELD  # of a text of one-letter fields; gzip packs at most 1032 bytes into one
 _MOST_PACKED = 1032
 _SMALL, _GROWTH = 1 << 26, 200  # bytes of a part of a workbook that need no check; how much larger it may be unpacked
 _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a value, and for one without
@@ -338,14 +338,14 @@ def _check_parquet(path: Path) -> None:
     with sound("a Parquet file", path, advice="write the file again"):
         facts = parquet.read_metadata(path)
         unpacked = sum(facts.row_group(number).total_byte_size for number in range(facts.num_row_groups))
-        # Equal values are stored once, and take 8 bytes each when they are read, texts their length.
+        # Equal values are stored once, but each takes 8 bytes when it is read, and a text takes its length.
         needed = max(unpacked, 8 * facts.num_rows * facts.num_columns)
         _require_memory(needed, f"{facts.num_rows} rows", path)
         _require_memory(needed + _texts(parquet, facts, path), f"{facts.num_rows} rows of texts", path)
 
 
 def _texts(parquet: Any, facts: Any, path: Path) -> int:
-    """Bytes of the texts of a Parquet file; where even the longest for each row would fit, a bound on them."""
+    """Return the bytes of the texts of a Parquet file, or a bound if even the longest text in each row would fit."""
     total = 0
     groups = range(facts.num_row_groups)
     for number, column in ((i, facts.schema.column(i)) for i in range(facts.num_columns)):
@@ -354,7 +354,7 @@ def _texts(parquet: Any, facts: Any, path: Path) -> int:
             continue
         chunks = [facts.row_group(group).column(number) for group in groups]
         worst = sum(chunk.total_uncompressed_size * chunk.num_values for chunk in chunks)
-        if fits(worst) or column.max_definition_level > 1:  # nested ones are refused, but only once they are read
+        if fits(worst) or column.max_definition_level > 1:  # nested columns are refused, but only once they are read
             total += worst
             continue
         compute = need("pyarrow.compute", "Parquet", path, extra="parquet")
@@ -370,7 +370,7 @@ def _texts(parquet: Any, facts: Any, path: Path) -> int:
 
 
 def _check_text(path: Path, *, packed: bool) -> None:
-    """Count what a text unpacks to, unless it would fit in the worst case."""
+    """Count the bytes and fields of an unpacked text, unless the worst case would fit."""
     if fits(path.stat().st_size * (_MOST_PACKED if packed else 1) * _MOST_OF_BYTE):
         return
     mark, size, lines, fields = separator_of(path).encode(), 0, 0, 0
@@ -417,7 +417,7 @@ def _count_cells(stream: IO[bytes], path: Path) -> None:
     parser.StartElementHandler = begin
     while chunk := stream.read(_CHUNK):
         parser.Parse(chunk)
-        # Rows that the file passes over are filled in, and all rows are made as wide as the widest.
+        # Reading fills in rows that the file skips, and makes all rows as wide as the widest.
         needed = _OF_CELL * (cells + row) + _OF_EMPTY * max(0, row * widest - cells)
         _require_memory(needed, f"{row} rows of up to {widest} columns", path)
 

@@ -34,21 +34,24 @@ _PARQUET = ".parquet"
 
 
 class ManifestReader(BagReader):
-    """A row is a file, by its path from the manifest's folder; a column of patients is the group if none is named."""
+    """Reader of a table with a row per file, by its path from the table's folder.
+
+    A column of patients gives the groups if no column of groups is named.
+    """
 
     what = "a manifest"
     suffixes = NAMES
     parameters = (*COLUMNS, *COVARIATES, "positive", "target", "grades", "sheet", *SPLITS, "images")
 
     def takes(self, request: Request) -> bool:
-        """Whether a table has a column path."""
+        """Return whether a table has a column path."""
         path = request.path
         if not super().takes(request) or "path" in request.ignore_columns or not path.is_file():
             return False
         return "path" in header_of(path, sheet=request.sheet)
 
     def read(self, request: Request) -> Bags:
-        """Read the manifest, and look into each file."""
+        """Read the manifest, and inspect each file."""
         import pandas as pd
 
         path, bag = request.path, request.bag_column
@@ -84,7 +87,7 @@ class ManifestReader(BagReader):
 
 
 def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> Coded:
-    """Labels of the rows, which are one for each bag."""
+    """Return the labels of the rows; refuse several labels in a bag."""
     if len(columns) == 1:
         refuse_empty_fields(frame, columns, request)
     ids, words = frame[request.bag_column].to_numpy(dtype=np.str_), frame[list(columns)].fillna("").astype(str)
@@ -101,10 +104,10 @@ def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> 
 
 
 class TableReader(BagReader):
-    """A CSV, TSV, Excel or Parquet table with one row for each instance; bags are in the order of their first rows.
+    """Reader of a CSV, TSV, Excel or Parquet table with a row per instance; bags are in the order of their first rows.
 
     Label, group and split are the same in all rows of a bag. Every column that is not named is a feature, numeric and
-    finite: float32 where the file holds nothing wider, else float64.
+    finite: float32 if the file holds nothing wider, else float64.
     """
 
     what = "a table of instances"
@@ -130,9 +133,10 @@ def _open(request: Request) -> Table:
 
 
 def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
-    """Places of the instances of some bags in their table, by bag: the "line" (or "row") of each, and its order.
+    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each, and its order.
 
-    "order_COLUMN" is the value in the column of the order. Other data than tables of instances have no places.
+    "order_COLUMN" holds the values in the column of the order. The result is empty for data other than tables of
+    instances.
     """
     bag, order = settings.bag_column, settings.order
     request = Request(source, bag_column=bag, order=order, sheet=settings.sheet, reader=settings.reader)

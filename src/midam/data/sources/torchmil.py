@@ -26,9 +26,10 @@ class TorchmilDataset(Protocol):
 def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags:
     """Wrap a torchmil dataset as bags whose instances stay in it.
 
-    Each item is read once to learn the sizes, then again when its instances are asked for; import the bags into a
-    store (`midam.data.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y",
-    "coords"]``: an adjacency matrix would be computed at each read. What it then keeps in memory is released again.
+    Each item is read once for its size, then again whenever its instances are read; import the bags into a store
+    (`midam.data.write_store`) to train on many. Ask the dataset for no more than ``bag_keys=["X", "Y", "coords"]``: an
+    adjacency matrix would be computed at each read. Items that the dataset keeps in memory after a read are released
+    again.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
         Its items hold ``X`` [n, ...], and perhaps ``Y`` (one number, 0 or 1) and ``coords`` [n, C]. Bags are named as
         it names them (``bag_names``), else "0", "1", ..., and labeled if all items are.
     source : str, default "torchmil"
-        What messages call it.
+        Name of the dataset in messages.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 
 
 class ItemSet(Parts):
-    """Items of a dataset, each read once to learn what it holds, and again when its instances are asked for."""
+    """Items of a dataset, each read once for its facts, and again whenever its instances are read."""
 
     def __init__(
         self, dataset: TorchmilDataset, ids: list[str], source: str, facts: list[FileFacts] | None = None

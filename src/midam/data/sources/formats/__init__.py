@@ -1,1 +1,1 @@
-"""Formats of a file that holds one bag, or a part of one; a `midam.data.sources.reader.FileReader` each."""
+"""Formats of files that hold a bag or a part of a bag, each with a `midam.data.sources.reader.FileReader`."""

@@ -1,4 +1,4 @@
-"""Datasets of HDF5 and Zarr, of which rows are read in place."""
+"""Datasets of HDF5 and Zarr, whose rows are read in place."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
 _KNOWN = (*FEATURES, COORDS, FEATURE_NAMES)
-_HOPS = 16  # links that lead to one dataset
+_HOPS = 16  # links that are followed to one dataset, at most
 _METADATA = 1 << 20  # bytes of the metadata of a Zarr array
-_NAMES = 64  # in a file, up to which they are looked through
+_NAMES = 64  # names in a file, up to which all are searched for single values
 _WHOLE = "copy the data into one file, such as with h5repack"
 _CODECS = (
     *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "bytes", "transpose", "endian", "sharding_indexed"),
@@ -27,10 +27,10 @@ _CODECS = (
 
 
 class Hdf5Reader(FileReader):
-    """One HDF5 file a slide, of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], and perhaps ``coords``.
+    """Reader of one HDF5 file per slide, as of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], ``coords``.
 
-    Names of the features may stand in ``feature_names``, a dataset or an attribute of the features or the file. A
-    dataset of one text or number next to these, such as ``label``, counts as an attribute of the file.
+    Coordinates are optional. ``feature_names``, a dataset or an attribute of the features or the file, may name the
+    features. Another dataset of one text or number, such as ``label``, counts as an attribute of the file.
     """
 
     what = "features"
@@ -45,7 +45,7 @@ class Hdf5Reader(FileReader):
         try:
             with sound("a sound HDF5 file", path):
                 nodes = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
-                # A group of that name is no array.
+                # A group of that name is not an array.
                 arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
                 for name, node in arrays.items():
                     _refuse_foreign(node, name, path)
@@ -57,14 +57,14 @@ class Hdf5Reader(FileReader):
 
 
 class ZarrReader(FileReader):
-    """One Zarr array a slide, or a group with the arrays of an HDF5 file; versions 2 and 3 of the format."""
+    """Reader of one Zarr array per slide, or a group with the arrays of `Hdf5Reader`; Zarr versions 2 and 3."""
 
     what = "features"
     suffixes = (".zarr",)
     tells_labels = True
 
     def takes(self, path: Path) -> bool:
-        """By the suffix; a store is a folder, or a file."""
+        """Return whether the suffix fits; a Zarr store is a folder or a file."""
         return file_suffix(path) in self.suffixes
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
@@ -74,7 +74,7 @@ class ZarrReader(FileReader):
             if not path.is_dir():
                 raise BagDataError(f"Expected a Zarr folder, got a file (in {path}); unpack it.")
             whole = _is_array(path)
-            # Opened one by one: a group may hold further metadata of its arrays, which nothing has checked.
+            # The arrays are opened one by one: a group may hold other metadata of its arrays, which was not checked.
             names = [""] if whole else [name for name in _KNOWN if _is_array(path / name)]
             for name in names:
                 _refuse_codecs(path / name)
@@ -93,7 +93,7 @@ class ZarrReader(FileReader):
 
 
 def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
-    """A node of a file by its path; one that a link leads out of the file for is refused, and so is a loop of links."""
+    """Return the node of a file at a path; refuse links to other files and loops of links."""
     node, parts, hops = file, name.split("/"), 0
     while parts:
         part = parts.pop(0)
@@ -113,7 +113,7 @@ def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
 
 
 def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
-    """Datasets of the file itself that hold one text or number, by name."""
+    """Return the datasets of a file's root that hold one text or number, by name."""
     values = {}
     for name in file if len(file) <= _NAMES else ():
         if name in _KNOWN or not isinstance(file.get(name, getlink=True), h5py.HardLink):
@@ -127,7 +127,7 @@ def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
 
 
 def _refuse_foreign(data: Any, name: str, path: Path) -> None:
-    """Refuse a dataset whose numbers stand in another file, or were never written and would read as zeros."""
+    """Refuse a dataset whose numbers are in another file, or were never written and would read as zeros."""
     if data.external or data.is_virtual:
         raise BagDataError(f"Expected {name!r} in the file itself, got those of another one (in {path}); {_WHOLE}.")
     if data.shape is None or not data.size:
@@ -146,7 +146,7 @@ def _is_array(folder: Path) -> bool:
 
 
 def _zarr_metadata(folder: Path) -> dict[str, Any]:
-    """Metadata of a folder that is a Zarr array; empty of any other folder."""
+    """Return the metadata of a folder that is a Zarr array; empty for any other folder."""
     for name in (".zarray", "zarr.json"):
         if (folder / name).is_file():
             metadata = parse_json(read_bytes(folder / name, error=BagDataError, most=_METADATA))
@@ -155,7 +155,7 @@ def _zarr_metadata(folder: Path) -> dict[str, Any]:
 
 
 def _refuse_codecs(folder: Path) -> None:
-    """Refuse codecs but those that are known to compress and filter numbers: others, such as pickle, can run code."""
+    """Refuse codecs that are not known to compress or filter numbers: others, such as pickle, can run code."""
 
     def named(value: Any) -> list[str]:
         if isinstance(value, list):
@@ -177,7 +177,7 @@ def _refuse_codecs(folder: Path) -> None:
 
 
 def _refuse_cut(path: Path, folder: Path) -> None:
-    """Refuse chunks of Blosc of another length than they say: its decoder reads on behind the end."""
+    """Refuse Blosc chunks of another length than their headers state: the decoder would read past the end."""
     metadata = _zarr_metadata(folder)
     last = [metadata.get("compressor"), *(metadata.get("codecs") or [])][0 if "compressor" in metadata else -1]
     if not isinstance(last, dict) or "blosc" not in (last.get("id"), last.get("name")):
@@ -206,7 +206,7 @@ class DatasetColumn:
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         if isinstance(index, slice):
             return np.asarray(self._dataset[(0, index) if self._nested else index])
-        # A list of rows costs h5py several times as much as slices, of which each chunk is read once.
+        # In h5py, a list of rows takes several times as long as slices, which read each chunk once.
         apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
         values = np.empty((len(index), *self.shape[1:]), self.dtype)
         begin = 0
@@ -217,14 +217,14 @@ class DatasetColumn:
 
 
 def _other_names(names: Iterable[str]) -> dict[str, Any]:
-    """Names that a message shows where the features are missing."""
+    """Return the names that a message about missing features shows."""
     return dict.fromkeys(name for name in names if name not in _KNOWN)
 
 
 def _of_datasets(
     arrays: Mapping[str, Any], root: Any, path: Path, *, more: Mapping[str, Any], **options: Any
 ) -> OpenFile:
-    """Features and coordinates among the datasets of a file, with the attributes of each, of the file, and `more`."""
+    """Return the features and coordinates among datasets, with the attributes of each, of the file, and `more`."""
     features, coords = pick_features(arrays, path), arrays.get(COORDS)
     nodes = {"file": root, "features": features, "coords": coords}
     attributes = {
@@ -246,7 +246,7 @@ def _of_datasets(
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as plain Python values."""
+    """Return an attribute as plain Python values."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list):

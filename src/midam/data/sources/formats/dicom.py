@@ -1,6 +1,6 @@
-"""One DICOM scan a folder, or a file, through pydicom.
+"""One DICOM scan per folder or file, through pydicom.
 
-Its slices must be one whole scan: one at each place, evenly apart, of one time and echo.
+Its slices must be one whole scan: one at each position, evenly spaced, of one time and echo.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,15 @@ from midam.settings.data import VOLUMES
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
 _OBLIQUE = 5.0  # degrees, from which a plane is called oblique
 _LISTED = 4  # kinds of slices that a message names
-# Attributes that a slice must state, and how many numbers.
+# Attributes that a slice must state, and their number of values.
 _NEEDED = {
     **{"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2},
     **{"Rows": 1, "Columns": 1, "SamplesPerPixel": 1},
 }
 _POSITIVE = ("PixelSpacing", "Rows", "Columns")
-_GAP = 1.5  # of the narrowest distance of slices, or of the one that the file states, from which one is missing
+_GAP = 1.5  # times the narrowest or the stated distance of slices: from this gap on, a slice is missing
 _SAME_MM = 1e-3
-# Attributes that separate the times, echoes and weightings of a scan; acquisitions may be parts of one as well.
+# Attributes that separate the times, echoes and weightings of a scan; acquisitions may also be parts of one time.
 _PHASES = (
     *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
     *("DiffusionBValue", "NominalCardiacTriggerDelayTime"),
@@ -51,12 +51,12 @@ _ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
 class DicomReader(FileReader):
-    """The DICOM series in a folder, or in folders of it, as slices or as a whole: rescaled, and MONOCHROME1 inverted.
+    """Reader of a DICOM series in a folder and its subfolders: slices or a volume, rescaled, MONOCHROME1 inverted.
 
-    Of several series `options.series` chooses one. Slices, be they files or the frames of one, are ordered by their
-    position along the normal of the image plane, not by name or number. They are those of `options.axis` of the
-    patient, or as acquired. Images without a position, such as X-rays, are instances each, in the order of their files.
-    What is no single whole series is refused when it is read.
+    Among several series, `options.series` selects one. Slices, which are files or the frames of a file, are ordered by
+    their position along the normal of the image plane, not by name or number. They run along `options.axis` of the
+    patient, or stay as acquired. Images without a position, such as X-rays, are one instance each, in the order of
+    their files. Anything but one whole series is refused when it is read.
     """
 
     what = "DICOM series"
@@ -64,7 +64,7 @@ class DicomReader(FileReader):
     one_a_folder = True
 
     def takes(self, path: Path) -> bool:
-        """Whether a folder holds DICOM files, at any depth, or a file is one."""
+        """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""
         if path.is_dir():
             return path.suffix != ".zarr" and holds_dicom(path)
         return path.suffix.lower() == ".dcm" or (path.suffix == "" and path.is_file() and is_dicom(path))
@@ -91,7 +91,7 @@ class DicomReader(FileReader):
 
 
 def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None = None, aside: int = 0) -> Volume:
-    """Read the files of one series, or of images without a place, in any order; `aside` images were left before."""
+    """Read the files of one series, or images without a position, in any order; `aside` were set aside before."""
     folder = paths[0].parent
     files = {path: read_file(path) for path in paths}
     scan = one_scan([*files.values()], paths, wanted, folder)
@@ -104,7 +104,7 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
 
 
 def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
-    """Images without a place, such as X-rays and ultrasound."""
+    """Return images without a position, such as X-rays and ultrasound, as a volume."""
     for frame in frames:
         _require(frame, ("Rows", "Columns", "SamplesPerPixel"))
     gray = [frame for frame in frames if not is_color(frame)]
@@ -123,7 +123,7 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
 
 
 def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -> Volume:
-    """Slices of one block, in the order of their positions."""
+    """Return the slices of one block as a volume, in the order of their positions."""
     check_scales(frames, where)
     first = frames[0]
     across, down = first.numbers("ImageOrientationPatient").reshape(2, 3)  # along row and column
@@ -142,7 +142,7 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     doubt = doubt_of(frames, heights, distance) if len(frames) > 1 else ""
     known = slices_of(frames)
     if axis is None:
-        # Along the normal, in the sense of the axis of the patient that it is nearest to.
+        # Positions along the normal, in the direction of the patient's nearest axis.
         places = heights * np.sign(normal[np.abs(normal).argmax()])
         return Volume(
             data, [spacing], doubt=doubt, aside=aside, slices=known | {"position_mm": places.round(3).tolist()}
@@ -150,7 +150,7 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")
-    # DICOM counts to the left and the back, affines to the right and the front.
+    # Coordinates grow to the left and the back in DICOM, to the right and the front in affines.
     volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=where)
     return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, known, normal, axis))
 
@@ -158,7 +158,7 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
 def _slices_along(
     volume: Volume, known: Mapping[str, Sequence[Any]], normal: NDArray[np.float64], axis: int
 ) -> dict[str, Sequence[Any]]:
-    """Origin of each slice along an axis of the patient: its files, where slices were acquired along it."""
+    """Return the origin of each slice along an axis of the patient, with its file if it was acquired along it."""
     sign = 1 if axis == 2 else -1  # positions as DICOM states them
     columns: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
     if int(np.abs(normal).argmax()) == axis:
@@ -168,7 +168,7 @@ def _slices_along(
 
 
 def _display(frame: Frame) -> dict[str, Any]:
-    """Modality, and of a CT the window [low, high] of HU that its first slice asks to be shown with."""
+    """Return the modality, and for a CT the display window [low, high] in HU that its first slice states."""
     modality = frame.text("Modality")
     attributes: dict[str, Any] = {"modality": modality} if modality else {}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
@@ -178,19 +178,19 @@ def _display(frame: Frame) -> dict[str, Any]:
 
 
 def _require(frame: Frame, names: Sequence[str]) -> None:
-    """Refuse an image that does not state what is needed."""
+    """Refuse an image that lacks one of these attributes, or a positive value of it."""
     missing = [name for name in names if len(frame.numbers(name)) != _NEEDED[name]]
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing:
         several = "several frames, of which one has " if count_of(frame.file) > 1 else ""
         raise BagDataError(
             f"Expected one gray slice with its place, got {several}no usable {missing[0]} (in {frame.path}); convert "
-            "the series to NIfTI, or remove what is no slice."
+            "the series to NIfTI, or remove files that are no slices."
         )
 
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
-    """Slices of one size, direction and pixel spacing, without localizers and single ones of another kind."""
+    """Return the slices of one size, direction and pixel spacing, without localizers and single other slices."""
     views = [frame for frame in frames if not is_scout(frame.file)] or frames
     blocks: dict[tuple[float, ...], list[Frame]] = {}
     for frame in views:
@@ -198,7 +198,7 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
         if is_color(frame):
             raise BagDataError(
                 f"Expected one gray slice with its place, got colors (in {frame.path}); convert the series to NIfTI, "
-                "or remove what is no slice."
+                "or remove files that are no slices."
             )
         here = np.concatenate([frame.numbers(name) for name in tuple(_NEEDED)[1:]])
         key = next((key for key in blocks if np.allclose(key, here, atol=1e-4)), tuple(here.tolist()))
@@ -215,13 +215,13 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
 
 
 def _block(frame: Frame) -> str:
-    """Describe what slices have in common."""
+    """Describe the size, plane and pixel spacing of slices."""
     size = f"{frame.number('Rows'):.0f} rows and {frame.number('Columns'):.0f} columns"
     return f"{size}, {_acquired(frame)['plane']}, {' x '.join(f'{x:g}' for x in frame.numbers('PixelSpacing'))} mm"
 
 
 def _acquired(frame: Frame) -> dict[str, str]:
-    """How slices are seen as they were acquired: their plane, and the sides of the patient at their edges."""
+    """Return the plane of slices as acquired, and the sides of the patient at their edges."""
     direction = frame.numbers("ImageOrientationPatient")
     if direction.shape != (6,):
         return {}
@@ -234,13 +234,13 @@ def _acquired(frame: Frame) -> dict[str, str]:
 
 
 def _ends(way: NDArray[np.float64]) -> str:
-    """Sides of the patient at which a direction begins and ends; DICOM counts to the left, the back and the head."""
+    """Return the sides of the patient where a direction begins and ends; DICOM counts to left, back and head."""
     axis = int(np.abs(way).argmax())
     return _SIDES[axis] if way[axis] > 0 else _SIDES[axis][::-1]
 
 
 def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: str) -> None:
-    """Refuse slices of several times, echoes or weightings that lie at or between the places of each other."""
+    """Refuse slices of several times, echoes or weightings whose positions coincide or interleave."""
     for name in _PHASES:
         values = np.array([frame.text(name) for frame in frames])
         if _overlap(values, heights):
@@ -251,7 +251,7 @@ def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: 
 
 
 def _overlap(values: NDArray[np.str_], heights: NDArray[np.float64]) -> bool:
-    """Whether slices of several values lie at or between the places of each other."""
+    """Return whether the positions of slices with different values coincide or interleave."""
     ends = sorted((heights[values == value].min(), heights[values == value].max()) for value in set(values.tolist()))
     return any(low <= high_before + _SAME_MM for (_, high_before), (low, _) in pairwise(ends))
 
@@ -262,9 +262,9 @@ def _counts(values: NDArray[np.str_]) -> str:
 
 
 def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where: str, aside: int) -> float:
-    """Millimeters between slices, 1 of a single one; doubles and gaps are refused.
+    """Return the millimeters between slices, 1 for a single slice; refuse doubles and gaps.
 
-    Gaps are compared with the narrowest one: in a short series those that miss a slice may be the most.
+    Gaps are compared with the narrowest one: in a short series, most gaps may miss a slice.
     """
     if len(heights) == 1:
         return 1.0
@@ -274,7 +274,7 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
         one, other = frames[double[0]], frames[double[0] + 1]
         raise BagDataError(
             f"Expected one slice at each place, got {len(double)} doubles, the first {one} and {other} (in {where}); "
-            "remove doubles, or part what is several series."
+            "remove doubles, or move each series to a folder of its own."
         )
     least = float(gaps.min())
     wide = np.flatnonzero(gaps > _GAP * least)
@@ -289,12 +289,12 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
 
 
 def doubt_of(frames: Sequence[Frame], heights: NDArray[np.float64], distance: float) -> str:
-    """Signs of missing slices where the positions are even: a wider gap than is stated, holes in the numbers.
+    """Return a sign of missing or mixed slices: a wider gap than stated, missing numbers; "" if there is none.
 
-    Holes count for nothing where the stated distance is met: the echoes or times of one scan may be numbered in turn.
+    Missing numbers do not count if the stated distance is met: the echoes or times of one scan may be numbered in turn.
     """
     stated, thickness = frames[0].number("SpacingBetweenSlices"), frames[0].number("SliceThickness")
-    # Some devices state the room between slices rather than the distance of their centers; a gap is then below this.
+    # Some devices state the space between slices instead of the distance of their centers: then the thickness counts.
     if distance > _GAP * max(stated, thickness) > 0:
         name = "SpacingBetweenSlices" if stated >= thickness else "SliceThickness"
         return f"slices may be missing, they lie {distance:.2f} mm apart with a {name} of {max(stated, thickness):g} mm"
@@ -310,7 +310,7 @@ def doubt_of(frames: Sequence[Frame], heights: NDArray[np.float64], distance: fl
 
 
 def mixed_depths(frames: Sequence[Frame]) -> str:
-    """Doubt of images of several depths that state no intensities."""
+    """Return the doubt about images of several bit depths without RescaleSlope; "" if there is none."""
     depths = sorted({int(frame.number("BitsStored")) for frame in frames if not frame.text("RescaleSlope")})
     if len(depths) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""Images of a DICOM file, their places and intensities."""
+"""Images of a DICOM file, their positions and intensities."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from midam.data.sources.formats.open_file import need, sound
 from midam.errors import BagDataError, install, listed
 
-# Functional groups of files of many frames, which state of each frame, or of all, what other files state themselves.
+# Functional groups: files of many frames state these attributes there, for each frame or for all frames.
 _GROUPS = {
     "ImagePositionPatient": "PlanePositionSequence",
     "ImageOrientationPatient": "PlaneOrientationSequence",
@@ -30,7 +30,7 @@ _SHOWN = 3  # names of files in a message
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One image of a file: its number there, from 0, and what is stated of it, of all frames and of the file."""
+    """One image of a file: its number in the file, from 0, and the groups of attributes of it and of all frames."""
 
     file: Any
     path: Path
@@ -38,25 +38,25 @@ class Frame:
     groups: tuple[Any, ...] = ()
 
     def value(self, name: str) -> Any:
-        """Value of an attribute: of the frame before all frames before the file; None where it is not stated."""
+        """Return the value of an attribute for the frame, else for all frames, else for the file; None if missing."""
         for group in self.groups if name in _GROUPS else ():
             parts = group.get(_GROUPS[name]) or []
             if len(parts) and parts[0].get(name) is not None:
                 return parts[0].get(name)
-        # The place that a file of many frames states of itself is that of none of them.
+        # The position that a file of many frames states for itself does not apply to a frame.
         many = name in ("ImagePositionPatient", "ImageOrientationPatient") and count_of(self.file) > 1
         return None if many else self.file.get(name)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """Finite numbers that are stated under a name; none where they cannot be read."""
+        """Return the finite numbers of an attribute; an empty array if they cannot be read."""
         return _numbers(lambda: self.value(name))
 
     def number(self, name: str) -> float:
-        """Size of a number that may be absent; 0 where it is."""
+        """Return the absolute value of a number; 0 if it is missing."""
         return float(np.abs(self.numbers(name)[:1]).sum())
 
     def text(self, name: str) -> str:
-        """Value of an attribute as text; empty where it is not stated."""
+        """Return the value of an attribute as text; "" if it is missing."""
         value = self.value(name)
         return "" if value is None else str(value).strip()
 
@@ -72,13 +72,13 @@ def read_file(path: Path) -> Any:
 
 
 def count_of(file: Any) -> int:
-    """Number of frames of a file; 1 where it states none."""
+    """Return the number of frames of a file; 1 if it states none."""
     stated = _numbers(lambda: file.get("NumberOfFrames"))
     return max(1, int(stated[0])) if len(stated) else 1
 
 
 def frames_of(file: Any, path: Path) -> list[Frame]:
-    """The images of a file, in its order."""
+    """Return the images of a file, in its order."""
     count, stated = count_of(file), file.get("PerFrameFunctionalGroupsSequence")
     shared = file.get("SharedFunctionalGroupsSequence") or ()
     pixels = next((file[name].value for name in _PIXELS if name in file), None) or b""
@@ -90,7 +90,7 @@ def frames_of(file: Any, path: Path) -> list[Frame]:
 
 
 def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
-    """Names of images: their number and UID, and where a file holds several their place in it, from 1."""
+    """Return the number and UID of each image and, if a file holds several, its position in the file, from 1."""
     numbers = [frame.numbers("InstanceNumber") for frame in frames]
     columns: dict[str, list[Any]] = {
         "instance_number": [int(number[0]) if len(number) else None for number in numbers],
@@ -101,20 +101,21 @@ def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
 
 
 def is_flat(file: Any) -> bool:
-    """Whether an image, of which this is the header, is one without a position in the patient, as X-rays are."""
+    """Return whether the image of a header has no position in the patient, as X-rays."""
     groups = (file.get("PerFrameFunctionalGroupsSequence") or ())[:1]
     return not (file.get("ImagePositionPatient") or any(group.get("PlanePositionSequence") for group in groups))
 
 
 def is_color(frame: Frame) -> bool:
-    """Whether an image has colors."""
+    """Return whether an image has colors."""
     return frame.number("SamplesPerPixel") == 3 or frame.text("PhotometricInterpretation") == "PALETTE COLOR"
 
 
 def check_scales(frames: Sequence[Frame], where: str) -> None:
-    """Refuse slices of which some state how their numbers become intensities, and others do not, or in another unit.
+    """Refuse slices if only some of them state a rescaling, or if their units differ.
 
-    Slopes and intercepts may differ from slice to slice, as in PET. Those of 1 and 0 change nothing.
+    Slopes and intercepts may differ from slice to slice, as in PET. A slope of 1 and an intercept of 0 change nothing,
+    so that other slices may lack them.
     """
     scales = [scale_of(frame) for frame in frames]
     silent = [frame for frame, scale in zip(frames, scales) if scale is None]
@@ -140,7 +141,7 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
 
 
 def scale_of(frame: Frame) -> tuple[float, float] | None:
-    """Slope and intercept that an image states; None where it states neither."""
+    """Return the slope and intercept that an image states; None if it states neither."""
     slope, intercept = frame.numbers("RescaleSlope"), frame.numbers("RescaleIntercept")
     stated = [name for name in ("RescaleSlope", "RescaleIntercept") if frame.text(name)]
     if not stated:
@@ -155,9 +156,9 @@ def scale_of(frame: Frame) -> tuple[float, float] | None:
 
 
 def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
-    """Images in the order of the frames: gray ones as intensities [H, W] of float32, colored ones as RGB [3, H, W].
+    """Yield the images of frames in order: gray ones as float32 intensities [H, W], colored ones as RGB [3, H, W].
 
-    Frames of one file that follow each other are decoded at once.
+    Consecutive frames of one file are decoded at once.
     """
     for _, same in groupby(frames, key=lambda frame: frame.path):
         file_frames = list(same)
@@ -167,7 +168,7 @@ def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
 
 
 def _decoded(frame: Frame) -> NDArray[Any]:
-    """Pixels of all frames of a file [F, H, W], or [F, H, W, 3] in RGB."""
+    """Return the pixels of all frames of a file, [F, H, W], or [F, H, W, 3] in RGB."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.processing import apply_color_lut
     from pydicom.pixels.utils import pixel_array
@@ -192,7 +193,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)
-    if "1" in _color(frame):  # bright means little
+    if "1" in _color(frame):  # bright pixels are low intensities
         top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
         stored = top - stored.astype(np.int64)
     scale = scale_of(frame)
@@ -203,7 +204,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
 
 
 def _color(frame: Frame) -> str:
-    """MONOCHROME1 or MONOCHROME2."""
+    """Return MONOCHROME1 or MONOCHROME2; refuse other values."""
     color = frame.text("PhotometricInterpretation")
     if color not in _GRAY:
         raise BagDataError(
@@ -217,6 +218,6 @@ def _numbers(read: Any) -> NDArray[np.float64]:
     try:
         value = read()
         numbers = np.array(() if value is None else value, dtype=np.float64).ravel()
-    except Exception:  # pydicom raises what it likes of a value that it cannot convert
+    except Exception:  # pydicom raises various errors about values that it cannot convert
         return np.empty(0)
     return numbers[np.isfinite(numbers)]

@@ -1,4 +1,4 @@
-"""Which DICOM files are one scan: those of a folder and of all folders in it, grouped by SeriesInstanceUID."""
+"""DICOM files that form one scan: those of a folder and all its subfolders, grouped by SeriesInstanceUID."""
 
 import heapq
 import os
@@ -12,15 +12,15 @@ from midam.data.sources.formats.open_file import need, sound
 from midam.errors import BagDataError, given, listed
 
 _MAGIC = 128
-_LOOKED_AT = 20  # files by which a series is known: notes and previews may come first by name
-_SEARCHED = 500  # folders that are looked into before one is taken to hold no DICOM
+_LOOKED_AT = 20  # files of a folder that are tried: notes and previews may come first by name
+_SEARCHED = 500  # folders that are searched before a folder counts as one without DICOM
 _LISTED = 12  # series that a message lists
-_DIRECTORY = "DICOMDIR"  # the table of contents of a disc, which is DICOM and no slice
+_DIRECTORY = "DICOMDIR"  # the table of contents of a disc: DICOM, but not a slice
 _TAGS = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "SeriesNumber")
 _KIND = ("Rows", "StudyInstanceUID", "ImageType", "ImagePositionPatient", "NumberOfFrames")
 _GROUPS = "PerFrameFunctionalGroupsSequence"
-_NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of what others have drawn or computed on a scan
-PLACED = ("CT", "MR", "PT")  # modalities whose images have a place in the patient, or have lost it
+_NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of annotations and results that were made from a scan
+PLACED = ("CT", "MR", "PT")  # modalities whose images have a position in the patient, even if the file has lost it
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Series:
     modality: str
     number: str
     paths: tuple[Path, ...]
-    flat: bool = False  # its images have no place in the patient
+    flat: bool = False  # its images have no position in the patient
     scout: bool = False  # all of them are localizers
     images: int = 1
 
@@ -43,7 +43,7 @@ class Series:
         return f"{name} ({', '.join(part for part in parts if part)})"
 
     def is_called(self, name: str, *, exactly: bool) -> bool:
-        """Whether a text names it: its description, protocol, modality, number or UID, or a part of the first two."""
+        """Return whether a text is the description, protocol, modality, number or UID, or a part of the first two."""
         wanted, texts = name.strip().casefold(), [self.description.casefold(), self.protocol.casefold()]
         if wanted in (*texts, self.modality.casefold(), self.number, self.uid):
             return True
@@ -58,7 +58,7 @@ class Scan(NamedTuple):
 
 
 def is_dicom_folder(folder: Path) -> bool:
-    """Whether a folder itself holds DICOM files: one of its first 20 files by name."""
+    """Return whether one of the first 20 files of a folder, by name, is DICOM."""
     return folder.is_dir() and any(is_dicom(path) for path in _first_files(folder))
 
 
@@ -69,7 +69,7 @@ def _first_files(folder: Path) -> list[Path]:
 
 
 def is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM, by its suffix or its first bytes; the table of contents of a disc is none."""
+    """Return whether a file is DICOM, by its suffix or first bytes; a DICOMDIR file is not a slice."""
     if path.suffix.lower() == ".dcm":
         return True
     if path.name.upper() == _DIRECTORY:
@@ -79,7 +79,7 @@ def is_dicom(path: Path) -> bool:
 
 
 def dicom_folders(folder: Path, *, searched: int | None = None) -> Iterator[Path]:
-    """A folder, and those in it at any depth, that hold DICOM files themselves, by name; of the first `searched`."""
+    """Yield, among the first `searched`, a folder and its subfolders at any depth that hold DICOM files, by name."""
     for number, (here, below, _) in enumerate(os.walk(folder)):
         below[:] = sorted(name for name in below if name[0] != "." and not name.endswith(".zarr"))
         if is_dicom_folder(Path(here)):
@@ -89,12 +89,12 @@ def dicom_folders(folder: Path, *, searched: int | None = None) -> Iterator[Path
 
 
 def holds_dicom(folder: Path) -> bool:
-    """Whether a folder, or one of the first 500 in it, holds DICOM files."""
+    """Return whether a folder, or one of the first 500 folders in it, holds DICOM files."""
     return folder.is_dir() and next(dicom_folders(folder, searched=_SEARCHED), None) is not None
 
 
 def is_one_scan(homes: Sequence[Path]) -> bool:
-    """Whether the first files of folders are one scan: a series, one next to scouts, or images of one study."""
+    """Return whether the first files of folders are one scan: one series, scouts apart, or images of one study."""
     if len(homes) == 1:
         return True
     inside = [_files(home) for home in homes]
@@ -105,9 +105,9 @@ def is_one_scan(homes: Sequence[Path]) -> bool:
 
 
 def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
-    """DICOM files in a folder that are scans or images of their own; none where they are slices, or of one study.
+    """Return the DICOM files of a folder if each is a scan or image of its own; an empty list if they are slices.
 
-    Those of one study are bags each where a table has `named` them.
+    Images of one study are separate only if a table has `named` one of them.
     """
     paths = [path for path in _first_files(folder) if is_dicom(path)]
     headers = _headers(paths)
@@ -118,7 +118,7 @@ def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
 
 
 def series_files(folder: Path, wanted: str | None) -> Scan:
-    """Files of the one scan in a folder and below it, or of the series that is `wanted` among several."""
+    """Return the files of the one scan in a folder and below it, or of the `wanted` series among several."""
     homes = list(dicom_folders(folder))
     files = [path for home in homes for path in _files(home)]
     if homes == [folder] and wanted is None:
@@ -127,10 +127,10 @@ def series_files(folder: Path, wanted: str | None) -> Scan:
 
 
 def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, folder: Path) -> Scan:
-    """The one scan among files, of which the headers are given: a series, or all images that have no place.
+    """Return the one scan among files with these headers: a series, or all images without a position.
 
-    What is `wanted` has that description, modality or number. Reports and the like are left alone; localizers, single
-    slices next to a series of several, screenshots and segmentations are set aside. Several series are refused.
+    A `wanted` series has that description, modality or number. Reports and similar files are ignored; localizers,
+    single slices next to a series of several, screenshots and segmentations are set aside. Several series are refused.
     """
     series = _grouped(headers, [[path] for path in paths])
     if wanted is not None:
@@ -155,7 +155,7 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
 
 
 def _scans(series: Sequence[Series]) -> list[Series]:
-    """Series that may be the scan: of these kinds the first that there are."""
+    """Return the series that may be the scan: with positions and several images, else with positions, else any view."""
     drawn = [one for one in series if one.modality not in _NO_SCANS]
     views = [one for one in drawn if not one.scout] or drawn
     placed = [one for one in views if not one.flat]
@@ -179,7 +179,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _headers(paths: Iterable[Path]) -> list[Any]:
-    """Headers of files, with the attributes that separate series."""
+    """Read the headers of files, with the attributes that separate series."""
     headers = []
     for path in paths:
         pydicom = need("pydicom", "DICOM", path, extra="medical")
@@ -190,9 +190,9 @@ def _headers(paths: Iterable[Path]) -> list[Any]:
 
 
 def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Series]:
-    """Series of images by their UID, in the order of their first files; reports, plans and notes are none.
+    """Group images into series by UID, in the order of their first files; skip reports, plans and notes.
 
-    A header is that of a file, or of the first of several.
+    Each header is that of the first file of its paths.
     """
     groups: dict[str, list[int]] = {}
     for number, header in enumerate(headers):
@@ -216,7 +216,7 @@ def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Se
 
 
 def is_scout(header: Any) -> bool:
-    """Whether an image is a localizer, as it says itself."""
+    """Return whether an image states that it is a localizer."""
     return "LOCALIZER" in _text(header, "ImageType").upper()
 
 

@@ -1,6 +1,6 @@
-"""One image a file, cut into patches: PNG and JPEG through Pillow, and TIFFs that are no slides.
+"""One image per file, cut into patches: PNG and JPEG through Pillow, and TIFFs that are not slides.
 
-Tissue in an image is saturated color, separated from the pale ground by Otsu's threshold.
+Tissue in an image is saturated color, separated from the pale background by Otsu's threshold.
 """
 
 import threading
@@ -25,19 +25,19 @@ _WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF an
 _GRAY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _WIDE = (*_DEEP, "F")
-_MOST = 30  # of 255: a picture that is all tissue must not be cut in two by its own stain
-# Of 255. Saturation is a ratio, so that the noise of a black border passes for color. CLAM takes patches for black
-# whose mean red, green and blue are all below 40.
+_MOST = 30  # of 255: a higher threshold would split a picture that is all tissue by its stain
+# Of 255. Saturation is a ratio, so the noise of a black border would pass for color. CLAM calls a patch black if its
+# mean red, green and blue are all below 40.
 _BLACK = 40
 _SMALL, _LARGE = 1 << 22, 1 << 26  # bytes of an image that is decoded at once, and of one that is never kept
 _TURN = threading.Lock()  # one large image at a time is decoded as a whole
 
 
 class ImageReader(FileReader):
-    """An image as patches [n, C, P, P] and the x and y of their top left corners [n, 2], row by row.
+    """Reader of an image as patches [n, C, P, P], with their top left corners x, y [n, 2], row by row.
 
-    One channel if gray (of 16 bits uint16), else red, green and blue. Transparency is laid on white, the orientation
-    that the file notes is applied. The image is decoded when it is first read.
+    A gray image has one channel (uint16 for 16 bits), others red, green and blue. Transparent pixels are laid on white,
+    and the orientation that the file states is applied. The image is decoded when it is first read.
     """
 
     what = "images"
@@ -46,12 +46,12 @@ class ImageReader(FileReader):
     family = "images"
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Open an image; needs the package pillow. What is wrong with its pixels is found when they are read."""
+        """Open an image; needs the package pillow. Damaged pixels are found when they are read."""
         with _open(path) as image, sound("a whole image", path):
             width, height = image.size
             if image.format == "TIFF":  # Pillow has turned these sizes already
                 width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
-            # A PNG without a note would be decoded in search of one.
+            # Pillow would decode a PNG without EXIF to search for it.
             noted = image.format != "PNG" or "exif" in image.info
             if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
                 width, height = height, width
@@ -67,7 +67,7 @@ class ImageReader(FileReader):
                 require_patch(width, height, size, kind="image", path=path)
                 with nullcontext() if in_strips or held <= _LARGE else _TURN:
                     corners = _places(pixels, width, options, path)
-                    some = pixels.rows(int(corners[-1, 1]))  # all of it, so that damage is found now
+                    some = pixels.rows(int(corners[-1, 1]))  # decodes all rows, so that damage is found now
             shape = (len(some), size, size)
             return Patches(corners, shape, some.dtype, lambda x, y: pixels.rows(y)[..., x : x + size]), corners
 
@@ -75,7 +75,7 @@ class ImageReader(FileReader):
         return cut_file("patches", cut, {"coords": coords}, held=held, handle=False)
 
     def verify(self, path: Path) -> None:
-        """Compare the checksums of a PNG, which Pillow passes over when it decodes."""
+        """Compare the checksums of a PNG, which Pillow ignores when it decodes."""
         with _open(path) as image, sound("a whole image", path):
             image.verify()
 
@@ -98,9 +98,9 @@ class Patches:
 
 
 class Pixels:
-    """Rows of an image [C, H, W], decoded strip by strip as long as it is read from top to bottom.
+    """Rows of an image [C, H, W], decoded strip by strip while they are read from top to bottom.
 
-    What is asked for again is decoded as a whole and kept, unless it is large: that begins at the top again.
+    To read earlier rows again, the whole image is decoded and kept; a large image is decoded from the top again.
     """
 
     def __init__(self, path: Path, height: int, size: int, *, held: int) -> None:
@@ -118,14 +118,14 @@ class Pixels:
         return self._whole
 
     def rows(self, top: int) -> NDArray[Any]:
-        """Rows of the patches whose first row is `top`: [C, size, W]."""
+        """Return the rows of the patches whose first row is `top`: [C, size, W]."""
         with self._lock:
             if self._whole is None and top < self._top and self._large:
                 self._begin()
             if self._whole is not None or self._small or top < self._top:
                 return self.whole()[:, top : top + self._size]
             bottom = top + self._size
-            end = self.height if self.height - bottom < self._size else bottom  # no damage is passed over
+            end = self.height if self.height - bottom < self._size else bottom  # to the end: no damage is missed
             with sound("a whole image", self._path):
                 while self._top + self._held.shape[1] < end:
                     part = next(self._strips)
@@ -155,7 +155,7 @@ def pixel_strips(path: Path, rows: int) -> Iterator[NDArray[Any]]:
 
 
 def read_pixels(path: Path) -> NDArray[Any]:
-    """Decode an image [C, H, W] as `ImageReader` does; a damaged one, or one of 16 bits a color, is refused."""
+    """Decode an image [C, H, W] as `ImageReader` does; refuse a damaged image, or one of 16 bits per color."""
     from PIL import ImageOps
 
     with _open(path) as opened, sound("a whole image", path):
@@ -192,9 +192,9 @@ def _pixels_of(image: Any, path: Path) -> NDArray[Any]:
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
-@lru_cache(maxsize=16)  # of many images of one size, which then share them
+@lru_cache(maxsize=16)  # images of one size share their corners
 def grid(width: int, height: int, *, size: int, stride: int) -> Places:
-    """Top left corners [n, 2] (x, y) of the whole squares in an image, row by row; not to be written to."""
+    """Return the top left corners [n, 2] (x, y) of the whole squares in an image, row by row; read-only."""
     x, y = np.arange(0, width - size + 1, stride), np.arange(0, height - size + 1, stride)
     corners = np.stack([np.tile(x, len(y)), np.repeat(y, len(x))], axis=1).astype(np.int64)
     corners.setflags(write=False)
@@ -228,7 +228,7 @@ def _open(path: Path) -> Any:
 
 
 def _is_cut(image: Any) -> bool:
-    """Whether Pillow would read 8 bits of pixels that have 16."""
+    """Return whether Pillow would read only 8 bits of pixels that have 16."""
     if image.mode in _WIDE:
         return False
     if image.format == "TIFF":
@@ -258,13 +258,13 @@ def _places(pixels: Pixels, width: int, options: ImageOptions, path: Path) -> Pl
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Saturation [H, W] of colors [3, H, W], as of HSV: 255 (max - min) / max."""
+    """Return the saturation [H, W] of colors [3, H, W], as in HSV: 255 (max - min) / max."""
     high, low = pixels.max(axis=0), pixels.min(axis=0)
     return np.asarray((high - low).astype(np.uint16) * 255 // np.maximum(high, 1), dtype=np.uint8)
 
 
 def otsu(values: NDArray[np.uint8]) -> int:
-    """Threshold t that sets the values <= t and > t furthest apart (Otsu 1979)."""
+    """Return the threshold t that best separates the values <= t from those > t (Otsu 1979)."""
     counts = np.bincount(values.reshape(-1), minlength=256).astype(np.float64)
     below = np.cumsum(counts)
     sums = np.cumsum(counts * np.arange(256))
@@ -275,16 +275,16 @@ def otsu(values: NDArray[np.uint8]) -> int:
 
 
 def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Where colors [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 where that is less.
+    """Return where colors [3, H, W] are more saturated than Otsu's threshold, or than 30 of 255 if that is lower.
 
-    Pixels without a color of 40 or more are black: they are no tissue, and Otsu's threshold is that of the others.
+    Pixels whose colors are all below 40 are black: they are not tissue, and Otsu's threshold ignores them.
     """
     values, seen = saturation(pixels), pixels.max(axis=0) >= _BLACK
     return np.asarray(seen & (values > min(otsu(values[seen]), _MOST)), dtype=np.bool_)
 
 
 def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDArray[np.float64]:
-    """Part of each square that a mask [H, W] covers; top left corners (x, y) and side are in pixels of the mask."""
+    """Return the share of each square that a mask [H, W] covers; corners (x, y) and side are in pixels of the mask."""
     sums = np.pad(np.cumsum(np.cumsum(mask, axis=0, dtype=np.int64), axis=1), ((1, 0), (1, 0)))
     height, width = mask.shape
     low = np.minimum(np.floor(corners).astype(np.int64), [width - 1, height - 1])
@@ -297,7 +297,7 @@ def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDAr
 def on_tissue(
     places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, kind: str, path: Path
 ) -> Places:
-    """Squares of which at least this share is tissue; `zoom` scales their places and side to `pixels`."""
+    """Return the squares of which at least this share is tissue; `zoom` scales corners and side to `pixels`."""
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
         raise BagDataError(

@@ -1,6 +1,6 @@
-"""One file of features a bag: NumPy's ``.npy`` and ``.npz``, ``.csv`` as DSMIL writes it, and torch's ``.pt``.
+"""One file of features per bag: NumPy's ``.npy`` and ``.npz``, ``.csv`` as DSMIL writes it, and torch's ``.pt``.
 
-An array of three axes is a volume. Nothing that a file holds is executed.
+An array of three axes is a volume. No content of a file is executed.
 """
 
 import math
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Python 3.11 may fail where several threads parse literals, as the headers of arrays are, at a time.
+# Python 3.11 may fail if several threads parse literals at a time, such as the headers of arrays.
 PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
-_SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how much larger than that the content may be
+_SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how many times a member may grow when it is read
 _PLAIN = (
     *("float16", "bfloat16", "float32", "float64", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -53,14 +53,14 @@ _PLAIN = (
 
 
 class NpyReader(FileReader):
-    """An array [n, ...], as a memory map."""
+    """Reader of an array [n, ...], as a memory map."""
 
     what = "arrays"
     suffixes = (".npy",)
     parameters = VOLUMES
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Open a file; Python objects are refused."""
+        """Open a file; refuse Python objects."""
         kind = "a whole .npy file of plain numbers"
         with sound(kind, path, advice=_ANEW):
             with PARSING:
@@ -75,14 +75,14 @@ class NpyReader(FileReader):
 
 
 class NpzReader(FileReader):
-    """A single array [n, ...], or ``features`` or ``feats``, and perhaps ``coords`` and ``feature_names``."""
+    """Reader of one array [n, ...], or ``features`` or ``feats`` with optional ``coords`` and ``feature_names``."""
 
     what = "arrays"
     suffixes = (".npz",)
     parameters = VOLUMES
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Read a file; Python objects are refused."""
+        """Read a file; refuse Python objects."""
         known = (*FEATURES, COORDS, FEATURE_NAMES)
         arrays, others = read_archive(path, known)
         if len(arrays) == 1 and not others:
@@ -97,10 +97,10 @@ class NpzReader(FileReader):
 
 
 def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Arrays of an npz file, those `wanted` or the only one, and the names of the others, which are not loaded.
+    """Read the `wanted` arrays of an npz file, or its only one; return them and the names of the others.
 
-    Each member is read to its end, so that its checksum is compared; Python objects are refused, and arrays that do not
-    fit into memory.
+    Each member is read to its end, so that its checksum is compared. Python objects, and arrays that do not fit into
+    memory, are refused.
     """
     arrays: dict[str, NDArray[Any]] = {}
     others: list[str] = []
@@ -128,7 +128,7 @@ def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray
 
 
 def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
-    """Read an array; a header that says more than the `size` of its member is refused before memory is taken for it."""
+    """Read an array; refuse a header that states more than the `size` of its member, before memory is allocated."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with PARSING:
@@ -139,7 +139,7 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
             "one flat array X and the bag number of each instance."
         )
     needed, content = math.prod(shape) * dtype.itemsize, bytearray()
-    if needed <= size:  # one byte more is read than the header says, whatever the member holds
+    if needed <= size:  # read one byte more than the header states, to notice a longer member
         while len(content) <= needed and (part := stream.read(min(_CHUNK, needed + 1 - len(content)))):
             content += part
     if needed != len(content):
@@ -156,7 +156,7 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
 def refuse_near(
     others: Iterable[str], arrays: Mapping[str, Any], known: Iterable[str], path: Path, **same: str
 ) -> None:
-    """Refuse a name that is nearly that of a known array, or means the `same`: ignored, it would not be missed."""
+    """Refuse a name that is nearly that of a known array, or means the `same`: it would be ignored silently."""
     for name in others:
         plain = name_of(name).lower().strip("_ ")
         meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)
@@ -168,7 +168,7 @@ def refuse_near(
 
 
 class CsvReader(FileReader):
-    """Numbers alone; the first line names the features if it holds a word, and is none if it counts them: 0, 1, ..."""
+    """Reader of a CSV of numbers; a first line with a word names the features, a first line 0, 1, ... is skipped."""
 
     what = "features"
     suffixes = (".csv",)
@@ -194,7 +194,7 @@ class CsvReader(FileReader):
                 )
         array = frame.to_numpy(dtype=np.float64)
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
-            with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused when it is read
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite: reading them is refused
                 array = array.astype(np.float32)
         return OpenFile(array, held=array.nbytes, names=words if named else None)
 
@@ -207,7 +207,10 @@ def _number(word: str) -> float | None:
 
 
 class TensorReader(FileReader):
-    """A tensor [n, D], or a dictionary of ``features`` or ``feats`` and ``coords``; mapped if torch >= 1.6 wrote it."""
+    """Reader of a tensor [n, D], or a dictionary of ``features`` or ``feats`` and ``coords``.
+
+    A file that torch >= 1.6 wrote is mapped into memory.
+    """
 
     what = "features"
     suffixes = (".pt",)
@@ -245,7 +248,7 @@ class TensorReader(FileReader):
         )
 
     def verify(self, path: Path) -> None:
-        """Compare the checksums, which torch passes over."""
+        """Compare the checksums, which torch ignores."""
         with sound("a whole .pt file", path, advice="write the file again"):
             if zipfile.is_zipfile(path):
                 check_archive(path)
@@ -262,7 +265,7 @@ class _BFloat16:
 
 
 def _is_plain(tensor: "Tensor") -> bool:
-    """Whether NumPy, or `_BFloat16`, has the same numbers in memory."""
+    """Return whether NumPy, or `_BFloat16`, can read the numbers of a tensor in place."""
     strange = (
         tensor.is_quantized or tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu"
     )
@@ -270,11 +273,11 @@ def _is_plain(tensor: "Tensor") -> bool:
 
 
 def _column(tensor: "Tensor") -> Column:
-    # A view such as x.conj().imag says in a bit that its numbers are to be negated.
+    # A view such as x.conj().imag only marks its numbers as negated.
     tensor = squeezed(tensor.detach().resolve_neg())
     return _BFloat16(tensor) if _kind(tensor) == "bfloat16" else tensor.numpy()
 
 
 def _kind(tensor: "Tensor") -> str:
-    """Name of the type of its numbers: float32."""
+    """Return the name of the type of a tensor's numbers, such as float32."""
     return str(tensor.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""A file of instances that is open: its arrays, which are read by position, and its attributes."""
+"""An open file of instances: its arrays, which are read by position, and its attributes."""
 
 import errno
 import math
@@ -17,7 +17,7 @@ from midam.files import size_text
 
 T = TypeVar("T")
 
-# Numbers of errors, words of libraries that hide them, what is the matter, and what helps.
+# Numbers of errors, words of libraries that hide these numbers, the problem, and advice.
 _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
     (
         (errno.EAGAIN, errno.EBUSY, errno.ETXTBSY),
@@ -54,41 +54,41 @@ _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger tha
 
 
 class Column(Protocol):
-    """Rows of one array of a file; a NumPy array is one."""
+    """Interface of the rows of an array in a file; a NumPy array has it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[n, ...]."""
+        """Shape [n, ...]."""
         ...
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """Of the numbers."""
+        """Type of the numbers."""
         ...
 
     def __getitem__(self, index: slice | NDArray[np.int64], /) -> NDArray[Any]:
-        """Rows of a slice, or at positions [m], ascending and distinct."""
+        """Return the rows of a slice, or at ascending and distinct positions [m]."""
         ...
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A file that is open for reading.
+    """An open file.
 
     Attributes
     ----------
     features, coords : Column
-        Instances [n, ...], and their places [n, C], if any.
+        Instances [n, ...], and their coordinates [n, C], if any.
     cut : {"", "patches", "slices", "volume"}
-        What an image, slide or volume was cut into; empty where the file holds instances.
+        Parts into which an image, slide or volume was cut; empty if the file holds instances.
     attributes : dict
         Attributes of the file, its features and its coordinates, under "file", "features" and "coords".
     held, close : int, callable
-        Bytes that it keeps in memory; closes it.
+        Bytes that the file keeps in memory; function that closes it.
     serial, handle : bool
-        Whether one thread at a time may read; whether it holds a file of the system open.
+        Whether only one thread at a time may read; whether a file handle of the system is open.
     names : sequence of str, optional
-        Names of the features, where the file says them.
+        Names of the features, if the file states them.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class OpenFile:
 
 
 class Lazy(Generic[T]):
-    """A value that is made when it is first asked for, once, whichever thread asks; one that fails is tried again."""
+    """A value that is made once, on first use by any thread; after a failure, the next use tries again."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make, self._lock = make, threading.Lock()
@@ -124,19 +124,19 @@ class Lazy(Generic[T]):
 
 
 class LazyColumn:
-    """Rows of a file that is read as a whole when the first of them is asked for."""
+    """Rows of a file that is read as a whole on first use."""
 
     def __init__(self, column: Callable[[], Column]) -> None:
         self._column = column
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[n, ...]."""
+        """Shape [n, ...]."""
         return self._column().shape
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """Of the numbers."""
+        """Type of the numbers."""
         return self._column().dtype
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
@@ -149,7 +149,7 @@ def cut_file(
     attributes: Mapping[str, Mapping[str, Any]],
     **facts: Any,
 ) -> OpenFile:
-    """An open file whose instances, and their places, are made when the first of them is asked for."""
+    """Return an open file whose instances and coordinates are made on first use."""
     made, places = Lazy(make), LazyColumn(lambda: made()[1])
     attributes = {"features": {"kind": kind}, **attributes}
     return OpenFile(
@@ -158,7 +158,7 @@ def cut_file(
 
 
 def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
-    """Find the array ``features`` or ``feats`` of a file; without one, the error names what there is."""
+    """Find the array ``features`` or ``feats`` of a file; without one, the error names the arrays of the file."""
     for name in FEATURES:
         if name in arrays:
             return arrays[name]
@@ -169,7 +169,7 @@ def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
 
 
 def squeezed(array: Any) -> Any:
-    """[1, n, D] as [n, D]."""
+    """Return [1, n, D] as [n, D], and any other array as it is."""
     return array[0] if array.ndim == 3 and len(array) == 1 else array
 
 
@@ -215,7 +215,7 @@ def refuse_empty(path: Path) -> None:
 
 
 def refuse_growth(opened: OpenFile, path: Path) -> None:
-    """Refuse a file whose content would be far larger than any honest compression makes it.
+    """Refuse a file whose content would be far larger than real compression allows.
 
     Headers are trusted before the content is read, so a file of a few bytes could ask for all memory.
     """

@@ -1,4 +1,4 @@
-"""A slide that is open for reading, a pyramid of levels: by OpenSlide, or by tifffile where OpenSlide cannot."""
+"""An open slide, a pyramid of levels: through OpenSlide, or through tifffile if OpenSlide cannot read it."""
 
 import functools
 import warnings
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from midam.data.sources.formats.open_file import need, sound
 from midam.errors import CURRENT, BagDataError
 
-_TEN_FOLD = 10.0  # magnification times micrometers a pixel
-_COARSE = 10.0  # micrometers a pixel, from which they are no microscope's: 72 dots an inch, often a default, are 353
+_TEN_FOLD = 10.0  # magnification times micrometers per pixel
+_COARSE = 10.0  # micrometers per pixel beyond a microscope's: 72 dots per inch, often a default, are 353
 _BLOCK = 2048  # pixels of a level that a thumbnail reads at a time, each way
-_LARGE = 1 << 28  # pixels, from which a TIFF without levels is read in parts all the same
+_LARGE = 1 << 28  # pixels from which even a TIFF without levels is read in parts
 _LEVELS = 330  # the tag of TIFF for images inside an image, where OME-TIFFs keep their levels
-_PLAIN = "generic-tiff"  # OpenSlide's word for a tiled TIFF of no maker; it then sees no levels in such images
+_PLAIN = "generic-tiff"  # OpenSlide's name for a tiled TIFF of no maker, in which it does not see such levels
 _CACHE = 256 * 2**20  # bytes of decoded tiles, of all slides together
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
-# Micrometers in the units of OME-XML, in which both signs for micro are met.
+# Micrometers in the units of OME-XML, where both signs for micro occur.
 _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
 _PAGES = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches next to each other share them
 _ROWS = 64
@@ -31,23 +31,23 @@ _Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A slide that is open for reading; one of OpenSlide closes itself when nothing reads it.
+    """An open slide; a slide of OpenSlide closes itself when it is no longer used.
 
-    `region(x, y, level, size)` gives the colors [size, size, 3] of a square at a level, whose top left corner x, y is
-    in pixels of level 0; what lies outside the slide is white.
+    `region(x, y, level, size)` returns the colors [size, size, 3] of a square at a level, with its top left corner x, y
+    in pixels of level 0; areas outside the slide are white.
     """
 
     sizes: tuple[tuple[int, int], ...]  # width and height of each level, level 0 first
     factors: tuple[float, ...]  # pixels of level 0 for one of each level
-    magnification: float | None  # of level 0, where the file says it
-    micrometers: float | None  # a pixel of level 0, where the file says it
+    magnification: float | None  # of level 0, if the file states it
+    micrometers: float | None  # per pixel of level 0, if the file states it
     region: Callable[[int, int, int, int], NDArray[np.uint8]]
     serial: bool = False  # whether one thread at a time may read
     close: Callable[[], None] = lambda: None
-    corner: tuple[int, int] = (0, 0)  # of what was scanned, where the file states its bounds; viewers count from there
+    corner: tuple[int, int] = (0, 0)  # of the scanned area, if the file states its bounds; viewers count from there
 
     def thumbnail(self, size: int) -> NDArray[np.uint8]:
-        """Show the whole slide [h, w, 3], the longer side at most `size` pixels, block by block to spare memory."""
+        """Return the whole slide [h, w, 3], at most `size` pixels on its longer side; read by blocks to save memory."""
         from PIL import Image
 
         least = min(size, max(self.sizes[0]))
@@ -70,7 +70,7 @@ class Pyramid:
 
 
 def micrometers_of(stated: Any) -> float | None:
-    """Micrometers a pixel of level 0; None where they are not stated, or no microscope's.
+    """Return the micrometers per pixel of level 0; None if they are not stated, or not a microscope's.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def micrometers_of(stated: Any) -> float | None:
 
 
 def magnification_of(power: Any, micrometers: float | None) -> float | None:
-    """Magnification of level 0: as the scanner says, or 10 / micrometers a pixel; None where neither is known.
+    """Return the magnification of level 0, as stated or 10 / micrometers per pixel; None if neither is known.
 
     Examples
     --------
@@ -100,12 +100,12 @@ def magnification_of(power: Any, micrometers: float | None) -> float | None:
 
 
 def whole_slide(path: Path) -> AbstractContextManager[None]:
-    """Turn any error into that of a slide that cannot be read."""
+    """Turn any error into the error about a slide that cannot be read."""
     return sound("a whole slide", path, advice="copy or convert the file again")
 
 
 def is_pyramid(path: Path) -> bool:
-    """Whether a TIFF has several levels, or is too large to be read as one image."""
+    """Return whether a TIFF has several levels, or is too large to be read as one image."""
     from PIL import Image
 
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
@@ -117,7 +117,7 @@ def is_pyramid(path: Path) -> bool:
                 return bool(image.width * image.height > _LARGE)
     except Image.DecompressionBombError:
         return True
-    except Exception:  # Pillow raises what it likes
+    except Exception:  # Pillow raises various errors
         return False  # the reader of images reports the fault
     try:
         slide = open_pyramid(path)
@@ -128,7 +128,7 @@ def is_pyramid(path: Path) -> bool:
 
 
 def open_pyramid(path: Path) -> Pyramid:
-    """Open a slide; a file that is damaged, or of a format that neither OpenSlide nor tifffile knows, is refused."""
+    """Open a slide; refuse a damaged file, and a format that neither OpenSlide nor tifffile knows."""
     openslide = need("openslide", "slides", path, extra="wsi")
     if not path.is_file():
         raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
@@ -153,7 +153,7 @@ def open_pyramid(path: Path) -> Pyramid:
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
         with whole_slide(path):
             part = np.asarray(slide.read_region((x, y), level, (size, size)))
-        # Areas that were not scanned are transparent; they become white, as the ground of a slide is.
+        # Areas that were not scanned are transparent; they become white, like the background of a slide.
         return np.where(part[..., 3:] == 0, np.uint8(255), part[..., :3])
 
     power, stated = slide.properties.get(openslide.PROPERTY_NAME_OBJECTIVE_POWER), micrometers_of(micrometers)
@@ -170,9 +170,9 @@ def _tile_cache() -> Any:
 
 
 def tiff_facts(path: Path) -> tuple[int, float | None, bool]:
-    """Levels of a TIFF, micrometers a pixel of level 0, and whether it is coded as this installation cannot decode.
+    """Return a TIFF's number of levels, its micrometers per pixel of level 0, and whether a decoder for it is missing.
 
-    A damaged file, and an OME-TIFF of anything but red, green and blue, are refused.
+    A damaged file, and an OME-TIFF that is not red, green and blue, are refused.
     """
     file, tifffile = _opened(path)
     with file, whole_slide(path):
@@ -184,7 +184,7 @@ def tiff_facts(path: Path) -> tuple[int, float | None, bool]:
 
 
 def tiff_pyramid(path: Path) -> Pyramid:
-    """Open a TIFF by tiles; errors as of `tiff_facts`."""
+    """Open a TIFF by tiles; errors as in `tiff_facts`."""
     file, _ = _opened(path)
     import zarr
 
@@ -206,7 +206,7 @@ def tiff_pyramid(path: Path) -> Pyramid:
 
 
 def _opened(path: Path) -> tuple[Any, Any]:
-    """A TIFF, and the package that opened it."""
+    """Return an open TIFF, and the package that opened it."""
     need("zarr", "this TIFF", path, extra="wsi")
     tifffile = need("tifffile", "this TIFF", path, extra="wsi")
     with whole_slide(path):
@@ -222,7 +222,7 @@ def _require_color(series: Any, path: Path) -> None:
 
 
 def _tiles(blocks: Sequence[_Blocks], sizes: Sequence[tuple[int, int]], factors: Sequence[float]) -> Any:
-    """`Pyramid.region` of levels that are decoded in blocks."""
+    """Return `Pyramid.region` for levels that are decoded in blocks."""
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
         left, top = round(x / factors[level]), round(y / factors[level])
@@ -239,7 +239,7 @@ def _tiles(blocks: Sequence[_Blocks], sizes: Sequence[tuple[int, int]], factors:
 
 
 def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
-    """Height and width of the parts that a level is decoded in, and a reader that keeps the last ones."""
+    """Return height and width of the blocks of a level, and a decoder of blocks that caches the last ones."""
     rows, width = (int(side) for side in array.chunks[planes : planes + 2])
     height: int = rows * -(-_ROWS // rows)  # a strip may be one row
 
@@ -248,7 +248,7 @@ def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
         places = (slice(row, row + height), slice(column, column + width))
         try:
             part = np.moveaxis(array[:, *places], 0, 2) if planes else array[places]
-        except Exception as error:  # decoders raise what they like
+        except Exception as error:  # decoders raise various errors
             hint = f"{error}; compressed TIFFs may need the package imagecodecs"
             raise BagDataError(
                 f"Expected a whole slide, got: {hint} (in {path}); copy or convert the file again."
@@ -259,7 +259,7 @@ def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
 
 
 def _micrometers(file: Any) -> float | None:
-    """Micrometers a pixel of level 0: of the OME header, or of the tags."""
+    """Return the micrometers per pixel of level 0 from the OME header, or from the tags."""
     size = _of_ome(file.ome_metadata) if file.is_ome else None
     if size is not None:
         return size

@@ -1,4 +1,4 @@
-"""One whole slide a file, cut into patches that are read from it one by one; and TIFFs, which may be slides."""
+"""One whole slide per file, cut into patches that are read one by one; and TIFFs, which may be slides."""
 
 from pathlib import Path
 
@@ -15,14 +15,15 @@ from midam.settings.data import PATCHES
 
 _TISSUE = 0.5
 _THUMBNAIL = 2048  # pixels of the longer side
-_EXACT = 0.02  # of a magnification: scanners note 0.2525 micrometers and 40x alike
+_EXACT = 0.02  # relative difference of equal magnifications: scanners state 0.2525 micrometers as 40x
 
 
 class SlideReader(FileReader):
-    """A slide as patches [n, 3, P, P] of uint8, and the x and y of their top left corners in pixels of level 0.
+    """Reader of a slide as patches [n, 3, P, P] of uint8, with their top left corners x, y in pixels of level 0.
 
     At a magnification, a patch covers a larger square of level 0: it is read from the nearest finer level, and resized.
-    Kept are those that are tissue to `options.tissue` on a thumbnail. The attributes are named as TRIDENT's.
+    Patches with a share of tissue of at least `options.tissue` on a thumbnail are kept. The attributes have TRIDENT's
+    names.
     """
 
     what = "slides"
@@ -58,7 +59,7 @@ class SlideReader(FileReader):
 
 
 class TiffReader(ImageReader):
-    """A TIFF, read as `SlideReader` or `ImageReader` reads; a magnification can be asked of slides alone."""
+    """Reader of a TIFF, as `SlideReader` or `ImageReader`; only slides can be read at a magnification."""
 
     what = "images and slides"
     suffixes = (".tif", ".tiff")
@@ -79,7 +80,7 @@ class TiffReader(ImageReader):
 
 
 def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:
-    """Patches `side` pixels of level 0 wide, given as `size` pixels; each is read when it is asked for."""
+    """Return patches `side` pixels of level 0 wide, resized to `size` pixels; each is read on access."""
     from PIL import Image
 
     level = max(number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT))
@@ -95,7 +96,7 @@ def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:
 
 
 def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:
-    """Pixels of level 0 for one that is read, at the magnification that is wanted."""
+    """Return the pixels of level 0 per pixel that is read, at the wanted magnification."""
     if wanted is None:
         return 1.0
     if slide.magnification is None:

@@ -1,6 +1,6 @@
-"""Images in strips of rows, from top to bottom: each is put into a small file of their format, which Pillow decodes.
+"""Images in strips of rows, from top to bottom: each strip becomes a small file of its format, which Pillow decodes.
 
-Strips of their own have TIFFs, and PNGs that are not interlaced. Of all others Pillow holds the whole image.
+TIFFs, and PNGs that are not interlaced, can be cut into strips. Pillow holds all other images as a whole.
 """
 
 import struct
@@ -14,20 +14,20 @@ import numpy as np
 
 _PIECE = 1 << 16  # bytes that are read and inflated at a time
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of the kinds of color of a PNG
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by the color type of a PNG
 _WIDTH, _HEIGHT, _BITS, _CODE, _PLANES, _ORIENTATION = 256, 257, 258, 259, 284, 274  # tags of TIFF
 _STRIPS, _TILES = (273, 279, 278), (324, 325, 323)  # offsets, numbers of bytes, rows
-_KEPT = (_WIDTH, _BITS, _CODE, 262, 266, 277, _PLANES, 317, 320, 322, 338, 339, 347, 530)  # what decoders ask for
+_KEPT = (_WIDTH, _BITS, _CODE, 262, 266, 277, _PLANES, 317, 320, 322, 338, 339, 347, 530)  # tags that decoders need
 
 
 def strips_of(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
-    """Strips of about so many rows of an image that was opened by Pillow; None where it is decoded as a whole."""
+    """Return strips of about so many rows of an image opened by Pillow; None if it must be decoded as a whole."""
     if getattr(image, "n_frames", 1) > 1 or (image.format == "TIFF" and image.tag_v2.get(_ORIENTATION, 1) != 1):
         return None
     if image.format == "TIFF":
         return _tiff_strips(image, path, rows)
     if image.format != "PNG" or {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"} & image.info.keys():
-        return None  # which may turn it
+        return None  # such metadata may rotate the image
     with path.open("rb") as file:
         head = file.read(33)
     depth, color, interlaced = head[24], head[25], head[28]
@@ -36,7 +36,7 @@ def strips_of(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
 
 
 def _png_strips(head: bytes, path: Path, rows: int) -> Iterator[Any]:
-    """Strips of a PNG: as its rows are differences, each strip follows the row before it, which is cut off again."""
+    """Yield the strips of a PNG; its rows are differences, so a strip is decoded after the row before it."""
     width, left = struct.unpack(">II", head[16:24])
     line = 1 + width * _CHANNELS[head[25]] * head[24] // 8
     colors, held, before = b"", bytearray(), b""
@@ -65,7 +65,7 @@ def _png_strips(head: bytes, path: Path, rows: int) -> Iterator[Any]:
 
 
 def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Chunks of a PNG; those of the image in pieces."""
+    """Yield the chunks of a PNG; those of the image in pieces."""
     while len(head := file.read(8)) == 8:
         size, tag = struct.unpack(">I4s", head)
         most = _PIECE if tag == b"IDAT" else size
@@ -79,7 +79,7 @@ def _chunk(tag: bytes, content: bytes) -> bytes:
 
 
 def _tiff_strips(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
-    """Strips of a TIFF, or rows of its tiles; None where it has but one that is packed, or one for each color."""
+    """Return strips of a TIFF, or rows of its tiles; None if it has one packed strip, or strips per color."""
     tags = image.tag_v2
     names = _TILES if _TILES[0] in tags else _STRIPS
     width, height, code = tags[_WIDTH], tags[_HEIGHT], tags.get(_CODE, 1)
@@ -108,7 +108,7 @@ def _tiff_strips(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
 
 
 def _tiff_of(tags: Any, names: tuple[int, ...], parts: list[bytes], more: dict[int, Any]) -> bytes:
-    """A TIFF of such strips or tiles."""
+    """Return a TIFF of these strips or tiles."""
     order, head = (">", b"MM\0*") if tags.prefix == b"MM" else ("<", b"II*\0")
     sizes = [len(part) for part in parts]
     offsets = (8 + np.cumsum([0, *sizes[:-1]])).tolist()

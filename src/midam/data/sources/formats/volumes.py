@@ -1,4 +1,4 @@
-"""One volume a file, as slices along an axis or as one three-dimensional instance; NIfTI files through nibabel."""
+"""One volume per file, as slices along an axis or as one three-dimensional instance; NIfTI files through nibabel."""
 
 import gzip
 import math
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 _DECIMALS = 3  # of a position in mm
-_LARGEST, _SMALLEST = 1e37, 1e-30  # intensities, and their span, with which float32 still computes
-_TAIL = 64  # MiB behind the numbers of a packed file that are read
-_STEPS = 256  # that a scan must have between its least and its largest intensity
+_LARGEST, _SMALLEST = 1e37, 1e-30  # the largest intensity, and the smallest span, with which float32 still computes
+_TAIL = 64  # MiB that are read after the numbers of a packed file
+_STEPS = 256  # of float32, that a scan must have between its lowest and highest intensity
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
-# Where slices, rows and columns go: rows to the feet or the back, columns to the left or the back, as DICOM shows them.
+# Directions of slices, rows and columns: rows to the feet or the back, columns to the left or the back, as in DICOM.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
 PLANES = ("sagittal", "coronal", "axial")
 _EDGES = ("APSI", "RLSI", "RLAP")  # sides of the patient at the left, right, upper and lower edge of such slices
@@ -39,15 +39,15 @@ Spacing = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume that is read, sliced along its first axis; or images of one kind without a place, such as X-rays."""
+    """A volume, sliced along its first axis; or images of one kind without a position, such as X-rays."""
 
     data: NDArray[Any] | Sequence[NDArray[Any]]  # [D, H, W], or images [C, H, W]
-    spacings: Sequence[Spacing | None] = (None,)  # mm between voxels, of the volume or of each image, where it is known
-    small: bool = False  # whether uint8 stays uint8; not of scans, which differ in type within a set
-    doubt: str = ""  # what may be wrong with it
+    spacings: Sequence[Spacing | None] = (None,)  # mm between voxels, of the volume or of each image; None: unknown
+    small: bool = False  # whether uint8 stays uint8; not for scans, whose types differ within a set
+    doubt: str = ""  # possible fault of it
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
-    aside: int = 0  # images, such as scouts, that are no part of it
-    flat: str = ""  # modality of images without a place
+    aside: int = 0  # images, such as scouts, that are not part of it
+    flat: str = ""  # modality of images without a position
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -59,15 +59,15 @@ class Volume:
     def cut(
         self, options: ImageOptions, *, where: str, places: Places | None
     ) -> tuple[Column, Places, tuple[int, ...] | None]:
-        """Instances, the numbers of their slices, and the size of slices that a run's size has replaced, if so.
+        """Return the instances, the numbers of their slices, and the slice size that a run's size replaced, if any.
 
-        What is not finite or shows nothing is refused.
+        Intensities that are not finite, and a volume that shows nothing, are refused.
         """
         (self._check_flat if self.flat else self._check)(options, where)
         gray = not self.flat or len(self.data[0]) == 1
         least, spacings = 0.0, list(self.spacings)
         pads = options.spacing is not None or options.slice_size is not None or _sizes(options)[1]
-        if places is None or pads:  # what is padded is the least
+        if places is None or pads:  # padding takes the lowest intensity
             kept, least = kept_slices(self.data, options, where=where)
             places = kept[:, None]
         if options.volume:
@@ -78,7 +78,7 @@ class Volume:
             spacings = [spacings[number] for number in numbers]
         least, kinds = least if gray else 0.0, {image.dtype for image in images}  # colors are padded with black
         small = (self.small or not gray) and options.window is None and kinds <= {np.dtype("u1"), np.dtype("?")}
-        plan_of = cache(partial(Resampling, options, least=least, small=small))  # slices that are alike share one
+        plan_of = cache(partial(Resampling, options, least=least, small=small))  # equal slices share a plan
         plans = [plan_of(spacing, image.shape) for spacing, image in zip(spacings, images)]
         shapes = {plan.shape for plan in plans}
         if len(shapes) > 1:
@@ -134,7 +134,7 @@ def open_volume(
 ) -> OpenFile:
     """Open a volume as its slices [n, 1, H, W] with their numbers [n, 1], or as one instance [1, 1, D, H, W].
 
-    It is read on first use, and takes `held` bytes; then its doubt and the facts of each of its slices are added to the
+    The volume is read on first use, and takes `held` bytes; reading adds its doubt and the facts of its slices to the
     `attributes` of the file.
     """
     attributes = dict(attributes)
@@ -143,7 +143,7 @@ def open_volume(
         volume = read()
         attributes.update(volume.attributes)
         if options.volume:
-            attributes.pop("slices", None)  # it is one instance
+            attributes.pop("slices", None)  # a volume is one instance
         features, numbers, size = volume.cut(options, where=str(path), places=places)
         if size is not None:
             attributes["resized"] = " x ".join(map(str, size))
@@ -165,11 +165,11 @@ def open_array(
 def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: str) -> Volume:
     """Slice a volume along an axis of the patient.
 
-    Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). Oblique
-    axes count as the nearest ones; nothing is interpolated. `affine` [4, 4] leads from voxel numbers to mm (RAS+).
+    Slices are numbered from left to right (0, sagittal), back to front (1, coronal) or feet to head (2, axial). An
+    oblique axis counts as the nearest one; nothing is interpolated. `affine` [4, 4] maps voxel numbers to mm (RAS+).
 
-    Of each slice `slice_index` is its number in the file, and `position_mm` where its center lies on the axis of the
-    patient.
+    For each slice, `slice_index` is its number in the file, and `position_mm` the position of its center on the axis of
+    the patient.
     """
     from nibabel import affines, orientations
 
@@ -192,17 +192,18 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
 
 
 def seen(axis: int) -> dict[str, str]:
-    """How slices of `along` are seen: their plane, and the sides of the patient at their edges."""
+    """Return the plane of slices of `along`, and the sides of the patient at their edges."""
     return {"plane": PLANES[axis], "edges": _EDGES[axis]}
 
 
 def kept_slices(
     data: Sequence[NDArray[Any]] | NDArray[Any], options: ImageOptions, *, where: str
 ) -> tuple[NDArray[np.int64], float]:
-    """Numbers of the slices of a volume [D, H, W] that are instances, and the least intensity that it holds.
+    """Return the numbers of the slices of a volume [D, H, W] that are instances, and its lowest intensity.
 
-    With `drop_empty` these are the slices whose intensities, after the window, differ by more than a thousandth of the
-    span of the volume: traces of an interpolation keep no slice, and one voxel below the ground keeps no others.
+    With `drop_empty`, these are the slices whose intensities, after the window, differ by more than a thousandth of the
+    span of the volume: traces of an interpolation do not keep a slice, and one voxel below the background does not keep
+    the other slices.
     """
     low, high = (np.array([getattr(part, end)() for part in data], dtype=np.float64) for end in ("min", "max"))
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
@@ -238,9 +239,9 @@ def refuse_coarse(low: float, high: float, *, where: str) -> None:
 
 
 def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
-    """Slices, rows and columns of an instance, None of those that stay as they are; and whether a run has them so.
+    """Return slices, rows and columns of an instance (None: unchanged), and whether these sizes are those of a run.
 
-    Sizes of a run replace others where the settings ask for none.
+    The sizes of a run apply if the settings ask for none.
     """
     asked = options.volume_size or (None, options.slice_size, options.slice_size)
     if isinstance(options, RunOptions) and not any(asked):
@@ -249,10 +250,10 @@ def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
 
 
 class Resampling:
-    """From intensities of a shape `stored`, with voxels of `spacing` [mm], to those of an instance; `least` pads.
+    """Map of intensities of shape `stored`, with voxels of `spacing` [mm], to an instance; `least` is the padding.
 
-    These are uint8 if `small`, else float32, and of another `shape`; `replaced` are the sizes that the settings alone
-    would give, where those of a run replace them.
+    The instance is uint8 if `small`, else float32, and has the shape `shape`; `replaced` are the sizes that the
+    settings alone would give, if those of a run replace them.
     """
 
     def __init__(
@@ -260,7 +261,7 @@ class Resampling:
     ) -> None:
         self._window, self._least = options.window, least
         self.dtype = np.dtype(np.uint8 if small else np.float32)
-        wanted, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels for an old one
+        wanted, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels per old voxel
         if wanted is not None and spacing is not None:
             zoom = [mm / wanted for mm in spacing] if options.volume else [1.0, *(mm / wanted for mm in spacing[1:])]
         spaced = tuple(max(1, round(old * new)) for old, new in zip(stored, zoom))
@@ -273,7 +274,7 @@ class Resampling:
         self._crop, self._zoomed = wanted is not None or fills, spaced
         if fills and any(sizes) and (changed or not of_run):
             pixel = (1.0, 1.0) if spacing is None else spacing[1:]
-            sides = [old * mm for old, mm in zip(stored[1:], pixel)]  # as long as they are in the patient
+            sides = [old * mm for old, mm in zip(stored[1:], pixel)]  # lengths in the patient
             tight = int(np.argmax([side / new for side, new in zip(sides, self.shape[1:])]))
             fitted = (max(1, round(self.shape[1 + tight] * side / sides[tight])) for side in sides)
             self._zoomed = (stored[0], *fitted)
@@ -314,7 +315,7 @@ class _Resampled:
 
 
 def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Resize [D, H, W] linearly along each axis, averaged where it shrinks; float32."""
+    """Resize [D, H, W] linearly along each axis, with averages where it shrinks; return float32."""
     import torch
 
     x = torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32))
@@ -332,7 +333,7 @@ def _bilinear(x: "Tensor", size: tuple[int, ...]) -> "Tensor":
 
 
 def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) -> NDArray[np.float32]:
-    """Crop and pad about the center; what is added is ground."""
+    """Crop and pad around the center; `ground` is the padding."""
     for axis, (old, new) in enumerate(zip(data.shape, shape)):
         if old > new:
             data = data.take(np.arange((old - new) // 2, (old - new) // 2 + new), axis=axis)
@@ -344,7 +345,7 @@ def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) ->
 
 
 class NiftiReader(FileReader):
-    """A NIfTI file as slices along an axis of the patient (axial by default) or as a whole, scaled as it says."""
+    """Reader of a NIfTI file as slices along an axis of the patient (axial by default) or as a volume, rescaled."""
 
     what = "volumes"
     suffixes = (".nii", ".nii.gz")
@@ -392,7 +393,7 @@ def _read(path: Path, axis: int) -> Volume:
 
 
 def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
-    """A file, its numbers, and how many bytes follow them."""
+    """Return an image, its numbers, and how many bytes follow them."""
     image = _nibabel(path).load(path)
     if file_suffix(path) == ".nii":
         end = image.dataobj.offset + math.prod(image.shape) * image.dataobj.dtype.itemsize
@@ -404,7 +405,7 @@ def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
         rest = sum(map(len, islice(iter(partial(stream.read, 1 << 20), b""), _TAIL)))
         if stream.read(1):
             raise BagDataError(
-                f"Expected a file that ends behind its numbers, got more than {_TAIL} MiB behind them (in {path}); "
+                f"Expected a file that ends after its numbers, got more than {_TAIL} MiB after them (in {path}); "
                 "copy or convert the file again."
             )
         return image, data, rest
