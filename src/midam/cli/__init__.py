@@ -1,4 +1,4 @@
-"""The command line, `midam COMMAND`: `midam.cli.app` says which commands there are.
+"""The command line, `midam COMMAND`; `midam.cli.app` lists the commands.
 
 Options of `fit` are generated from `midam.settings`; ``--option-name`` and ``--option_name`` are the same.
 """

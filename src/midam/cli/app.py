@@ -1,4 +1,4 @@
-"""The command line: one program, a module a command, each imported when it is asked for.
+"""The command line: one program with a module for each command, imported when the command is called.
 
 Exit codes: 0 done, 1 a damaged store, 2 bad input or settings, 3 one of several processes died, 130 stopped by
 Ctrl-C or SIGTERM.
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main_as_json(words: list[str]) -> int:
-    """Run a command, and print its result as JSON instead of what it prints on stdout."""
+    """Run a command, and print its result as JSON instead of its usual output on stdout."""
     take_result()  # of an earlier command of this process
     code, text = 1, io.StringIO()
     try:
@@ -109,7 +109,7 @@ def _failed(console: "Console", message: str, code: int) -> int:
 
 
 def _keep_stdout(words: Sequence[str]) -> None:
-    """Refuse the standard output as a file to write, which is to hold one JSON object."""
+    """Refuse the standard output as an output file, because it will hold one JSON object."""
     from midam.files import descriptor
 
     taken = next((word for word in words if descriptor(Path(word.rpartition("=")[2])) == 1), None)
@@ -123,7 +123,7 @@ def _run(argv: Sequence[str], console: "Console") -> int:
 
 
 def _agreed(error: UntrustedError, console: "Console") -> bool:
-    """Ask on a terminal whether code that a file names may run from now on."""
+    """Ask on a terminal whether the code that a file names may run now and later."""
     if not (sys.stdin.isatty() and console.is_terminal):
         return False
     from midam.runs.trust import remember
@@ -136,7 +136,7 @@ def _agreed(error: UntrustedError, console: "Console") -> bool:
 
 
 def parse(argv: Sequence[str]) -> "Namespace":
-    """Options of a command line, under the name of the command; a `ConfigError` for unknown ones."""
+    """Parse a command line into options under the name of the command; raise a `ConfigError` for unknown options."""
     name = _command(argv)
     command = _module(name)
     from jsonargparse import Namespace
@@ -165,7 +165,7 @@ def parse(argv: Sequence[str]) -> "Namespace":
 
 
 def _command(argv: Sequence[str]) -> str:
-    """Command of a command line; for --help and --version, print the text and end the program."""
+    """Return the command of a command line; for --help and --version, print the text and end the program."""
     if argv and argv[0] in COMMANDS:
         return argv[0]
     if not argv:
@@ -194,7 +194,7 @@ def _module(command: str) -> ModuleType:
 
 
 def message_text(message: object) -> str:
-    """A message in one line, or a line for each fault of a list and its advice, with parameters as flags."""
+    """Return a message as one line, or a line for each fault of a list and for its advice, with parameters as flags."""
     text = re.sub(rf"\s*\n(?!- |{FOR_THESE})\s*", " ", str(message).strip())
     if "`" not in text:
         return text

@@ -39,7 +39,7 @@ OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam i
 validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
 was. Classes, labels, grades, numbers and times take the methods that serve them."""
 
-# Settings that are decided by the names of the methods, by the folds or by other options, or have no effect here.
+# Settings that the names of the methods, the folds or other options decide, or that have no effect here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
 _FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
 _OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args", "threshold")
@@ -47,7 +47,7 @@ _SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHE
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     compare = Parser("compare", _TEXT)
     compare.add_argument("data", type=str, help=DATA)
     text = "names; the first is the reference; needed for two classes, else midam and a baseline by default"
@@ -76,7 +76,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace, console: Console) -> int:
-    """Compare; returns the exit code."""
+    """Compare methods; returns the exit code."""
     methods = None if options.methods is None else words(options.methods)
     if methods is not None:
         find_methods(methods)
@@ -122,7 +122,7 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple[list[Fold], list[str]]:
-    """Folds of the split table, or those of --cv, and notes on them."""
+    """Return the folds of the split table or of --cv, and notes on them."""
     if options.split_file is not None:
         skip = options.missing == "skip"
         made = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
@@ -138,7 +138,7 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:
-    """Sentences on the methods that use only the instances, if there are covariates."""
+    """Return a note on the methods that ignore the covariates, if there are covariates."""
     names = [name for name in methods if find_method(typed(name)).baseline is not None]
     covariates = ", ".join(settings.data.covariates)
     return [f"{', '.join(names)}: of the instances alone, without {covariates}"] if names and covariates else []
@@ -170,7 +170,7 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arg
 
 
 def parse_cv(text: str) -> tuple[int, int]:
-    """Repeats and folds of ``"5x10"``."""
+    """Return repeats and folds of a text such as ``"5x10"``."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if match is None or int(match[2]) < 2:
         raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
@@ -193,21 +193,21 @@ class CompareProgress(LiveProgress):
         self._tenths = -1
 
     def update(self, done: float, total: int, unit: str = "trials") -> None:
-        """Show the trials that are done."""
+        """Show how many trials are done."""
         state = f"{int(done)}/{total} {unit}"
         self._bar.update(self._task, completed=done, total=total, state=state)
         if self._due(done, total):
             self._console.print(state, soft_wrap=True)
 
     def update_models(self, done: float, total: int) -> None:
-        """Show the models that are kept."""
+        """Show how many models are written."""
         if done == 1:
             self._tenths = -1
         self.update(done, total, "models")
 
 
 def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:
-    """Print the summary as a table, and its notes except those that were `shown` before."""
+    """Print the summary as a table, and the notes that are not in `shown`."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     table = Table(
         "method",

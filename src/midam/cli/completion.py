@@ -1,4 +1,4 @@
-"""`midam completion`: a script with which the shell completes commands, options, names and files."""
+"""`midam completion`: print a script by which the shell completes commands, options, names and files."""
 
 import argparse
 from importlib import import_module
@@ -18,13 +18,13 @@ from midam.settings.settings import describe_settings
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
 such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh:
 any file that ~/.tcshrc sources."""
-_DATA = ("data", "name", "source")  # a set of the catalog, or a file
+_DATA = ("data", "name", "source")  # arguments that take a data set of the catalog or a file
 _DATA_FILES = {"bash": "_midam_data", "zsh": "_files", "tcsh": "f"}
 _SHELLS = ["bash", "zsh", "tcsh"]
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     completion = Parser("completion", _TEXT)
     completion.add_argument("shell", type=Literal["bash", "zsh", "tcsh"], help="bash, zsh or tcsh")
     return completion
@@ -36,18 +36,18 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
     script = shtab.complete(_tree(), options.shell, preamble=_preamble())
     note_result(script=script)
-    stdout_console().file.write(script + "\n")  # as it is: a console would wrap lines, and read brackets
+    stdout_console().file.write(script + "\n")  # print would wrap lines and interpret brackets
     return 0
 
 
 def _preamble() -> Any:
-    """Complete a set of the catalog or a file, for a shell."""
+    """Return the shell functions that complete a data set of the catalog or a file."""
     words = " ".join(catalog.names())
     return {"bash": f'_midam_data() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'}
 
 
 def _tree() -> argparse.ArgumentParser:
-    """All commands as plain argparse, which shtab reads, their options written with hyphens."""
+    """Return all commands as a plain argparse parser, which shtab can read, with hyphens in option names."""
     top = argparse.ArgumentParser(prog="midam", add_help=False)
     top.add_argument("-h", "--help", action="store_true", help="show help")
     top.add_argument("--version", action="version", version=__version__, help="print version")
@@ -80,7 +80,7 @@ def _copy(source: argparse.ArgumentParser, to: argparse.ArgumentParser) -> None:
 
 
 def _choices(kind: Any, known: tuple[str, ...]) -> list[str]:
-    """Values that are worth a completion."""
+    """Return the values that the shell offers for a setting."""
     if known:
         return list(known)
     if kind is bool:
@@ -89,7 +89,7 @@ def _choices(kind: Any, known: tuple[str, ...]) -> list[str]:
 
 
 def _first(text: str | None) -> str:
-    """First sentence of a help text, without what a shell would read."""
-    hidden = text is None or text == argparse.SUPPRESS  # of settings that the short help leaves out
+    """Return the first sentence of a help text, without characters that a shell would interpret."""
+    hidden = text is None or text == argparse.SUPPRESS  # settings that the short help leaves out
     short = ("" if hidden else text or "").split(". ")[0].split("; ")[0]
     return "".join(" " if letter in "`\"'%$[]\\" else letter for letter in short)

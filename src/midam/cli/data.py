@@ -33,7 +33,7 @@ _ACTIONS = {
 
 
 def parser(action: str | None = None) -> ArgumentParser:
-    """Options of the command, and of its actions; an unknown option is compared with those of `action`."""
+    """Return the parser of the command and its actions; near names of an unknown option come from `action`."""
     from joblib import cpu_count
 
     to = Parser("data", "List, describe, fetch, import or verify data.")
@@ -89,7 +89,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     if here == "bundled":
         where = "comes with scikit-learn, nothing to fetch"
     else:
-        # A set that was fetched by hand and is here needs no advice.
+        # For a set that the user downloaded by hand, `fetch` would only repeat the advice to download it.
         where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
     note_result(name=name, location=where)
     say(f"{name}: {where}")
@@ -181,7 +181,7 @@ def _verify(options: Namespace, console: Console) -> int:
 
 
 def read_bags_of(data: str, options: Namespace) -> "Bags":
-    """Read bags by the data settings of the options; labels are required without --unlabeled."""
+    """Read bags by the data settings of the options; labels are required unless --unlabeled is given."""
     from midam.data.store import is_store
     from midam.runs.data import read_data
 

@@ -49,7 +49,7 @@ _WRITTEN, _IMAGES, _STEPS = 32, 64, 3
 
 
 class Entry(NamedTuple):
-    """A line: part of the report, name, state, and advice, which is "" if all is well."""
+    """A line of the report: part, name, state, and advice, which is "" if all is well."""
 
     part: str
     name: str
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     return Parser("doctor", _TEXT)
 
 
@@ -89,7 +89,7 @@ def _versions() -> list[Entry]:
 
 
 def _extras() -> list[Entry]:
-    """Each extra: its packages, or how to install it."""
+    """Return for each extra whether its packages are installed, and how to install missing ones."""
     wanted = [_REQUIRED.fullmatch(line) for line in requires("midam") or ()]
     entries = []
     for name, purpose in EXTRAS.items():
@@ -117,7 +117,7 @@ def _machine() -> list[Entry]:
     ]
     for name, place in (("disk of this folder", Path.cwd()), ("disk for temporary files", Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(place).free
-        advice = "make room: runs and stores are written whole or not at all" if free < _LEAST_FREE else ""
+        advice = "free disk space: runs and stores are written whole or not at all" if free < _LEAST_FREE else ""
         entries.append(Entry("machine", name, f"{format_bytes(free)} free ({place})", advice))
     data = os.environ.get("MIDAM_DATA")
     if data is not None:
@@ -143,7 +143,7 @@ def _gpu() -> Entry:
 
 
 def _paces() -> list[Entry]:
-    """Speed of training and of writing to disk, measured in a few seconds."""
+    """Measure the speed of training and of writing to disk in a few seconds."""
     import torch
 
     from midam.nn.encoders import ResNet20

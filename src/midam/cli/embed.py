@@ -1,4 +1,4 @@
-"""`midam embed`: each image, patch or slice once through a frozen network, into a store of vectors."""
+"""`midam embed`: pass each image, patch or slice once through a frozen network, and write the vectors to a store."""
 
 import copy
 import os
@@ -32,11 +32,11 @@ _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained n
 on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
 raw files by itself: it embeds them by the recipe that the store notes."""
 _READING = Settings.names("data", "cut")
-_READ_AGAIN = {"split_file", "fold", "covariates"}  # settings with which a run reads the vectors
+_READ_AGAIN = {"split_file", "fold", "covariates"}  # settings that a run applies when it reads the vectors
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
     embed.add_argument("data", type=str, help=DATA)
     known = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
@@ -55,10 +55,10 @@ def parser() -> ArgumentParser:
 
 
 def embed_first(options: Namespace, console: Console) -> None:
-    """Embed the data of `midam fit` if its encoder, or by default its kind, requires it.
+    """Embed the data of `midam fit` if the encoder is a network, or if data of this kind are embedded by default.
 
-    The options then name the vectors instead. Their store is in the folder `vectors` next to the run; a later run on
-    the same files finds it there.
+    The options then name the store of vectors as the data. The store is in the folder `vectors` next to the run; a
+    later run on the same files reuses it.
     """
     from midam.runs.folder import RunFolder
 
@@ -69,7 +69,7 @@ def embed_first(options: Namespace, console: Console) -> None:
         return
     method = DEFAULT if options.method is None else options.method
     if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
-        return  # a method that is fitted in one step uses the pixels, unless a network is named
+        return  # a baseline uses the pixels, unless the user names a network
     settings = Settings(
         **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
     )
@@ -91,12 +91,12 @@ def embed_first(options: Namespace, console: Console) -> None:
     keep_folder(options, "out")
     if options.out is not None and not options.every_fold and LEADER not in os.environ:
         RunFolder(Path(options.out)).require_free()
-    console.quiet = console.quiet or LEADER in os.environ  # the leading process has printed it
+    console.quiet = console.quiet or LEADER in os.environ  # the leading process has printed the same lines
     _embed_first(options, settings, name, line, console)
 
 
 def _cut_for_training(options: Namespace, console: Console) -> None:
-    """Set the patch size for a network that is fine-tuned, if the user named none."""
+    """Set the patch size for a network that is fine-tuned, if the user chose none."""
     from midam.embed.kinds import USUAL_NETWORK, fitting_patch
     from midam.embed.others import load_network
 
@@ -109,7 +109,7 @@ def _cut_for_training(options: Namespace, console: Console) -> None:
 
 
 def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
-    """Network that embeds the data by default; "" for none, as with torchrun."""
+    """Return the network that embeds the data by default, and a note; "" for none, as with torchrun."""
     if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
         return "", ""
     from midam.embed.kinds import usual_network
@@ -118,7 +118,7 @@ def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
 
 
 def _started_together(options: Namespace) -> bool:
-    """Whether torchrun or SLURM started this process with others, which would all embed at once."""
+    """Return whether torchrun or SLURM started this process with others, which would all embed at once."""
     return Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
 
 
@@ -145,7 +145,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
         embedding = {"accelerator": options.accelerator, "on_bag": progress.update}
         name = Path(options.data).absolute().stem
         store, is_new = cached_store(bags, network, recipe, folder, name=name, **embedding)
-    warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # reading the images said so
+    warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # the same warning was shown when the images were read
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.named, options.data, options.encoder = options.data, str(store), AUTO
     defaults = Settings().flat()
@@ -154,7 +154,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
 
 
 def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
-    """Refuse a method that is unknown, or that needs pixels, before anything is embedded."""
+    """Refuse an unknown method, and a method that needs pixels, before anything is embedded."""
     from midam.registry import BASELINES
     from midam.runs.method import choose_method
 
@@ -206,7 +206,7 @@ def run(options: Namespace, console: Console) -> int:
     keep_folder(options, "out")
     network = load_network(known_network(options.encoder))
     if ":" not in network.name:
-        remember({"encoder": network.name})  # a class path that was typed here may be imported when a run names it
+        remember({"encoder": network.name})  # a class path that the user typed may be imported for a run later
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
     bags = read_bags_of(options.data, options)

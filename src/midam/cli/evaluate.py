@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     text = "Test a trained run on labeled bags; bags the run was trained on are told apart, never mixed in."
     evaluate = Parser("evaluate", text)
     add_inputs(evaluate)
@@ -44,7 +44,7 @@ def run(options: Namespace, console: Console) -> int:
     page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
         tell_left_out(bags, page, out)
-        typed = None if options.out is None else page  # a link at the default path in the run is not followed
+        typed = None if options.out is None else page  # a link is followed only at a path that the user gave
         write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
         # The folder of a run may not be writable; the figures are still printed.
@@ -60,7 +60,7 @@ def run(options: Namespace, console: Console) -> int:
 def evaluated(
     options: Namespace, console: Console, *, metrics: Sequence[str] = ()
 ) -> "tuple[Bags, Evaluation, list[str]]":
-    """Labeled bags that the options name, the evaluation of the run on them, and warnings from reading them."""
+    """Return the labeled bags that the options name, the evaluation of the run on them, and warnings from reading."""
     from midam.report.terminal import BagProgress
     from midam.runs.apply import evaluate_bags
     from midam.runs.data import noting

@@ -1,4 +1,4 @@
-"""`midam explain`: which instances decided the score of a bag."""
+"""`midam explain`: show which instances decided the score of a bag."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -23,7 +23,7 @@ from midam.runs.instance_files import need_h5py
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
     explain = Parser("explain", text)
     add_inputs(explain)
@@ -144,12 +144,12 @@ _SLIDES = {"module": "openslide", "kind": "slides", "extra": "wsi"}
 
 
 def check_packages(files: Iterable[Path]) -> None:
-    """Refuse to begin if h5py is missing, or the package that reads the image files.
+    """Refuse to begin if h5py or the package that reads the image files is missing.
 
     Raises
     ------
     MidamError
-        Names the package, and what to install.
+        Names the package, and how to install it.
     """
     need_h5py()
     for suffix, paths in groupby(sorted(set(files), key=file_suffix), key=file_suffix):

@@ -1,4 +1,4 @@
-"""`midam export`: a run as a folder that others score bags with, without midam."""
+"""`midam export`: write a run as a folder with which others score bags without midam."""
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -9,7 +9,7 @@ from midam.report.program import note_result, say
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     text = "Write a run as a folder for others: weights, a model card, ONNX, and a Python file that needs torch alone."
     export = Parser("export", text)
     export.add_argument("run", type=str, help="run folder")

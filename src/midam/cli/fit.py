@@ -36,7 +36,7 @@ metrics and figures. Ctrl-C keeps what is done, --resume continues it."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """Options of the command; `defaults` are the settings of a file."""
+    """Return the parser of the command; `defaults` are the settings of a file."""
     values = dict(defaults or {})
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
@@ -66,9 +66,10 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
 
 
 def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of a normalized command line; returns the rest, and the values of the file.
+    """Take ``--config FILE`` out of a normalized command line; returns the other words, and the values of the file.
 
-    A `ConfigError` for settings next to ``--resume``, a second ``--config`` or one without a file, and unknown keys.
+    Raises a `ConfigError` for settings next to ``--resume``, a second ``--config``, ``--config`` without a file, and
+    unknown keys in the file.
     """
     flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
     given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
@@ -83,7 +84,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
     named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
     if is_network(named.get("encoder", "")):
-        del named["encoder"]  # which embeds the data first
+        del named["encoder"]  # a network embeds the data first, and is no setting of the training
     if "method" in last and named:
         from midam.runs.method import refuse_settings
 
@@ -111,7 +112,7 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _say_how_to_train(named: Iterable[str]) -> bool:
-    """Whether one of these names is a setting of a training, so that the data does not decide the method."""
+    """Return whether one of these names is a setting of training, so that the data do not decide the method."""
     from midam.runs.method import TAKEN
 
     return any(name in SETTINGS and name not in TAKEN for name in named)
@@ -145,7 +146,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
     from midam.runs.folder import RunFolder, read_run_config
     from midam.runs.method import choose_method, method_title
 
-    # torchrun restarts with the same command, after the first start has made the run.
+    # torchrun restarts the same command after the first start has made the run folder.
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
     if options.resume is not None or again:
         folder = RunFolder(Path(options.out if again else options.resume))
@@ -190,13 +191,13 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
 
 @contextmanager
 def _following(processes: "Processes", console: Console) -> Iterator[None]:
-    """Print only errors, as a process that does not lead, and leave Ctrl-C to the one that leads."""
+    """Print only errors, and leave Ctrl-C to the leading process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     console.quiet = True
     try:
         yield
     except RankLostError as error:
-        # The leading process reports lost processes, except itself.
+        # The leading process reports lost processes, unless it is lost itself.
         console.quiet = 0 not in error.lost
         raise
     except MidamError:
@@ -206,7 +207,7 @@ def _following(processes: "Processes", console: Console) -> Iterator[None]:
 
 
 def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
-    """Progress and logs of a run."""
+    """Return the callbacks that show the progress of a run and log it."""
     from midam.report.terminal import epoch_words
 
     def note(text: str) -> None:
@@ -230,7 +231,7 @@ def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
 
 @contextmanager
 def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["RunLog | None"]:
-    """Log of the run, which only the leading process writes."""
+    """Open the log of the run in the leading process; yield None in the others."""
     from midam.cli.app import message_text
     from midam.runs.folder import RunLog
 
@@ -258,7 +259,7 @@ def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunF
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:
-    """Seconds of a time such as 90s, 10m or 1.5h, or of a number of seconds; refused for methods other than `auto`."""
+    """Return the seconds of a time such as 90s, 10m, 1.5h or 90; refuse a time for methods other than `auto`."""
     if text is None:
         return None
     if method != AUTO:

@@ -1,4 +1,4 @@
-"""`midam fit --fold all`: a run for each fold of a split table, and the mean of the main metric with its interval."""
+"""`midam fit --fold all`: train a run for each fold of a split table, and report the mean of the main metric."""
 
 import copy
 import warnings
@@ -28,7 +28,7 @@ from midam.settings import Settings, read_yaml, yaml_text
 
 
 def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], int]) -> int:
-    """Train a run for each fold into OUT/fold-K by `fit`; finished folds are kept, a stopped one is continued."""
+    """Train a run for each fold into OUT/fold-K by `fit`; keep finished folds and continue a stopped one."""
     path, folds = folds_of(options)
     settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
@@ -59,7 +59,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
 
 
 def folds_of(options: Namespace) -> tuple[Path, list[int]]:
-    """The table of splits, and the numbers of its folds; a `ConfigError` if there are none."""
+    """Return the path of the split table and the numbers of its folds; raise a `ConfigError` if there are none."""
     if options.split_file is None:
         raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
     if options.devices is not None or options.num_nodes is not None:
@@ -75,7 +75,7 @@ def folds_of(options: Namespace) -> tuple[Path, list[int]]:
 
 
 def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags]) -> None:
-    """Refuse data that the run of any fold would refuse, before one is trained."""
+    """Refuse data that the run of any fold would refuse, before the first fold is trained."""
     for fold in folds:
         try:
             with warnings.catch_warnings(action="ignore"):  # the run of the fold repeats them
@@ -87,7 +87,7 @@ def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags])
 
 
 def _root(options: Namespace, folds: list[int]) -> Path:
-    """The folder of the runs: new, or one that this command has begun."""
+    """Return the folder of the runs: a new one, or the one that the same command has begun."""
     settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     asked = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
     name = f"{Path(options.data).stem}-folds"
@@ -109,9 +109,9 @@ def _root(options: Namespace, folds: list[int]) -> Path:
 
 
 def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
-    """A row for each fold: its number, its bags to train, validate and test on, and the figures of the test bags.
+    """Return a row for each fold: its number, the counts of bags, and the figures of the test bags.
 
-    A `BagDataError` for a fold without test bags.
+    Raises a `BagDataError` for a fold without test bags.
     """
     rows = []
     for fold, folder in folders.items():
@@ -132,7 +132,7 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
 
 
 def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFrame, str]:
-    """Write folds.csv and folds.md of finished runs into their folder; returns the table, and a sentence on it."""
+    """Write folds.csv and folds.md of finished runs into `root`; returns the table, and a text on its mean."""
     table = fold_table(folders)
     sentence = mean_words(table)
     write_text(root / "folds.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
@@ -144,7 +144,7 @@ def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFr
 
 
 def mean_of(table: pd.DataFrame) -> CorrectedInterval:
-    """Mean main metric over the folds that have one, with the interval of `corrected_interval`."""
+    """Return the mean of the main metric over the folds that have it, with the interval of `corrected_interval`."""
     metric = _metric(table.columns)
     used = table.dropna(subset=[metric])
     trained = (used["train_bags"] + used["val_bags"]).to_numpy()
@@ -153,7 +153,7 @@ def mean_of(table: pd.DataFrame) -> CorrectedInterval:
 
 
 def mean_words(table: pd.DataFrame) -> str:
-    """The mean over the folds and its interval, in a few sentences."""
+    """Return a text on the mean over the folds and its interval."""
     mean, metric = mean_of(table), METRIC_NAMES[_metric(table.columns)]
     if not mean.trials:
         return f"No fold has a test {metric}."
@@ -171,7 +171,7 @@ def _metric(columns: Iterable[str]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value of the table for people."""
+    """Format a value of the table for display."""
     if pd.isna(value):
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

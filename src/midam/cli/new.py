@@ -1,4 +1,4 @@
-"""`midam new`: a commented settings file for data."""
+"""`midam new`: write a commented settings file for data."""
 
 import shlex
 import textwrap
@@ -22,7 +22,7 @@ _TEXT = """Read data once, and write a settings file for it: the columns that we
 for data of this kind, each with its default and what it does. `midam fit --config FILE` trains with it."""
 _BAGS = ("bag", "bag_id", "patient", "patient_id", "case", "case_id", "slide", "slide_id", "scan", "subject", "id")
 _LABELS = ("label", "y", "target", "class", "outcome", "diagnosis", "status")
-_ROWS = 200_000  # of a table in which columns are looked for
+_ROWS = 200_000  # rows of a table that are read to find its columns
 _FILES = ("labels", "label_column", "positive", "groups", "split", "slides")
 # The settings that are shown, by kind of data.
 SHOWN = {
@@ -41,7 +41,7 @@ _TRAINING = ("pooling", "objective", "epochs", "members", "lr", "num_instances",
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     to = Parser("new", _TEXT)
     to.add_argument("data", type=str, help=DATA)
     to.add_argument("--out", type=str, default="midam.yaml", metavar="FILE", help="file to write, which must be new")
@@ -73,7 +73,7 @@ def run(options: Namespace, console: Console) -> int:
     with console.status("reading"):
         bags = read_data(options.data, Settings(**given, **({"impute": "median"} if table else {})))
     if table and missing_counts(bags).any():
-        given["impute"] = "median"  # without which they are refused
+        given["impute"] = "median"  # `fit` refuses missing values without it
     kind = _kind(options.data, bags)
     write_text(out, settings_text(options.data, kind, given, facts_of(bags)))
     note_result(settings=out, kind=kind)
@@ -82,14 +82,14 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def facts_of(bags: "Bags") -> str:
-    """Counts of bags, in one line."""
+    """Return the counts of bags and instances in one line."""
     positive = "" if bags.labels is None else f" ({int(bags.labels.sum())} positive)"
     shape = f" of {' x '.join(map(str, bags.instance_shape))}" if len(bags.instance_shape) > 1 else ""
     return f"{plural(len(bags), 'bag')}{positive}, {bags.num_instances} instances{shape}"
 
 
 def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> str:
-    """Text of the file: detected settings, and the others of this kind of data as comments with their defaults."""
+    """Return the text of the file: detected settings, and other settings for this kind of data as comments."""
     from midam.settings.settings import describe_settings, yaml_text
 
     described = {setting.name: setting for setting in describe_settings()}
@@ -140,10 +140,10 @@ def _kind(data: str, bags: "Bags") -> str:
 
 
 def _columns(path: str, *, bag_column: str = "", label_column: str = "", **given: str) -> dict[str, str]:
-    """Columns of the bag and the label: as given, else two that fit; columns with common names are tried first."""
+    """Return the columns of bag and label: as given, or two that fit each other, common names first."""
     frame = _head(Path(path)).drop(columns=given.get("groups", ""), errors="ignore")
     names = list(frame.columns)
-    if "labels" in given or "path" in names:  # a manifest, or labels of another table
+    if "labels" in given or "path" in names:  # the labels are in another table, or the table is a manifest
         return {}
     for bag in [bag_column] if bag_column else _ranked(frame, _BAGS):
         targets = [label_column] if label_column else _ranked(frame, _LABELS)
@@ -162,7 +162,7 @@ def _columns(path: str, *, bag_column: str = "", label_column: str = "", **given
 
 
 def _head(path: Path) -> "pd.DataFrame":
-    """The first rows of a table."""
+    """Return the first rows of a table."""
     from midam.data.sources.table_files import read_names
 
     if path.suffix.lower() == ".parquet":
@@ -175,13 +175,13 @@ def _head(path: Path) -> "pd.DataFrame":
 
 
 def _ranked(frame: "pd.DataFrame", usual: Sequence[str]) -> list[str]:
-    """Column names: common ones first, then those with more values."""
+    """Return column names: common names first, then columns with more values."""
     place, values = {name: number for number, name in enumerate(usual)}, frame.nunique()
     return sorted(frame.columns, key=lambda name: (place.get(name.lower(), len(place)), -values[name]))
 
 
 def _fit(frame: "pd.DataFrame", bag: str, label: str, *, named: bool) -> bool:
-    """Whether `bag` names bags of several rows with one label each; the label has two values, or was named."""
+    """Return whether each bag of column `bag` has one `label`, of two values unless `named`, and some several rows."""
     if bag == label or not {bag, label} <= set(frame.columns):
         return False
     rows = frame[[bag, label]].dropna()

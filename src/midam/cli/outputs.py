@@ -1,4 +1,4 @@
-"""Checks that a command writes neither over nor among the files that it reads; and the list of left-out files."""
+"""Checks that a command does not write over or among the files that it reads, and the list of left-out files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def keep_data(options: Namespace, *, run: str | None = None, path: Path | None = None) -> None:
-    """Refuse to write over the data, its tables or a file of the run; by default run and --out of the options."""
+    """Refuse to write `path` (--out) over the data, its tables or a file of `run`."""
     keep_folder(options, "instances")
     if options.out is None:
         return
@@ -43,9 +43,9 @@ def keep_other(path: Path) -> None:
 
 
 def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
-    """Refuse an output folder that is the data or lies in it: its files could be read as data by the next command.
+    """Refuse an output folder that is the data or lies in it: the next command could read its files as data.
 
-    `name` is the option of the folder, `data` that of the data.
+    `name` is the option that names the folder, `data` the option that names the data.
     """
     folder, place = options.get(name), options.get(data)
     if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
@@ -77,7 +77,7 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
 
 
 def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
-    """List files and bags that were left out in OUT.left-out.csv, next to the output, and print a note."""
+    """Write the left-out files and bags to OUT.left-out.csv next to the output, and print a note."""
     from midam.runs.data import left_out_notes, write_left_out
 
     listing = out.with_name(f"{out.stem}.left-out.csv")

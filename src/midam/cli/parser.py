@@ -1,4 +1,4 @@
-"""Base of the commands: how options are written, how a mistake is reported, and parameters as flags."""
+"""The parser of all commands: spelling of options, messages about mistakes, and settings as options."""
 
 import copy
 import csv
@@ -47,7 +47,7 @@ _PLAIN = [
 
 
 class _HelpAll(Action):
-    """``--help-all``: the help with all options."""
+    """Action of ``--help-all``: print the help with all options."""
 
     def __call__(self, parser: Any, *_: Any) -> None:
         parser.show_all()
@@ -56,7 +56,7 @@ class _HelpAll(Action):
 
 
 class _Formatter(HelpFormatter):
-    """Options with their kind of value, and defaults in plain words."""
+    """Help formatter that shows the kind of value and the default of each option."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=100)
@@ -80,7 +80,7 @@ class _Formatter(HelpFormatter):
 
 
 class Parser(ArgumentParser):
-    """Hyphens in the help, one line for an error, the nearest option for an unknown one."""
+    """Parser with hyphens in the help, errors in one line, and the nearest option for an unknown one."""
 
     def __init__(self, command: str, text: str) -> None:
         self._command = f"midam {command}"
@@ -89,7 +89,7 @@ class Parser(ArgumentParser):
         super().__init__(prog=f"midam {command}", allow_abbrev=False, description=text, formatter_class=_Formatter)
         # Only -h has one hyphen, so any other word that begins with one is a value, such as a negative number.
         self._negative_number_matcher = re.compile(r"-[^-]")
-        self.known: Sequence[str] = ()  # options of the subcommand, if this parser only passes them on to it
+        self.known: Sequence[str] = ()  # options of the subcommand, if this parser only passes words on to a subcommand
 
     def add_argument(self, *flags: Any, **options: Any) -> Any:
         """Add an argument, and remember whether it must be given."""
@@ -99,11 +99,11 @@ class Parser(ArgumentParser):
         return made
 
     def add_text(self, flag: str, **options: Any) -> None:
-        """Add an option that takes a text; None without it."""
+        """Add an option that takes a text; its default is None."""
         self.add_argument(flag, type=str | None, default=None, **({"metavar": "TEXT"} | options))
 
     def add_hidden(self, option: Action) -> None:
-        """Leave an option out of ``--help``; ``--help-all``, which is added with the first of them, shows it."""
+        """Leave an option out of ``--help``; the first call adds ``--help-all``, which shows all options."""
         if not self._hidden:
             text = "show all options and exit"
             self.add_argument("--help_all", action=_HelpAll, nargs=0, default=SUPPRESS, help=text)
@@ -122,13 +122,13 @@ class Parser(ArgumentParser):
         self._hidden = {}
 
     def option_names(self) -> list[str]:
-        """Names of the options, without hyphens."""
+        """Return the names of the options, without hyphens."""
         names = [action.dest for action in self._actions if action.option_strings]
-        # The parser's library adds options of its own when it parses: --print_config, --print_shtab.
+        # jsonargparse adds --print_config and --print_shtab while it parses.
         return [name for name in names if name not in ("help", "help_all") and not name.startswith("print_")]
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
-        """Help with hyphens in the names of the options; its first line does not list all of them."""
+        """Return the help with hyphens in option names; its usage line lists only required options."""
         named = [action for action in self._get_positional_actions() if action.dest != "action"]
         words = [one.dest.upper() if one.dest in self._needed else f"[{one.dest.upper()}]" for one in named]
         words = [f"{word} ..." if one.nargs == "+" else word for word, one in zip(words, named)]
@@ -170,7 +170,7 @@ class Parser(ArgumentParser):
 
 
 def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
-    """Add settings to the options, those of a group as a group; the help shows the usual ones."""
+    """Add settings as options in their groups; the short help shows only the usual ones."""
     described = [setting for setting in describe_settings() if setting.name in names]
     for group, (title, _) in groups().items():
         shown = [setting for setting in described if setting.group == group]
@@ -189,7 +189,7 @@ def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
 
 
 def normalize(argv: Sequence[str]) -> list[str]:
-    """`--a-flag=x` to `--a_flag x`, a bare flag to `--flag true`, `--no-flag` to `--flag false`, `a,b` to `[a,b]`."""
+    """Rewrite `--a-b=x` as `--a_b x`, `--flag` as `--flag true`, `--no-flag` as `--flag false`, `a,b` as `[a,b]`."""
     tokens: list[str] = []
     for token in argv:
         name, equals, value = token.partition("=")
@@ -214,12 +214,12 @@ def normalize(argv: Sequence[str]) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The parts of `A,B,...`; one in double quotes may hold a comma."""
+    """Return the parts of `A,B,...`; a part in double quotes may hold a comma."""
     return [word.strip() for word in next(csv.reader([text]), []) if word.strip()]
 
 
 def _metavar(kind: Any) -> str:
-    """Name of the value of an option in the help."""
+    """Return the placeholder for the value of an option in the help."""
     part, *words = _alternatives(kind)
     if words:
         return "|".join([_metavar(part), *(str(word) for choice in words for word in get_args(choice))])
@@ -231,14 +231,14 @@ def _metavar(kind: Any) -> str:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """Types that a value may have, without None."""
+    """Return the types that a value may have, without None."""
     if get_origin(kind) not in (UnionType, Union):
         return [kind]
     return [part for part in get_args(kind) if part is not type(None)]
 
 
 def _kinds(parser: ArgumentParser) -> Iterator[tuple[str, Any]]:
-    """Name and type of each option that has one."""
+    """Yield the name and the type of each option."""
     for action in parser._actions:
         yield action.dest, _alternatives(getattr(action, "_typehint", action.type))[0]
 

@@ -36,9 +36,9 @@ TABLES = {
 
 
 def parser(*, merge: bool = False) -> ArgumentParser:
-    """Options of the command; with `merge`, those of joining shards."""
+    """Return the parser of the command; with `merge`, of the command that joins shards."""
     if merge:
-        joined = Parser("predict --merge", "Join the files that `--shard` has written into that of one pass.")
+        joined = Parser("predict --merge", "Join the files of all shards into the file that one pass would write.")
         joined.add_argument("shards", type=str, nargs="+", help="files of shards, or a folder of them")
         joined.add_argument("--merge", action="store_true", help="join shards")
         joined.add_argument("--out", type=str, required=True, metavar="FILE.csv", help="where to write all scores")
@@ -69,7 +69,7 @@ def add_inputs(parser: ArgumentParser) -> None:
 
 
 def add_tables(parser: ArgumentParser) -> None:
-    """Add --trust, and the options that replace settings of the run for reading labels."""
+    """Add --trust, and the options that replace the run's settings for reading tables and labels."""
     parser.add_argument("--trust", action="store_true", help=TRUST)
     for name, text in TABLES.items():
         kind = str | None if name != "missing" else Literal["error", "skip"] | None
@@ -79,7 +79,7 @@ def add_tables(parser: ArgumentParser) -> None:
 def read_inputs(
     options: Namespace, console: Console, *, labeled: bool = False, embedded: Sequence[str] = ()
 ) -> "tuple[LoadedRun, Bags]":
-    """Run and bags that the options of `add_inputs` name, see `midam.runs.apply.read_for`."""
+    """Read the run and the bags that the options of `add_inputs` name, see `midam.runs.apply.read_for`."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
@@ -162,7 +162,7 @@ def _merge(options: Namespace) -> int:
 
 
 def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
-    """File of each run."""
+    """Return the output file of each run."""
     from midam.files import is_stream
     from midam.runs.shards import shard_path
 
@@ -180,7 +180,7 @@ def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
 
 
 def _names(runs: list[str]) -> list[str]:
-    """Names of run folders, with as many parent folders as make them different."""
+    """Return names of run folders, each with as many parent folders as make the names differ."""
     from midam.runs.instance_files import file_name
 
     places = [Path(run).resolve() for run in runs]
@@ -197,7 +197,7 @@ def _names(runs: list[str]) -> list[str]:
 def _scoring(
     stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
 ) -> "Scoring":
-    """Bags that one run scores."""
+    """Return the bags that one run scores, with their journal."""
     from midam.runs.scoring import Scoring
     from midam.runs.shards import shard_range
 
@@ -207,7 +207,7 @@ def _scoring(
 
 
 def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Path) -> "ScoreJournal | None":
-    """Journal of scores that a stopped call has left next to its file; None for a stream."""
+    """Open the journal of scores next to the output file, which a stopped call leaves; None for a stream."""
     from midam.files import is_stream, resolved
     from midam.runs.journal import ScoreJournal
 
@@ -220,7 +220,7 @@ def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Pa
 
 
 def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
-    """Scores of each run; instances that several runs share are read once."""
+    """Return the scores of each run; instances that several runs share are read once."""
     from midam.report.terminal import BagProgress
     from midam.runs.scoring import passes, predict_run, score_together
 

@@ -1,4 +1,4 @@
-"""`midam report`: one HTML page about a run, its evaluation on other data, or a comparison."""
+"""`midam report`: write one HTML page about a run, its evaluation on other data, or a comparison."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ one file and needs no network."""
 
 
 def parser() -> ArgumentParser:
-    """Options of the command."""
+    """Return the parser of the command."""
     report = Parser("report", _TEXT)
     report.add_argument("run", type=str, help="run folder, or folder of a comparison")
     report.add_argument("data", type=str | None, nargs="?", default=None, help=f"other data to test on: {DATA}")

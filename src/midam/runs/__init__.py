@@ -1,4 +1,4 @@
-"""A run on disk: trained, interrupted and resumed, loaded, applied to new bags."""
+"""A run on disk: train, resume and load it, and apply it to new bags."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Bags for a finished run: read as it was trained, and evaluated, whether it has seen them or not."""
+"""Read bags for a finished run in the way of its training, and evaluate the run on seen or new bags."""
 
 import math
 import warnings
@@ -31,7 +31,7 @@ from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 
-_SAME_SCALE = 0.02  # scanners note 0.2525 micrometers and 40x alike
+_SAME_SCALE = 0.02  # relative: for 40x, scanners note 0.25 or 0.2525 micrometers a pixel
 
 
 def read_for(
@@ -43,10 +43,10 @@ def read_for(
     embedded: Sequence[str] = (),
     **reading: Any,
 ) -> Bags:
-    """Read bags for a run, and check that they carry the run's features; missing values are filled as in training.
+    """Read bags for a run, check that they have the run's features, and fill missing values as in training.
 
-    Features are matched by name, in any order, and others are left out with a note. Labels are read by the names of the
-    run's classes.
+    Features are matched by name, in any order; other features are left out with a note. Labels are matched to the names
+    of the run's classes.
 
     Parameters
     ----------
@@ -55,18 +55,18 @@ def read_for(
     data : str
         Catalog name or path.
     labeled : bool, default False
-        Refuse labels that are in doubt or missing; by default the bags are read without, with a note.
+        Refuse unclear or missing labels; by default such bags are read without labels, with a note.
     console : Console, optional
         Where progress is shown, if raw files are embedded for a run on vectors.
     embedded : sequence of str
-        If raw files are embedded: ids of the only bags to keep, if all of them are there; default: all bags.
+        If raw files are embedded: ids of the bags to embed, if all are in the data; default: all bags.
     **reading
-        Settings of the groups `data` and `cut` that replace those of the run; None leaves one as it is.
+        Settings of the groups `data` and `cut` that replace those of the run; None keeps the run's value.
 
     Raises
     ------
     BagDataError
-        If the instances have another shape, or lack features of the run.
+        If the shape of the instances differs from the run's, or features of the run are missing.
     """
     cut: dict[str, Any] | None = run.data.get("cut")
     settings = settings_for(run, data, **reading)
@@ -102,14 +102,15 @@ def read_for(
 
 
 def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
-    """Settings by which a run reads data, see `read_for`."""
-    # From another folder, the tables of the run may not be found; predictions do not need them.
+    """Return the settings by which a run reads data, see `read_for`."""
+    # Relative paths of the run's tables may not exist in this folder; predictions do not need the tables.
     tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
     is_run_data = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     changes |= {} if is_run_data else {"labels": None, "slides": None, "sheet": None}
     taken, outcome = covariate_names(run.model), run.data.get("outcome")
-    # Covariates that were constant in training carry no information, nor does the site; they are not features either.
+    # The model uses neither the site column nor covariates that were constant in training; they are not features
+    # either.
     known = (*run.settings.data.covariates, run.settings.training.balance)
     unused = (name for name in known if name is not None and name not in taken)
     changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
@@ -118,14 +119,14 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     if outcome is not None:
         changes["target"] = outcome["target"]
         if outcome["target"] == "survival" and reading.get("positive") is None:
-            changes["positive"] = run.settings.data.positive  # which value is the event
+            changes["positive"] = run.settings.data.positive  # the value that marks an event
     return run.settings.replace(**changes)
 
 
 def _as_embedded(
     run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None, wanted: Sequence[str]
 ) -> Bags:
-    """Bags of vectors like those of the run: raw bags are embedded by its recipe, vectors of another are refused."""
+    """Return vectors like those of the run: embed raw bags by its recipe, and refuse vectors of another recipe."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
@@ -144,7 +145,7 @@ def _as_embedded(
 
 
 def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:
-    """Refuse a table without the column of the labels, and any bags without labels where they must be `labeled`."""
+    """Refuse a table without the label column, and unlabeled bags if they must be `labeled`."""
     table, column = Path(settings.data.labels or data), settings.data.label_column
     known = header_of(table, sheet=settings.data.sheet) if table.is_file() else []
     if known:
@@ -157,7 +158,7 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
 
 
 def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None:
-    """Refuse instances of another cut: those of a store, or images where slides were read at a magnification."""
+    """Refuse instances that were cut with other settings than the run's, for instance in a store."""
     for name in sorted(set(expected) & set(cut)):
         one, other = expected[name], cut[name]
         numbers = isinstance(one, float) and isinstance(other, float | int)
@@ -172,26 +173,26 @@ def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None
 def evaluate_run(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> dict[str, Any]:
-    """Metrics of a run on labeled bags, separately for the bags of each split of the run and for new bags.
+    """Return metrics of a run on labeled bags, separately for each split of the run and for new bags.
 
-    Bags of the run are recognized by their content, whatever their id or file, and reported under their split; every
-    other bag is reported under "new". So no training bag counts as a test. A warning names new bags that share an id or
-    a group (patient) with bags of the run.
+    A bag of the run is recognized by its content, not by its id or file, and is reported under its split, so that no
+    training bag counts as a test bag. Every other bag is reported under "new". A warning counts new bags that share an
+    id or a group (patient) with bags of the run.
 
     Parameters
     ----------
     run, bags : LoadedRun, Bags
-        The model and what belongs to it; bags with labels.
+        The run; bags with labels.
     metrics : sequence of str
         Further metrics by name or class path, see `midam.evaluate.metrics.measure`.
     on_bags : callable, optional
-        Called with the positions of bags that are done.
+        Called with the positions of the bags that were just scored.
 
     Returns
     -------
     dict
         "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
-        the name of the part that measures generalization: "new", else "test".
+        the name of the part that measures generalization: "new" if there are new bags, else "test".
 
     Raises
     ------
@@ -202,9 +203,9 @@ def evaluate_run(
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_run`: part, score and, if calibrated, probability of each bag, each [N]; and warnings.
+    """Result of `evaluate_run`, with part [N], score [N] and, if calibrated, probability [N] of the bags, and warnings.
 
-    If the labels are not 0 and 1, scores may be [N, C], and `decision` turns them into predictions.
+    For targets other than two classes, scores may be [N, C]. `decision` turns scores into predictions.
     """
 
     result: dict[str, Any]
@@ -218,7 +219,7 @@ class Evaluation(NamedTuple):
 def evaluate_bags(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
 ) -> Evaluation:
-    """As `evaluate_run`, with the part, score and probability of each bag."""
+    """Evaluate a run as `evaluate_run` does; returns part, score and probability of each bag too."""
     run.target.values(bags)
     bags = prepared(run.model, bags)
     check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
@@ -234,7 +235,7 @@ def evaluate_bags(
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
     same_id = sum(str(bags.ids[i]) in run.splits for i in new)
-    # A patient can be a bag here and a group of bags there.
+    # A patient can be one bag in these data and a group of bags in the run's data, or the reverse.
     seen = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
     same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
     of_id = "have the ids of bags that the run was made of, with other instances: if they are the same patients,"
@@ -246,6 +247,6 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
 
 
 def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:
-    """Group of a bag, and its id unless that is a `known` bag."""
+    """Return the group of a bag, and its id unless a `known` bag has the same id."""
     names = set() if bags.groups is None else {str(bags.groups[index])}
     return names | ({str(bags.ids[index])} - set(known))

@@ -1,9 +1,9 @@
 """The baseline next to a run: a plain method, trained on the same bags and scored on the same bags as the model.
 
-Statistics of each bag (mean, minimum, maximum and deviation of each feature; of images mean and deviation of each
-color) in 500 extremely randomized trees, as `midam compare` trains them, with nothing tuned. Times to an event are
-ranked by Cox regression on the statistics of features, with a ridge that inner folds of the training bags choose: with
-few events it ranks better than trees.
+The baseline trains 500 extremely randomized trees, as in `midam compare` and without tuning, on statistics of each bag:
+mean, minimum, maximum and deviation of each feature, or mean and deviation of each color of images. For times to an
+event, it is a Cox regression on the statistics of features, which ranks better than trees if events are few; inner
+folds of the training bags choose its ridge penalty.
 """
 
 import time
@@ -24,7 +24,7 @@ from midam.runs.folder import RunFolder, csv_text
 from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
-COMPARED = ("test", "val")  # splits to compare on, the first that has a main metric
+COMPARED = ("test", "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
 
 
@@ -37,7 +37,7 @@ class BaselineResult:
     entry : dict, optional
         Entry of summary.json; None without a baseline.
     note : str, optional
-        Why there is none.
+        Reason why there is no baseline.
     scores : array [N] or [N, C], optional
         Scores of the bags of the split that `entry` names as `part`.
     seconds : float
@@ -51,7 +51,7 @@ class BaselineResult:
 
 
 def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
-    """Name of the baseline of instances of a shape: statistics of features, or of the colors of images and volumes."""
+    """Return the name of the baseline for instances of a shape: statistics of features, or of colors for images."""
     if are_pixels(instance_shape):
         return _PIXELS
     return _TIMES if target.pairs == "survival" else _FEATURES
@@ -60,8 +60,8 @@ def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
 def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> BaselineResult:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
 
-    The comparison uses the test bags, or the validation bags if there are no test bags of both classes, or none that
-    their labels order. An error becomes a note, so that a trained model is not lost because its baseline failed.
+    The comparison uses the test bags, or the validation bags if the main metric cannot be computed on the test bags. An
+    error becomes a note, so that a trained model is not lost because its baseline failed.
     """
     bags, splits, target = parts.bags, parts.splits, target_of(parts.bags)
     values = target.values(bags)
@@ -81,7 +81,7 @@ def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) 
 
 
 def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
-    """Main metric of the baseline, and the difference of the model to it, with their intervals."""
+    """Return the main metric of the baseline and the difference of the model to the baseline, with their intervals."""
     target, groups = target_of(bags), bags.groups
     values, metric = target.values(bags), target.metric
     summary = target.summarize(values, baseline, groups=groups)
@@ -95,7 +95,7 @@ def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.
 
 
 def write_scores(folder: RunFolder, parts: SplitBags, baseline: BaselineResult) -> None:
-    """Write baseline.csv, a row a compared bag: bag, label, split and score, by the columns of predictions.csv."""
+    """Write baseline.csv with a row for each compared bag: bag, label, split and score, named as in predictions.csv."""
     if baseline.entry is None or baseline.scores is None:
         return
     part = baseline.entry["part"]
@@ -107,7 +107,7 @@ def write_scores(folder: RunFolder, parts: SplitBags, baseline: BaselineResult) 
 
 
 def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Scores [N] of the baseline for exactly these bags with these labels; None if the run has none of them."""
+    """Return the baseline's scores [N] of these bags; None if baseline.csv is missing or has other bags or labels."""
     if not folder.baseline.exists():
         return None
     form = {"bag": bag_ids, "label": one_of("0", "1"), "score": numbers}

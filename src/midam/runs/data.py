@@ -1,4 +1,4 @@
-"""Read and split bags by the settings of a run; and columns of a table about bags, for subgroups."""
+"""Read and split bags by the settings of a run, and read columns of a table about bags for subgroups."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from midam.train.trainer import Trainer
 
-# Settings that have another name than the parameter of `read_bags`.
+# Settings whose name differs from the parameter of `read_bags`.
 _MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
 _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
 
@@ -43,7 +43,7 @@ _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coo
 class Callbacks:
     """Functions that are called as a run proceeds, see `midam.runs.fit_run`.
 
-    After the time `until` (`time.monotonic`) nothing begins that a run can do without.
+    After the time `until` (`time.monotonic`), no optional step of the run begins.
     """
 
     on_start: Callable[[Settings, str | None], None] | None = None
@@ -54,7 +54,7 @@ class Callbacks:
     until: float = math.inf
 
     def stage(self, name: str, bags: int = 0) -> None:
-        """Report the stage that begins, and the number of bags that it processes."""
+        """Report that a stage begins, and the number of bags that it processes."""
         if self.on_stage is not None:
             self.on_stage(name, bags)
 
@@ -63,9 +63,9 @@ class Callbacks:
 class SplitBags:
     """Labeled bags, and the split of each: `splits` [N] are "train", "val" or "test".
 
-    `imputed` describes how missing values were filled, if they were: "how", "values" of the features and "missing",
-    their count. `gaps` [N, D] is the share of missing values in each bag. `columns` is the text of the `ColumnCoder`
-    that encoded columns.
+    If missing values were filled, `imputed` has the entries "how", "values" of the features, and "missing", the count
+    of missing values. `gaps` [N, D] is the share of missing values in each bag. `columns` is the JSON text of the
+    `ColumnCoder` that encoded columns.
     """
 
     bags: Bags
@@ -75,7 +75,7 @@ class SplitBags:
     columns: str | None = None
 
     def part(self, name: str) -> Bags:
-        """Bags of one split that has some."""
+        """Return the bags of a split, which must not be empty."""
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 
@@ -92,17 +92,18 @@ def read_data(data: str, settings: Settings, *, require_labels: bool = True, **m
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:
-    """Split bags by the splits of the data, else at random: stratified by label, disjoint by group.
+    """Split bags by the splits of the data, or at random if there are none: stratified by label, disjoint by group.
 
-    If the data has a test split but no validation split, validation bags are taken from the training bags. Categories
-    and times are encoded and missing values filled by the settings, from the training bags.
+    If the data name splits but no validation bags, a random part of the training bags becomes the validation bags.
+    Categories and times are encoded and missing values filled by the settings, with codes and values of the training
+    bags.
 
     Raises
     ------
     BagDataError
-        If the training or a random split lacks a class.
+        If there are no training bags, or a class is missing in the training bags or in a random split.
     LeakageError
-        If a group stands in two splits and the settings do not allow it.
+        If a group is in two splits and the settings do not allow it.
     """
     target = target_of(bags)
     target.check(bags)
@@ -135,13 +136,13 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
-    """Warn of features of the training bags that reveal the label, in three lines at most."""
+    """Warn of features that reveal the label in the training bags, with at most three warnings."""
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
         warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:
-    """List in a file what was left out when bags were read; if nothing was, remove the list of an earlier call."""
+    """Write the list of files and bags that were left out; if there are none, remove the list of an earlier call."""
     if bags.left_out:
         write_text(path, left_out_csv(bags.left_out))
     elif path.is_file() and path.read_bytes().startswith(left_out_csv([]).encode()):
@@ -149,12 +150,12 @@ def write_left_out(bags: Bags, path: Path) -> None:
 
 
 def left_out_notes(bags: Bags, name: str) -> list[str]:
-    """A note on how much was left out, and which file lists it; none if all was read."""
+    """Return a note on the number of left-out files and bags and on the file that lists them; none if all were read."""
     return [f"{left_out_words(bags.left_out)} are left out: {name} lists them"] if bags.left_out else []
 
 
 def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
-    """Warn of bags whose instances are also in a split nearer to training; `nearest` is that split for each bag."""
+    """Warn of bags with the same instances as a bag of a split nearer to training; `nearest` names that split."""
     copies = np.flatnonzero(parts.splits != np.array(nearest))
     if len(copies):
         first = parts.bags.ids[copies[0]]
@@ -167,11 +168,11 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:
-    """Origin of a run's data, kept so that none of its bags or patients can count as new later.
+    """Return the origin of a run's data, which is stored so that its bags and patients never count as new later.
 
-    "data" holds source, its place, fingerprint and form. "splits" holds the split of each bag by its id, "contents" by
-    the digest of its instances (if bags are equal, the split nearest to training). "groups" holds the groups that were
-    trained or validated on.
+    "data" holds source, path, fingerprint and form of the data. "splits" maps the id of each bag to its split, and
+    "contents" the digest of its instances (for equal bags, to the split nearest to training). "groups" lists the groups
+    of the training and validation bags.
     """
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))
@@ -201,7 +202,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
 
 
 def typical_values(bags: Bags) -> list[float] | None:
-    """Median of each feature over up to 10 000 instances of bags; None for images, and for more than 512 features."""
+    """Return the median of each feature over up to 10 000 instances; None for images and for more than 512 features."""
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
     from midam.train.standardizing import random_instances
@@ -211,7 +212,7 @@ def typical_values(bags: Bags) -> list[float] | None:
 
 
 class Reading(NamedTuple):
-    """Bags to train on with their splits, the result of `describe_origin`, and warnings from reading them."""
+    """Bags of a run with their splits, the result of `describe_origin`, and warnings from reading the bags."""
 
     parts: SplitBags
     origin: dict[str, Any]
@@ -219,9 +220,9 @@ class Reading(NamedTuple):
 
 
 def split_parts(data: str, settings: Settings, *, left_out: str) -> Reading:
-    """Read and split the bags to train on.
+    """Read and split the bags of a run.
 
-    What was left out is listed in the file `left_out` of the run.
+    A note names `left_out`, the file of the run that lists left-out files and bags.
     """
     with noting() as notes:
         parts = split_data(read_data(data, settings), settings)
@@ -232,7 +233,7 @@ def split_parts(data: str, settings: Settings, *, left_out: str) -> Reading:
 
 @contextmanager
 def noting() -> Iterator[list[str]]:
-    """Collect the warnings that are shown inside the context, in the list that it gives."""
+    """Yield a list that collects the warnings shown inside the context."""
     notes = list[str]()
     with warnings.catch_warnings():
         show = warnings.showwarning
@@ -247,16 +248,16 @@ def noting() -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class SubgroupTable:
-    """Some columns of a table whose rows are bags, their instances or patients.
+    """Columns of a table whose rows are bags, instances or patients.
 
     Attributes
     ----------
     path : Path
-        CSV, TSV or Excel file, of which the first sheet is read.
+        CSV, TSV or Excel file (first sheet).
     columns : sequence of str
         Columns to show.
     key : str, optional
-        Column that names the bag or its group; default: the column with the most such names.
+        Column that names the bag or its group; default: the column with the most names of bags or groups.
     """
 
     path: Path
@@ -264,12 +265,12 @@ class SubgroupTable:
     key: str | None = None
 
     def levels(self, ids: NDArray[np.str_], groups: NDArray[np.str_] | None) -> dict[str, NDArray[np.str_]]:
-        """Levels of each bag by the name of the column; a bag without a row in the table is "(missing)".
+        """Return the level of each bag by column name; the level of a bag without a row in the table is "(missing)".
 
         Raises
         ------
         BagDataError
-            If a column is missing, no row names a bag or group, or two rows of one differ.
+            If a column is missing, no row names a bag or group, or two rows of one bag or group differ.
         """
         frame = read_names(self.path)
         columns, named = [name_of(name) for name in self.columns], None if self.key is None else name_of(self.key)
@@ -295,7 +296,7 @@ class SubgroupTable:
     def _named(
         self, frame: "pd.DataFrame", key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
     ) -> tuple[str, NDArray[np.str_]]:
-        """Column of the names, and the name of each bag in it: that of the bag, or of its group."""
+        """Return the column of names, and the name of each bag in this column: its id or its group."""
         kinds = [ids] if groups is None else [ids, groups]
         others = [name for name in frame.columns if name not in set(map(name_of, self.columns))]
         columns = others if key is None else [key]

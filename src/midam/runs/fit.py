@@ -1,4 +1,4 @@
-"""Train a run on disk: from data and settings to a folder with weights, scores, metrics and figures."""
+"""Train a run on disk: turn data and settings into a folder with weights, scores, metrics and figures."""
 
 import shlex
 import time
@@ -34,7 +34,7 @@ _ALONE = Processes()
 
 
 class Spent(NamedTuple):
-    """Seconds of a training so far, all sessions together, and the seconds of these spent waiting for instances."""
+    """Seconds of training in all sessions so far, and the seconds of them that were spent waiting for instances."""
 
     seconds: float
     waited: float
@@ -44,7 +44,7 @@ NOTHING = Spent(0.0, 0.0)
 
 
 def tell_waiting(waited_s: float, trained_s: float) -> bool:
-    """Warn if a training has waited for its data for more than a fifth of its time; returns whether it has warned."""
+    """Warn if a training has spent more than a fifth of its time waiting for data; returns whether it has warned."""
     if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
         return False
     warnings.warn(
@@ -76,35 +76,36 @@ def fit_run(
     data, settings : str, Settings
         Catalog name or path, and the settings.
     folder : RunFolder
-        Free; held meanwhile, so that no other process trains into it.
+        A folder without files; it is locked meanwhile, so that no other process trains into it.
     method : str, optional
-        A name of `midam compare`, which sets or replaces settings. Default: the method of the settings; if they do not
-        set up a training, "auto" for the data that `midam.runs.method.usual_method` names.
+        A method name of `midam compare`, which sets or replaces settings. Default: the method of the settings; if no
+        setting of training is changed, "auto" for the data that `midam.runs.method.usual_method` describes.
     budget : float, optional
-        Seconds that the method "auto" may take; default: no limit. Other methods are not limited.
+        Seconds that the method "auto" may take; default: no limit. Other methods ignore it.
     processes : Processes, optional
-        Processes that train the run together; default: only this one. Each makes the same call; those that do not lead
-        write nothing, and get an empty summary.
+        Processes that train the run together; default: only this process. Each process makes the same call; all but the
+        leading process write nothing and get an empty summary.
     on_start : callable, optional
-        Called with the settings, and the method if it is fitted in one step, after data and settings are checked.
+        Called with the settings and, for a method that is fitted in one step, its name, after all checks.
     on_epoch : callable, optional
         Called with the new row and the trainer after each epoch.
     on_stage : callable, optional
-        Called with the stage that begins after the last epoch, and the number of bags that it processes, 0 for none.
+        Called with the name of each stage that begins after the last epoch, and the number of bags that it processes (0
+        for none).
     on_bags : callable, optional
-        Called with positions of bags that the trained model has scored; once each.
+        Called with the positions of bags that the trained model has scored; each position once.
     on_candidate : callable, optional
         Called with the method that "auto" tries next, its number from 0, and the number of methods.
 
     Raises
     ------
     MidamError
-        For bad data, settings that make no sense, or a folder in use: nothing has then been written. For a first epoch
-        that fails: what was written is removed.
+        For bad data, invalid settings or a folder in use, before anything is written. For an error in the first epoch,
+        after the files of the run are removed.
     RunStoppedError
-        If a keyboard interrupt stopped the run; the folder holds the last whole epoch.
+        If a keyboard interrupt stopped the run; the folder holds the last complete epoch.
     RankLostError
-        If another process died or fell silent; as before.
+        If another process died or stopped answering; the folder holds the last complete epoch.
     """
     settings, baseline = choose_method(method, settings)
     if baseline is not None and processes.count > 1:
@@ -118,7 +119,7 @@ def fit_run(
             return training.run(time.monotonic(), Callbacks())
     folder.require_free()
     with folder.held():
-        folder.require_free()  # another process may have trained a run in it meanwhile
+        folder.require_free()  # another process may have written a run there meanwhile
         started = time.monotonic()
         reading = split_parts(data, settings, left_out=folder.left_out.name)
         if method is None and processes.count == 1:
@@ -141,7 +142,7 @@ def fit_run(
         with _Training.of(data, settings, folder, processes, reading) as training:
             try:
                 training.begin()
-                remember(training.trainer.config.flat())  # training with code of others implies trust
+                remember(training.trainer.config.flat())  # who trains with code of other packages trusts it
                 if on_start is not None:
                     on_start(training.trainer.config, None)
                 return training.run(started, calls)
@@ -164,24 +165,24 @@ def resume_run(
 ) -> dict[str, Any]:
     """Continue a run in place, bit for bit; returns the summary.
 
-    On another number of processes the result is the same to rounding. A run that was stopped before its first
+    With another number of processes, the result is equal up to rounding. A run that was stopped before its first
     checkpoint starts again, with a warning.
 
     Parameters
     ----------
     data : str, optional
-        Catalog name or path; default: the run's own. Must hold the same bags.
+        Catalog name or path; default: the data of the run. They must hold the same bags.
     folder : RunFolder
-        Of the run.
+        Folder of the run.
     processes : Processes, optional
-        As in `fit_run`, whatever the number before.
+        As in `fit_run`; the number may differ from the earlier sessions.
     on_epoch, on_stage, on_bags, on_candidate : callable, optional
         As in `fit_run`.
 
     Raises
     ------
     CheckpointError
-        If the run's checkpoint is missing or damaged, or the data are not the run's.
+        If the run's checkpoint is missing or damaged, or the data hold other bags.
     """
     from midam.train.checkpoint import TrainerContent, fitting, load_checkpoint
 
@@ -222,7 +223,7 @@ def resume_run(
 
 @dataclass(frozen=True)
 class _Training:
-    """A trainer, and the bags and the folder that it works on."""
+    """A trainer with its bags and its folder."""
 
     data: str
     folder: RunFolder
@@ -230,16 +231,16 @@ class _Training:
     trainer: "Trainer"
     origin: dict[str, Any]
     notes: list[str]
-    chosen: str | None  # a line on the counts that were chosen, now or when the run was new
-    ranks: "Ranks | None"  # where several processes train
+    chosen: str | None  # a line on the batch counts that midam chose, now or when the run began
+    ranks: "Ranks | None"  # None with one process
 
     @classmethod
     def of(
         cls, data: str, settings: Settings, folder: RunFolder, processes: Processes, reading: Reading | None = None
     ) -> Self:
-        """Read and split the data unless that is done, join the other processes, and make the trainer."""
+        """Read and split the data unless `reading` is given, join the other processes, and make the trainer."""
         parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
-        # Slow to import: by now, errors in the data have been raised.
+        # Slow to import, so imported only after errors in the data were raised.
         from midam.process_group import start
         from midam.train.members import with_objective
         from midam.train.trainer import Trainer, make_fabric
@@ -263,7 +264,7 @@ class _Training:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes."""
+        """Whether this process leads, and so writes the files."""
         return self.ranks is None or self.ranks.leads
 
     def __enter__(self) -> Self:
@@ -274,7 +275,7 @@ class _Training:
             self.ranks.abandon()
 
     def begin(self) -> None:
-        """Write the settings, and the checkpoint that a resume before the first epoch needs."""
+        """Write the settings, and the checkpoint from which a resume before the first epoch starts."""
         if not self.leads:
             return
         self.require_space()
@@ -284,16 +285,16 @@ class _Training:
         self.save(NOTHING)
 
     def require_space(self) -> None:
-        """Refuse a disk without space for the files that are still to be written."""
+        """Refuse a disk without space for the files that the run has yet to write."""
         if self.leads:
             from midam.runs.scoring import require_run_space
 
             require_run_space(self.folder, self.parts.bags, self.origin, trainer=self.trainer)
 
     def run(self, opened: float, calls: Callbacks, *, before: Spent = NOTHING) -> dict[str, Any]:
-        """Train to the end, and save each epoch; returns the summary if this process leads.
+        """Train to the end, and save each epoch; returns the summary in the leading process.
 
-        `opened` is the time when the reading of the data began, `before` the time that earlier sessions have taken.
+        `opened` is the time when reading the data began, `before` the time of earlier sessions.
         """
         if not self.trainer.fabric.loggers:
             return self._run(opened, calls, before)
@@ -314,7 +315,7 @@ class _Training:
         def keep(trainer: "Trainer", row: dict[str, Any]) -> None:
             nonlocal spent, slow
             slow = slow or (self.leads and tell_waiting(trainer.waited_s, trainer.trained_s))
-            # The best weights go first: killed in between, a resume repeats the epoch and writes them again.
+            # The best weights are written first: after a kill between the two writes, a resume repeats the epoch.
             if trainer.best_epoch == trainer.epoch and self.leads:
                 save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
             spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
@@ -350,7 +351,7 @@ class _Training:
             ) from error
 
     def save(self, spent: Spent) -> None:
-        """Write all that a resume needs."""
+        """Write the checkpoint for a resume."""
         if not self.leads:
             return
         from midam.train.checkpoint import save_checkpoint
@@ -360,7 +361,7 @@ class _Training:
         save_checkpoint(self.folder.last, {**content, **self.origin, **spent._asdict()})
 
     def write_metrics(self) -> None:
-        """Write the row of each epoch."""
+        """Write metrics.csv."""
         if self.leads:
             from midam.runs.results import write_metrics
 
@@ -369,8 +370,8 @@ class _Training:
     def finish(self, took: dict[str, float], calls: Callbacks, *, waited: float) -> dict[str, Any]:
         """Score all bags once with the selected weights, and write the results.
 
-        `took` are the seconds of reading and training, to which those of the evaluation are added; `waited` are those
-        of the training that were spent waiting for instances.
+        `took` holds the seconds of reading and training; the seconds of the evaluation are added. `waited` are the
+        seconds of training that were spent waiting for instances.
         """
         from midam.evaluate.predict import predict
         from midam.runs.report import write_run_report
@@ -380,7 +381,7 @@ class _Training:
         config, model, bags = self.trainer.config, self.trainer.reported, self.parts.bags
         selected = "best" if config.training.select == "best" and self.trainer.best_epoch is not None else "last"
         started = time.monotonic()
-        # Parts of the training: exchanges of the leading process with the others, and waiting for instances.
+        # Parts of the training time: exchanges between the processes, and waiting for instances.
         within = {} if self.ranks is None else {"exchanges": round(self.ranks.exchanged_s, 3)}
         within["waiting"] = round(waited, 3)
         if selected == "best":

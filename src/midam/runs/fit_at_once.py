@@ -1,4 +1,4 @@
-"""Runs of methods that are fitted in one step, such as trees on bag statistics, and of `auto`, which chooses some."""
+"""Runs of methods that are fitted in one step, such as trees on bag statistics or `auto`."""
 
 import time
 import warnings
@@ -38,12 +38,12 @@ def fit_at_once(
     opened: float | None = None,
     budget: float | None = None,
 ) -> dict[str, Any]:
-    """Fit a `midam.compare.Baseline` that can be a model, as `midam.runs.fit_run` does; returns the summary.
+    """Fit a `midam.compare.Baseline` that can be a model, for `midam.runs.fit_run`; returns the summary.
 
-    `reading` is the result of `split_parts`, and `opened` the time when it began; default: the data are read here.
+    `reading` is the result of `split_parts`, and `opened` the time when the reading began; default: read the data here.
 
-    The folder is held. If the call is stopped, a part of the run stays there; `refit_at_once` starts it again, except
-    for the candidates that `auto` has tried.
+    The caller holds the folder. If the call is stopped, its files stay there; `refit_at_once` starts the run again, but
+    skips the candidates that `auto` has tried.
     """
     started = opened or time.monotonic()
     parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
@@ -75,17 +75,17 @@ def fit_at_once(
 
 
 def has_few(parts: SplitBags) -> bool:
-    """Whether bags of two classes have too few positive validation bags to choose a threshold."""
+    """Return whether bags of two classes have too few positive validation bags to choose a threshold."""
     labels = parts.bags.labels
     return labels is not None and int(labels[parts.splits == "val"].sum()) < FEW_BAGS
 
 
 def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: bool = False, **options: Any) -> Fitted:
-    """Fit a method that is fitted in one step to all these bags; `options` are arguments of `auto`'s search.
+    """Fit a method of one step to all `train` bags; `options` are arguments of the search of `auto`.
 
-    With `few` validation bags, inner folds score the training bags too; `auto` has these scores anyway.
+    If validation bags are `few`, models of inner folds also score the training bags; `auto` always has these scores.
 
-    BLAS has one thread: on small matrices, more threads are ten times slower.
+    BLAS gets one thread: for small matrices, several threads are ten times slower.
     """
     baseline, seed = make_baseline(method), config.run.seed
     with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
@@ -101,9 +101,8 @@ def refit_at_once(
 ) -> dict[str, Any]:
     """Resume a run of `fit_at_once`: return the summary if it is finished, else fit it again, with a warning.
 
-    `auto` continues after the candidates that it has tried.
-
-    `recorded` is the data that it was started with, `data` another name of the data, which must hold the same bags.
+    `auto` skips the candidates that it has tried. `recorded` names the data that the run was started with; `data` may
+    name another copy with the same bags.
     """
     with folder.held():
         if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
@@ -118,7 +117,7 @@ def refit_at_once(
 
 
 def _require_same(data: str, settings: Settings, folder: RunFolder, *, recorded: str) -> None:
-    """Refuse data that hold other bags than those of a finished run."""
+    """Refuse data whose bags differ from the bags of a finished run."""
     content = load_checkpoint(folder.model, ModelContent)
     fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
     if fingerprint != content["data"]["fingerprint"]:

@@ -1,4 +1,4 @@
-"""The folder of a run: which file is what, how numbers are written in CSV, and log.txt."""
+"""The folder of a run: names of its files, numbers in CSV, and log.txt."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml
 
 SPLITS = ("test", "val", "train")  # in the order in which they are reported
-CHOSEN = "# chosen: "  # begins the settings of a run of which midam chose some
+CHOSEN = "# chosen: "  # first line of config.yaml if midam chose counts
 _LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
 
@@ -37,21 +37,21 @@ class RunFolder:
     Attributes
     ----------
     config, metrics, predictions, baseline, summary : Path
-        Settings and the name of the data; a row an epoch; a row a bag; the baseline's scores of the bags that it was
-        compared on; the metrics.
+        Settings and the name of the data; a row for each epoch; a row for each bag; the baseline's scores of the
+        compared bags; the figures of the run.
     last, best, model : Path
-        Checkpoint of the last whole epoch, for a resume; weights of the epoch with the best validation AUROC; the
-        trained model with all that applying it needs.
+        Checkpoint of the last complete epoch, for a resume; weights of the epoch with the best validation metric; the
+        trained model with everything that is needed to apply it.
     candidates : Path
-        Methods that `auto` has tried, a line each.
+        Methods that `auto` has tried, one a line.
     log : Path
-        Output of the console, with the time of each line.
+        Console output, with the time of each line.
     left_out : Path
-        Files and bags of the data that were not read, a row each; not there if all were read.
+        Files and bags of the data that were left out, one a row; missing if none were.
     curves : Path
-        Loss and main metric along the epochs, a figure.
+        Figure of loss and main metric by epoch.
     was_held : bool
-        Whether this process holds the folder, or has held it.
+        Whether this process holds or has held the lock of the folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -71,7 +71,7 @@ class RunFolder:
         self.was_held = False
 
     def require_free(self) -> None:
-        """Refuse a folder that is not empty, or that cannot be made, by a `RunExistsError`."""
+        """Raise a `RunExistsError` if the folder is not empty, or cannot be made."""
         for parent in self.root.absolute().parents:
             if parent.exists() and not parent.is_dir():
                 raise RunExistsError(
@@ -93,7 +93,7 @@ class RunFolder:
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def contents(self) -> list[Path]:
-        """Content of the folder, without remains of a killed process, or the log of a failed start."""
+        """Return the files in the folder, without remains of a killed process or the log of a failed start."""
         if not self.root.is_dir():
             return []
         paths = [path for path in self.root.iterdir() if not is_left(path)]
@@ -105,26 +105,26 @@ class RunFolder:
             remove_own(path)
 
     def _is_logged(self) -> bool:
-        """Whether log.txt was written by midam, and not by the user."""
+        """Return whether midam, and not the user, wrote log.txt."""
         if not self.log.is_file():
             return False
         with open_plain(self.log) as file:
             return _LOGGED.match(file.read(64)) is not None
 
     def is_model_alone(self) -> bool:
-        """Whether the folder holds a model with its settings and nothing else, as `midam.MIDAMClassifier.save` does."""
+        """Return whether the folder holds only a model and settings, as `midam.MIDAMClassifier.save` writes it."""
         return {path.name for path in self.contents()} == {self.config.name, self.model.name}
 
     def is_begun(self) -> bool:
-        """Whether the run was stopped after its settings were written, and before its first checkpoint."""
+        """Return whether the run was stopped after its settings were written and before its first checkpoint."""
         written = (self.last, self.best, self.model, self.metrics, self.predictions, self.summary)
         return self.config.exists() and not any(path.exists() for path in written)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the folder and hold it; if it was made here and is still empty at the end, it is removed.
+        """Make and lock the folder; a folder made here that stays empty is removed at the end.
 
-        A `ConfigError` if another process holds it. Half-written files of a killed process are removed.
+        Raises a `ConfigError` if another process holds the lock. Half-written files of a killed process are removed.
         """
         root = self.root.absolute()
         made = [path for path in (root, *root.parents) if not path.exists()]
@@ -143,7 +143,7 @@ class RunFolder:
 
 
 def free_folder(parent: Path, name: str) -> RunFolder:
-    """First of ``parent/name``, ``parent/name-2``, ... that does not exist."""
+    """Return the first of ``parent/name``, ``parent/name-2``, ... that does not exist."""
     root, number = parent / name, 1
     while root.exists():
         number += 1
@@ -152,7 +152,7 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 
 class _Budget(Form):
-    """Entries of the settings file of a run other than settings."""
+    """Entries of config.yaml that are not settings."""
 
     data: str | int | float | bool | None = None
     method: str | None = None
@@ -160,7 +160,7 @@ class _Budget(Form):
 
 
 def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
-    """Settings of a run, the data it was trained on, and its method if that is fitted in one step.
+    """Return the settings of a run, the name of its data, and its method if that is fitted in one step.
 
     `trust` is as in `midam.runs.load_run`.
     """
@@ -189,21 +189,21 @@ def _read_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_budget(folder: RunFolder) -> float | None:
-    """Time limit of a run of `auto` in seconds; None without a limit."""
+    """Return the time limit of a run of `auto` in seconds; None without a limit."""
     budget = _read_config(folder).get("budget")
     return None if budget is None else float(budget)
 
 
 def read_chosen(folder: RunFolder) -> str | None:
-    """Note in the settings of a run on counts that were chosen; None if none were."""
+    """Return the line in config.yaml on counts that midam chose; None if it chose none."""
     first = read_text(folder.config).partition("\n")[0] if folder.config.exists() else ""
     return first.removeprefix(CHOSEN) if first.startswith(CHOSEN) else None
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header: bool = True) -> str:
-    """Rows as CSV, under a `header` line or without; floats in 9 significant digits, None as an empty field.
+    """Format rows as CSV, with or without a `header` line; floats get 9 significant digits, None an empty field.
 
-    Texts are written by `midam.names.safe_cell`, so that no spreadsheet runs one.
+    `midam.names.safe_cell` writes texts so that no spreadsheet runs them as formulas.
     """
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
@@ -214,26 +214,26 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, heade
 
 
 def _field(value: Any) -> Any:
-    """Write a float with nine significant digits: different float32 get different texts."""
+    """Format a value; a float gets nine significant digits, so that different float32 have different texts."""
     if isinstance(value, str):
         return safe_cell(value)
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
 
 
 class RunLog:
-    """Append time-stamped lines to log.txt, among them the warnings and the error of its block.
+    """Append lines with the time to log.txt, including the warnings and the error of its `with` block.
 
-    Lines are kept back until the folder is held by this process and has its settings: a start that is refused leaves no
-    log, and never writes into that of another run. If the file cannot be written, the run goes on without it.
+    Lines are kept in memory until this process holds the folder and its settings are written: a refused start leaves no
+    log, and never writes to the log of another run. If the file cannot be written, the run continues without it.
 
     Parameters
     ----------
     folder : RunFolder
-        The object that is passed to `fit_run` or `resume_run`.
+        The same object that `fit_run` or `resume_run` gets.
     command : str, optional
-        Command line, for the first lines of the log, with the folder and the versions.
+        Command line, which the first lines of the log show with the folder and the versions.
     message_of : callable, default str
-        Text of a warning or an error, as on the console.
+        Function that returns the text of a warning or an error as the console shows it.
     """
 
     def __init__(self, folder: RunFolder, *, command: str = "", message_of: Callable[[object], str] = str) -> None:
@@ -242,7 +242,7 @@ class RunLog:
         self._catch: Any = None
 
     def add(self, text: str) -> None:
-        """Add a text, each of its lines with the current time in UTC."""
+        """Add a text with the current time in UTC before each line."""
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         self._waiting += [f"{now} {line}".rstrip() + "\n" for line in text.rstrip().splitlines()]
         if not (self._folder.was_held and self._folder.config.exists()):
@@ -281,6 +281,6 @@ class RunLog:
 
 
 def environment() -> dict[str, str]:
-    """Versions that a result can depend on."""
+    """Return the versions on which results can depend."""
     packages = {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **packages, "system": f"{platform.system()} {platform.machine()}"}

@@ -1,4 +1,4 @@
-"""Forms of the files of a run, one class a file; each has one reader here or in `midam.runs.report`."""
+"""Forms of the JSON files of a run, which are read here or in `midam.runs.report`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +14,13 @@ from midam.runs.folder import SPLITS, RunFolder
 from midam.settings import Settings
 from midam.targets import Target, target_named
 
-_ABSENT: Any = None  # default of an entry that may be left out, and is never null
+_ABSENT: Any = None  # default of an entry that may be missing but never null
 _Seconds = Annotated[Number, Field(ge=0)]
 _Drop = Annotated[Number, Field(ge=-1, le=1)]
 
 
 class _Figures(Form):
-    """Figures, of which those that can have an interval stand there with it, or both are null."""
+    """Figures; a figure that can have an interval has one, or both are null."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -73,7 +73,7 @@ class _Risk(Form):
 
 
 class _Part(_Main):
-    """Figures of a part of the bags; which of them are there, `midam.targets.Target.figures` says."""
+    """Figures of a part of the bags; `midam.targets.Target.figures` lists those that a target requires."""
 
     bags: Positive
     groups: Positive | None = None
@@ -128,7 +128,7 @@ class _Weights(Form):
 
 
 class _Alone(_Main):
-    """Covariates alone, beside the model."""
+    """A model of the covariates alone, compared with the run's model."""
 
     method: str
     part: Literal["test", "val"]
@@ -235,7 +235,7 @@ class _Summary(Form):
 
 
 class _Titled(Form):
-    """Target in a file; absent for two classes."""
+    """Target in a file; missing for two classes."""
 
     target: str = _ABSENT
     names: list[str] = Field(default_factory=list)
@@ -248,9 +248,9 @@ class _Titled(Form):
 
 
 def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binary") -> Target:
-    """Target that a file says it has, among the known ones, or the `trusted` class path of its settings.
+    """Return the target that a file names: a known target, or the `trusted` class path of its settings.
 
-    Nothing is imported for the name that stands in the file.
+    A name in the file itself is never imported.
     """
     check_form(content, _Titled, path)
     name = content.get("target")
@@ -269,7 +269,7 @@ def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binar
 
 
 def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any], Target]:
-    """Content of ``summary.json``, and the target; `settings` are those of the run, whose code is trusted."""
+    """Return the content of ``summary.json`` and the target; `settings` are those of the run, whose code is trusted."""
     summary = read_json(folder.summary)
     target = read_target(summary, folder.summary, trusted=settings.data.target)
     check_form(summary, _Summary, folder.summary)
@@ -284,7 +284,7 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
 
 
 def _fault(entry: Mapping[str, Any], target: Target, *, compared: bool) -> str | None:
-    """What the figures of a part, or of the baseline that is `compared`, lack of those of a target; None for none."""
+    """Return a fault in the figures of a part, or of the `compared` baseline, of this target; None for no fault."""
     metric, names = target.metric, target.names
     wanted = [metric, f"{metric}_ci95", f"{metric}_method", *(() if compared else target.figures)]
     lacking = [key for key in wanted if key not in entry or (compared and entry[key] is None)]
@@ -307,6 +307,6 @@ class _Entry(Form):
 
 
 class Explanations(Form):
-    """Entries of ``explain.json`` that a page links."""
+    """Entries of ``explain.json`` to which a page links."""
 
     bags: list[_Entry]

@@ -1,4 +1,4 @@
-"""Scores and weights of all instances of bags, one HDF5 file a bag; needs O(chunk) memory."""
+"""Write scores and weights of all instances of bags, one HDF5 file for each bag, in O(chunk) memory."""
 
 import hashlib
 import math
@@ -33,7 +33,7 @@ from midam.settings import usual_chunk
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows reserves these names, with any suffix.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
-_HEAD, _LITTLE = 1 << 14, 1 << 12  # more and fewer than the bytes of a file besides its numbers
+_HEAD, _LITTLE = 1 << 14, 1 << 12  # bytes of a file besides its numbers: an upper and a lower bound
 
 
 def write_instance_scores(
@@ -49,14 +49,14 @@ def write_instance_scores(
 ) -> NDArray[np.float64]:
     """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
 
-    Each file holds `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n] as
-    `midam.evaluate.predict.InstanceScores` says, `coords` [n, C] where they are known, of an ensemble
-    `members/attention_scores`, `members/score` and `members/weight` [n, M], what
-    `midam.data.bag_files.instance_columns` knows of each instance (`file` [n], and of slices their number, UID and
-    position), and the attributes `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] where they have some,
-    `pooling` and `members`. Logits go to the file first and are normalized there.
+    Each file holds the datasets `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n],
+    defined in `midam.evaluate.predict.InstanceScores`; `coords` [n, C] if they are known; for an ensemble,
+    `members/attention_scores`, `members/score` and `members/weight` [n, M]; and the columns of
+    `midam.data.bag_files.instance_columns` (`file` [n], and number, UID and position of slices). Its attributes are
+    `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] if members are weighted, `pooling` and `members`.
+    Logits are written to the file first and normalized there.
 
-    Of a model of C > 1 score columns, these have the columns as a last axis: `attention_scores`, `score` and `weight`
+    For a model with C > 1 score columns, the columns are the last axis: `attention_scores`, `score` and `weight`
     [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them.
 
     Parameters
@@ -64,27 +64,27 @@ def write_instance_scores(
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
     bags, folder : Bags, Path
-        Bags with or without labels, and the folder, made if missing. A file appears once it is whole.
+        Bags with or without labels, and the folder, which is made if missing. A file appears when it is complete.
     part : range, optional
-        Positions of the bags that are scored; default: all. A bag's file has the same name whatever the part.
+        Positions of the bags to score; default: all. The name of a bag's file does not depend on the part.
     columns : sequence of str
-        Names of the C columns, where there are several.
+        Names of the C columns, if there are several.
     chunk_size : int, optional
-        Instances held at a time, >= 1; default: `midam.settings.usual_chunk`.
+        Instances in memory at a time, >= 1; default: `midam.settings.usual_chunk`.
     journal : ScoreJournal, optional
-        Bags in it, whose file is there, are skipped; the others are added to it.
+        Bags that it holds and whose file exists are skipped; the others are added to it.
     on_bags : callable, optional
-        Called with the position of each bag that is done, in a list.
+        Called with the position of each finished bag, in a list.
 
     Returns
     -------
     float64 array [N] or [N, C]
-        The scores of these bags, as of `midam.evaluate.predict.predict`.
+        The scores of these bags, as `midam.evaluate.predict.predict` returns them.
 
     Raises
     ------
     RunExistsError
-        If a file of a bag that the journal does not know is there already; nothing has then been written.
+        If there is a file for a bag that the journal does not hold; nothing is written then.
     MidamError
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
@@ -112,7 +112,7 @@ def write_instance_scores(
             else:
                 bag_model = model if covariates is None else of_covariates(model, covariates[i])
                 passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-                # Noted before the file takes its name: a file that is not in the journal belongs to somebody else.
+                # Noted before the file gets its name: a file that is not in the journal is not of this call.
                 note = None if journal is None else partial(journal.add, bags, range(i, i + 1))
                 scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
             if on_bags is not None:
@@ -131,11 +131,11 @@ def write_bag(
     extra_columns: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | NDArray[np.float64]:
-    """Write the file of one bag, as `write_instance_scores` says; returns the score of the bag, or its scores [C].
+    """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, runs here. Then `extra_columns` gives further
-    columns [n] of the file, and `note` is called with the score of the bag [1] or [1, C], before the file takes its
-    name. `about` are further attributes.
+    The first pass of `passed`, which streams the bag through the scorers, runs here. Then `extra_columns` returns
+    further columns [n] of the file, and `note` is called with the score of the bag [1] or [1, C] before the file gets
+    its name. `about` holds further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
@@ -163,26 +163,26 @@ def write_bag(
 def bytes_of_files(
     model: BagScorer | BagEnsemble, sizes: NDArray[np.int64], *, coords: NDArray[Any] | Rows | None
 ) -> int:
-    """Approximate bytes of the files of bags of these sizes: their numbers, and a little for each file."""
+    """Return the approximate bytes of the files of bags of these sizes: their numbers, and a constant for each file."""
     width = _width(coords, members=len(scorers_of(model)), columns=columns_of(model))
     return width * int(sizes.sum()) + _LITTLE * len(sizes)
 
 
 def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) -> int:
-    """Bytes of the numbers of an instance in the file of a bag."""
+    """Return the bytes of the numbers of one instance in the file of its bag."""
     places = 0 if coords is None else coords.shape[1] * coords.itemsize
     return places + 12 * (members + (members > 1)) * columns
 
 
 def file_names(bags: Bags) -> list[str]:
-    """Names of bags that any file system accepts; names that differ only in case get a digest."""
+    """Return file names of bags that any file system accepts; names that differ only in case get a digest."""
     names = [file_name(str(bag)) for bag in bags.ids]
     counts = Counter(name.lower() for name in names)
     return [with_digest(name, str(bag)) if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
 
 
 def file_name(bag: str) -> str:
-    """Name of a bag that any file system accepts; names of two bags differ, perhaps only in case.
+    """Return a name for a bag that any file system accepts; names of two bags differ, maybe only in case.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def file_name(bag: str) -> str:
 
 
 def with_digest(name: str, text: str) -> str:
-    """A name of at most 150 characters, and the digest of a text that makes it unique."""
+    """Return at most 150 characters of a name with the digest of a text, which makes the name unique."""
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -227,7 +227,7 @@ def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
 
 
 def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
-    """Columns as HDF5 holds them: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
+    """Encode columns for HDF5: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
     encoded = {}
     for name, values in columns.items():
         known = next((value for value in values if value is not None), "")
@@ -251,10 +251,10 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
-    """A file that takes its name once it is whole and on the disk; `space` is more than its size in bytes."""
+    """Open a file that gets its name when it is complete on the disk; `space` is an upper bound of its bytes."""
     try:
         with replacing(path) as empty:
-            # HDF5 fails on a full disk, again when the file is closed, and when the process ends.
+            # On a full disk HDF5 fails at the write, again when the file is closed, and when the process ends.
             allocate(empty, space)
             with _opened(h5py, empty.path) as file:
                 yield file
@@ -269,7 +269,7 @@ def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
 
 @contextmanager
 def _opened(h5py: Any, path: Path) -> Iterator[Any]:
-    file = h5py.File(path, "w", locking=False)  # the file is locked while it is open here
+    file = h5py.File(path, "w", locking=False)  # `replacing` locks the file
     try:
         yield file
     except BaseException:
@@ -284,5 +284,5 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
 
 
 def need_h5py() -> Any:
-    """The package h5py; a `MidamError` where it is missing."""
+    """Return the package h5py; raise a `MidamError` if it is missing."""
     return need_package("h5py", "to write HDF5", extra="hdf5")

@@ -1,4 +1,4 @@
-"""Journal of a call: finished work on disk, so that the same call can continue after it was stopped."""
+"""Journal of a call: finished work on disk, so that the same call can continue after a stop."""
 
 import base64
 import json
@@ -15,14 +15,14 @@ from midam.data.digests import contents_digest
 from midam.errors import ConfigError, MidamError, RunExistsError
 from midam.files import Journal
 
-_LAYOUT = 2  # of the lines: scores of several bags in one
+_LAYOUT = 2  # version of the lines: each holds the scores of several bags
 
 
 class CallJournal:
-    """A first line with the call, then a line for each finished step (`rows`); one process at a time writes it.
+    """File of a line with the call, then a line for each finished step (`rows`); one process at a time writes it.
 
-    `call` holds all that the results depend on besides the bags, as JSON. `busy` is raised if another process holds the
-    file, `other` if the file belongs to another call, or a line does not fit its checksum.
+    `call` holds everything besides the bags that the results depend on, as JSON. `busy` is raised if another process
+    holds the file, `other` if the file belongs to another call or a line does not match its checksum.
     """
 
     def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
@@ -44,12 +44,12 @@ class CallJournal:
         return all(isinstance(line, list) and len(line) == 2 and line[0] == _checksum(line[1]) for line in lines)
 
     def add_rows(self, rows: Sequence[Any]) -> None:
-        """Append rows; they are on the disk when this returns."""
+        """Append rows; they are on the disk when the call returns."""
         self._journal.add([_checksum(row), row] for row in rows)
         self.rows += rows
 
     def remove(self) -> None:
-        """Remove the file: the call is done."""
+        """Remove the file when the call is finished."""
         self._journal.remove()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ def _checksum(row: Any) -> str:
 
 
 def _is_scored(row: Any) -> bool:
-    """Whether a row holds a position, a count, a digest, and as many numbers in base64."""
+    """Return whether a row holds a position, a count, a digest, and base64 numbers of a multiple of the count."""
     kinds = (int, int, str, str)
     if not isinstance(row, list) or [type(part) for part in row] != list(kinds) or row[0] < 0 or row[1] < 1:
         return False
@@ -80,10 +80,10 @@ def _is_scored(row: Any) -> bool:
 
 
 class ScoreJournal(CallJournal):
-    """Journal of scores, next to the file of all scores; if it is closed without a score, it is removed.
+    """Journal of scores, next to the file of all scores; a journal without a score is removed when it is closed.
 
-    A line holds the scores of neighboring bags, by the position of the first one, and the digest of their content. A
-    `RunExistsError` if the file does not belong to this call; a `ConfigError` if another process writes it.
+    A line describes neighboring bags: position of the first, count, digest of their content, and scores. Raises a
+    `RunExistsError` if the file belongs to another call, and a `ConfigError` if another process writes it.
     """
 
     def __init__(self, path: Path, call: dict[str, Any]) -> None:
@@ -109,11 +109,11 @@ class ScoreJournal(CallJournal):
             self.remove()
 
     def __len__(self) -> int:
-        """Bags that are done."""
+        """Return the number of bags with scores."""
         return sum(count for _, count in self._done)
 
     def known(self, bags: Bags, group: range) -> NDArray[np.float64] | None:
-        """Scores [n] or [n, C] of the bags at these positions, if they were scored together and have not changed."""
+        """Return scores [n] or [n, C] of these bags if they were scored together and have not changed, else None."""
         entry = self._done.get((group.start, len(group)))
         if entry is None or entry[0] != contents_digest(bags.subset(group)):
             return None

@@ -33,7 +33,7 @@ from midam.train.step import reported_weights
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """The model of a run, with its settings, its decision and the description of its data.
+    """The model of a run with its settings, its decision and the description of its data.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class LoadedRun:
     settings : ResolvedSettings
         Settings of the run.
     decision : Decision, optional
-        From scores to predictions, fitted on the validation bags; None if these do not suffice, or the run did not
-        finish. `calibrator` and `threshold` are those of two classes.
+        Rule that turns scores into predictions, fitted on the validation bags; None if these do not suffice, or the run
+        did not finish. For two classes, `calibrator` and `threshold` are its parts.
     splits, contents : dict of str to str
         Split of each bag of the run, by bag id and by the digest of its instances.
     groups : set of str
-        Groups that the run was trained or validated on.
+        Groups of the training and validation bags.
     data : dict
         source, place, fingerprint, instance_shape, classes, feature_names, cut, imputed and columns of the run's data.
     source : str
@@ -55,7 +55,7 @@ class LoadedRun:
     method : str, optional
         Name of a method that is fitted in one step, see `midam fit --method`; None if `settings` define the method.
     parts : list of dict, optional
-        Parts of a model that `auto` chose, as in its file.
+        Parts of a model that `auto` chose, as the model file has them.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class LoadedRun:
         require(self.data, dict, "data", advice)
         if "instance_shape" not in self.data:
             raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
-        # Whoever scores with the model needs its features and the values that fill missing ones.
+        # Scoring needs the model's features and the values that replace missing ones.
         names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
         self.model.inputs = Inputs(
             tuple(self.data["instance_shape"]),
@@ -102,12 +102,12 @@ class LoadedRun:
 
     @property
     def columns(self) -> ColumnCoder | None:
-        """Encoder of columns of categories and times; None if all columns were numbers."""
+        """Encoder of categories and times; None if all columns were numbers."""
         text = self.data.get("columns")
         return None if text is None else ColumnCoder.from_json(text)
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""
+        """Return HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""
         folder = RunFolder(Path(self.source))
         rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
         if not folder.summary.is_file():
@@ -128,7 +128,7 @@ class LoadedRun:
         return html_table(self.source, rows, image)
 
     def digest(self) -> str:
-        """SHA-256 of weights, calibration, threshold and the encoder of columns, as hexadecimal digits."""
+        """Return the SHA-256 of weights, calibration, threshold, imputed values and column encoder, as hexadecimal."""
         imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
         made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
         made += [saved["decision"]] if "decision" in saved else []
@@ -141,22 +141,22 @@ class LoadedRun:
 
     @property
     def target(self) -> Target:
-        """Target of the labels of the run's bags."""
+        """Target of the run."""
         return target_named(self.data.get("outcome"), classes=self.data.get("classes"))
 
     @property
     def calibrator(self) -> PlattCalibrator | None:
-        """From scores of two classes to probabilities; None of other targets, or without a decision."""
+        """Calibrator from scores of two classes to probabilities; None for other targets, or without a decision."""
         return self.decision.calibrator if isinstance(self.decision, BinaryDecision) else None
 
     @property
     def threshold(self) -> float | None:
-        """Operating point on the score of two classes; None of other targets, or without a decision."""
+        """Operating point on the score of two classes; None for other targets, or without a decision."""
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
 
 
 def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
-    """Load a run from its folder; one that was interrupted as of its last whole epoch, uncalibrated, with a warning.
+    """Load a run from its folder; an interrupted run gives its last complete epoch, uncalibrated, with a warning.
 
     Parameters
     ----------
@@ -164,19 +164,19 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         The folder.
     trust : bool, default False
         Import code of other packages that the run names, such as its encoder, now and later; code that was used in a
-        training here is trusted already.
+        training on this machine is trusted already.
 
     Raises
     ------
     CheckpointError
-        If there is no run, or its file is damaged.
+        If there is no run, or its model file is damaged.
     UntrustedError
-        If it names code of another package that is not trusted yet; none of it has then run.
+        If it names code of another package that is not trusted yet; that code has not run.
     """
     folder = RunFolder(path_of(path, "a run folder"))
     if not folder.root.exists():
         raise CheckpointError(f"Expected the folder of a run, got nothing at {folder.root}; {nearby(folder.root)}")
-    # The summary is written after the model: with it alone, a finished run has lost its model.
+    # The summary is written after the model: a summary without a model means that the model file was lost.
     if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"
         message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
@@ -197,7 +197,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         parts.append({**part, "method": named, "config": None if part["config"] is None else part_config})
     content |= _in_form(content)
     network = (content["data"].get("cut") or {}).get("network")
-    if isinstance(network, str) and ":" not in network:  # it may be a class path
+    if isinstance(network, str) and ":" not in network:  # a class path of the user, or the name of a known network
         granted = check_code({"encoder": network}, file, trust=trust)["encoder"]
         content["data"]["cut"] = {**content["data"]["cut"], "network": granted}
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
@@ -222,7 +222,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
 
 
 def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Data entries of a model file, with normalized names, whichever version wrote it."""
+    """Return the data entries of a model file of any version, with normalized names."""
     data = dict(content["data"])
     for key in ("classes", "feature_names"):
         if data.get(key) is not None:

@@ -1,7 +1,7 @@
-"""Loggers of Fabric that get the metrics of a training besides metrics.csv: TensorBoard, MLflow or W&B.
+"""Loggers of Fabric that get the metrics of a training in addition to metrics.csv: TensorBoard, MLflow or W&B.
 
-A logger is a function or class that returns a `lightning_fabric.loggers.Logger`. It gets `root`, the run folder, and
-`title`, the name of the run, if it has parameters of these names, and the setting `logger_args`.
+A logger is a function or class that returns a `lightning_fabric.loggers.Logger`. It gets the arguments of the setting
+`logger_args` and, if it has parameters of these names, `root`, the run folder, and `title`, the name of the run.
 """
 
 import uuid
@@ -23,7 +23,7 @@ from midam.settings import Settings
 
 
 def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
-    """The logger that the settings name; a `MidamError` if it cannot be made. Nothing is written yet."""
+    """Return the logger that the settings name, or raise a `MidamError`; nothing is written yet."""
     name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
     label = f"the logger {name!r} in logger_args"
     logger = build(LOGGERS.find(name), part=label, offered=offered, arguments=arguments)
@@ -35,13 +35,13 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
 
 
 class Tracking:
-    """Send the figures of a run to the loggers of its Fabric; if one of them fails, the training goes on."""
+    """Send the figures of a run to the loggers of its Fabric; if a logger fails, the training continues."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric, self._failed = fabric, False
 
     def start(self, settings: Settings) -> None:
-        """Log the settings; a `MidamError` if a logger cannot be reached."""
+        """Log the settings; raise a `MidamError` if a logger cannot be reached."""
         for logger in self._fabric.loggers:
             try:
                 logger.log_hyperparams(settings.flat())
@@ -52,12 +52,12 @@ class Tracking:
                 ) from error
 
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
-        """Log the numbers that are known."""
+        """Log the numbers of an epoch that are not None."""
         numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
         self._guarded(partial(self._fabric.log_dict, numbers, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
-        """Log the figures of the finished run: of each split, as ``final_test_auroc``, and the baseline's AUROC."""
+        """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
         splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
         figures = {
             f"final_{split}_{name}": part.get(name)
@@ -84,7 +84,7 @@ class Tracking:
 
 
 def tensorboard(root: Path, **arguments: Any) -> TensorBoardLogger:
-    """Event files in the folder `tensorboard` of the run; `arguments` are those of Fabric's TensorBoardLogger."""
+    """Return Fabric's TensorBoardLogger with `arguments`; it writes to the folder `tensorboard` of the run."""
     _need("tensorboard", "track")
     usual = {"root_dir": root, "name": "", "version": "tensorboard", "default_hp_metric": False}
     return TensorBoardLogger(**{**usual, **arguments})
@@ -96,11 +96,11 @@ class MLflowLogger(Logger):
     Parameters
     ----------
     root, title : Path, str
-        Run folder, which remembers the id, and name of the run.
+        Run folder, which stores the id, and name of the run.
     experiment : str
         Made if there is none of that name.
     tracking_uri : str, optional
-        Default: ``MLFLOW_TRACKING_URI``, or where MLflow writes without it.
+        Default: ``MLFLOW_TRACKING_URI``, or else MLflow's default.
     tags : dict, optional
         Tags of the run.
     """
@@ -129,7 +129,7 @@ class MLflowLogger(Logger):
 
     @property
     def client(self) -> Any:
-        """The client; its first use makes the run, or continues the one whose id is in the run folder."""
+        """The client; its first use makes the MLflow run, or continues the run whose id is in the run folder."""
         if self._client is None:
             self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
             if self._id is None:
@@ -142,11 +142,11 @@ class MLflowLogger(Logger):
         return self._client
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Log settings; those of a run that goes on are known."""
+        """Log the settings that MLflow does not have yet."""
         client, entities = self.client, self._mlflow.entities
         known = client.get_run(self._id).data.params
         texts = [entities.Param(key, str(value)) for key, value in params.items() if key not in known]
-        for low in range(0, len(texts), 100):  # as many as a server takes at a time
+        for low in range(0, len(texts), 100):  # the limit of a server for one call
             client.log_batch(self._id, params=texts[low : low + 100])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -166,11 +166,11 @@ class WandbLogger(Logger):
     Parameters
     ----------
     root, title : Path, str
-        Run folder, in which W&B keeps its files and which remembers the id, and name of the run.
+        Run folder, which holds the files of W&B and stores the id, and name of the run.
     project : str
         Made if there is none of that name.
     **arguments
-        Further ones of ``wandb.init``, such as ``mode="offline"``, entity, group or tags.
+        Further arguments of ``wandb.init``, such as ``mode="offline"``, entity, group or tags.
     """
 
     name = "wandb"
@@ -189,9 +189,9 @@ class WandbLogger(Logger):
 
     @property
     def experiment(self) -> Any:
-        """The run; its first use starts it."""
+        """The W&B run; its first use starts it."""
         if self._run is None:
-            # W&B would print among our output, and capture what midam prints.
+            # Otherwise W&B prints to the console, and captures the output of midam.
             quiet = self._wandb.Settings(silent=True, console="off")
             self._run = self._wandb.init(settings=quiet, **self._options)
             _remember(self._root, self.name, self._id)
@@ -216,7 +216,7 @@ def _need(package: str, extra: str) -> Any:
 
 
 def _remembered(root: Path, name: str) -> str | None:
-    """Id under which a logger knows this run."""
+    """Return the id of this run in a logger; None if it has none yet."""
     path = root / "loggers.json"
     run_id = read_json(path).get(name) if path.exists() else None
     return run_id if isinstance(run_id, str) else None

@@ -1,4 +1,4 @@
-"""Methods by name: a shorthand of settings, or one that is fitted in one step and takes few settings."""
+"""Methods by name: a shorthand for settings, or a method that is fitted in one step and takes few settings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 
 _OF_RUN = ("seed", "val_fraction", "test_fraction", "threshold", "allow_leakage", "chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
-_MOST_NUMBERS = 2**28  # of all instances, or of the statistics of all bags
+_MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
 
 
 def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str | None]:
-    """Settings of a run of a method, and the name of the method where it is fitted in one step, else None.
+    """Return the settings for a method, and the method's name if it is fitted in one step, else None.
 
     Parameters
     ----------
     name : str, optional
-        One of `midam.train.method_names.known_methods`, or the class path of a `midam.compare.Baseline`.
+        A name in `midam.train.method_names.known_methods`, or the class path of a `midam.compare.Baseline`.
     settings : Settings
         All other settings.
 
     Raises
     ------
     ConfigError
-        If there is no such method, it cannot be kept as a model, or a setting that it does not take differs from its
-        default.
+        If the method is unknown or cannot be a model, or if a setting that it does not take differs from its default.
     """
     if name is None or name == DEFAULT:
         return settings, None
@@ -55,10 +54,10 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
 
 
 def usual_method(bags: "Bags", settings: Settings) -> str | None:
-    """Method of a run that names none: "auto" for feature vectors of bags labeled 0 and 1, else None, the settings.
+    """Return the default method of a run: "auto" for feature vectors with two classes, else None, for the settings.
 
-    None also with settings that "auto" does not take, with covariates, which it does not see, and for bags of more than
-    268 million numbers, because "auto" reads all instances about twenty times.
+    It is also None with settings that "auto" does not take, with covariates, which "auto" does not use, and for bags of
+    more than 268 million numbers, because "auto" reads all instances about twenty times.
     """
     usual = Settings().flat()
     if any(value != usual[key] for key, value in settings.flat().items() if key not in TAKEN):
@@ -69,7 +68,7 @@ def usual_method(bags: "Bags", settings: Settings) -> str | None:
 
 
 def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
-    """Refuse settings, `named` with their values, that a method does not take."""
+    """Refuse settings that a method does not take; `named` maps the names of the given settings to their values."""
     if name == DEFAULT:
         return
     if is_shorthand(name):
@@ -84,7 +83,7 @@ def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
 
 
 def make_baseline(name: str) -> Any:
-    """The `midam.compare.Baseline` of a name; a `ConfigError` if it cannot be kept as a model."""
+    """Return the `midam.compare.Baseline` of a name; raise a `ConfigError` if it cannot be a model."""
     if name not in known_methods() and "." not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
     kind = BASELINES.find(name)
@@ -102,9 +101,9 @@ def empty_model(
     weights: "Mapping[str, Tensor]",
     parts: Sequence[Mapping[str, Any]] | None = None,
 ) -> "BagEnsemble":
-    """A model of a baseline, to be filled with these weights; an `Exception` if they do not fit it.
+    """Return a model of a baseline to be filled with these weights; raise an `Exception` if they do not fit it.
 
-    `parts` are those of a model that `auto` chose, as in its file.
+    `parts` are the parts of a model that `auto` chose, as the model file has them.
     """
     from midam.nn.ensemble import BagEnsemble
 
@@ -117,22 +116,22 @@ def empty_model(
 
 
 def baseline_names() -> list[str]:
-    """Names of the baselines that can be models."""
+    """Return the names of the baselines that can be models."""
     names = []
     for name in BASELINES.names():
-        with suppress(ConfigError):  # a package of somebody's that cannot be imported
+        with suppress(ConfigError):  # a plugin that cannot be imported
             names += [name] if BASELINES.find(name).lacks is None else []
     return names
 
 
 def taken_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that a method which is fitted in one step takes, as `Settings.flat` gives them."""
+    """Return the settings that a method of one step takes, in the form of `Settings.flat`."""
     values = settings.flat()
     return {name: values[name] for name in values if name in TAKEN}
 
 
 def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULTIPLICATION SIGN}") -> str:
-    """Name of the method of a run on pages."""
+    """Return the name of a run's method for pages."""
     parts = settings.method
     named = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
     return method or f" {sign} ".join(named)

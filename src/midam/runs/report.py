@@ -1,4 +1,4 @@
-"""The page about a run, or about its evaluation on other data: gathered from disk for `midam.report.page`."""
+"""Write the page about a run, or about its evaluation on other data, from its files by `midam.report.page`."""
 
 import hashlib
 import os
@@ -45,7 +45,7 @@ from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
 
-_MOST_GROUPS = 12  # that are still subgroups
+_MOST_GROUPS = 12  # more groups are not shown as subgroups
 _PARTS = ("train", "val", "test")  # in the order of the flow
 
 
@@ -68,14 +68,14 @@ def write_run_report(
     trust : bool, default False
         As in `midam.load_run`.
     key : Pseudonyms, optional
-        Hides the names of bags, groups, levels and files; its `write` writes the key to them.
+        Replaces the names of bags, groups, levels and files; its `write` writes the key to the pseudonyms.
 
     Raises
     ------
     CheckpointError
         If there is no finished run.
     BagDataError
-        If the table does not know the bags.
+        If the table does not name the bags.
     """
     folder, path = RunFolder(root), out or root / "report.html"
     settings, data, method = read_run_config(folder, trust=trust)
@@ -116,7 +116,7 @@ def write_evaluation_report(
     Parameters
     ----------
     root, out, table, key
-        As of `write_run_report`.
+        As in `write_run_report`.
     bags, found : Bags, Evaluation
         The evaluated bags, and the result of `midam.runs.apply.evaluate_bags`.
     data : str
@@ -147,7 +147,7 @@ def evaluation_path(root: Path, data: str) -> Path:
 def _require_same_bags(
     folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, ScoredBags], target: Target
 ) -> None:
-    """Refuse a summary and predictions of different bags."""
+    """Refuse a summary and predictions that belong to different bags."""
     decided = target.decided_figure
     for name in (name for name in SPLITS if name in summary or name in parts):
         entry, held = summary.get(name, {}), parts.get(name)
@@ -165,7 +165,7 @@ def _require_same_bags(
 
 @dataclass(frozen=True)
 class _Run:
-    """A run on disk: data and method that it was trained with, its summary.json, and its target."""
+    """A run on disk: its folder, settings, data, method, summary.json and target."""
 
     folder: RunFolder
     settings: Settings
@@ -186,7 +186,7 @@ class _Run:
         cautions: Sequence[str] = (),
         **tested: Any,
     ) -> str:
-        """HTML of the page of the run, or of an evaluation of it; `tested` are fields of the page's `Study`."""
+        """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
         about, parts = self.summary, tested["parts"]
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
@@ -208,7 +208,7 @@ class _Run:
         return report_page(study if key is None else key.hide(study))
 
     def _baseline(self, tested: str, parts: Mapping[str, ScoredBags]) -> Baseline | None:
-        """The baseline of the run if it was compared on the bags of this page; without one, the reason."""
+        """Return the run's baseline or why it has none; None if it was not compared on bags of this page."""
         about = self.summary
         if "baseline" not in about:
             return None
@@ -220,7 +220,7 @@ class _Run:
         if bags is None:
             return None
         scores = None
-        if self.target.name == "binary":  # its ROC curve is drawn next to that of the model
+        if self.target.name == "binary":  # the page plots the ROC curves of both
             scores = read_scores(self.folder, bags.ids, bags.values)
             if scores is None:
                 return None
@@ -230,7 +230,7 @@ class _Run:
         return Baseline(entry, model=about[part], scores=scores, caution=hidden, advice=better)
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
-        """Fields of `midam.report.page.target_page.Study`; `key` hides its files."""
+        """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
         settings, method, summary, data = self.settings, self.method, self.summary, self.data
         flat = settings.flat() if method is None else taken_settings(settings)
         usual = _defaults(settings, summary, self.target)
@@ -255,7 +255,7 @@ class _Run:
         }
 
     def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Command, seed, hashes and versions."""
+        """Return command, seed, hashes and versions."""
         method, folder, summary = self.method, self.folder, self.summary
         named, budget = [] if method is None else ["--method", method], read_budget(folder)
         named += [] if budget is None else ["--budget", f"{budget:g}s"]
@@ -277,7 +277,7 @@ class _Run:
 
 
 def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
-    """Levels of the tested bags: from the table, if any, by group if these are few, and by bag size if it varies."""
+    """Return levels of the tested bags: from the table if given, by group if groups are few, by size if it varies."""
     levels = {} if table is None else table.levels(tested.ids, tested.groups)
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
         levels[BY_GROUP] = tested.groups
@@ -287,14 +287,14 @@ def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArr
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
-    """Rows of metrics.csv; None where a field is empty."""
+    """Return the rows of metrics.csv, with None for an empty field."""
     columns = read_columns(path, {"epoch": counts}, others=known_numbers)
     by_row = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [{key: None if value != value else value for key, value in zip(columns, row)} for row in by_row]  # noqa: PLR0124
 
 
 def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
-    """Explanations in the run, of bags of its own data or, `external`, of others; later folders win."""
+    """Return explanations in the run folder of the run's bags or, if `external`, of other bags; later folders win."""
     pictures: dict[str, str] = {}
     index = None
     for file in sorted(root.glob("explain*/explain.json")):
@@ -306,7 +306,7 @@ def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None
 
 
 def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Defaults of the settings for the same encoder, instances and target."""
+    """Return the default settings for the same encoder, instances and target."""
     shape = summary.get("data", {}).get("instance_shape")
     if shape is None:
         return Settings().flat()
@@ -317,7 +317,7 @@ def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) ->
 
 
 def _link(file: Path, page: Path) -> str:
-    """Address of a file as the page links to it."""
+    """Return the address with which the page links to a file."""
     try:
         return quote(Path(os.path.relpath(file, page.parent)).as_posix())
     except ValueError:  # another drive of Windows
@@ -325,7 +325,7 @@ def _link(file: Path, page: Path) -> str:
 
 
 def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
-    """Scored bags of each part of the run's own data; none where the run did not finish."""
+    """Return the scored bags of each part of the run's data; empty if the run did not finish."""
     if not folder.predictions.exists():
         return {}
     columns = read_columns(folder.predictions, _prediction_columns(target), optional=("instances", "group"))
@@ -335,7 +335,7 @@ def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
 
 
 def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
-    """Those of the evaluated bags that are `inside` [N]."""
+    """Return the evaluated bags that the mask `inside` [N] selects."""
     scores = evaluation.scores[inside]
     predicted = target.read_predictions(target.predictions(scores, evaluation.decision))
     groups = None if bags.groups is None else bags.groups[inside]
@@ -344,7 +344,7 @@ def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_]
 
 
 def _prediction_columns(target: Target) -> dict[str, ColumnForm]:
-    """Columns of predictions.csv, with their forms."""
+    """Return the columns of predictions.csv with their forms."""
     scores = dict.fromkeys(target.score_columns, numbers)
     known = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts}
     return {"bag": ids, **target.label_forms(), **known, **scores, **target.prediction_forms()}

@@ -1,4 +1,4 @@
-"""The evaluation of a run by its target, and the files of a finished run: model, predictions, summary, figures."""
+"""Evaluate a run by its target, and write the files of a finished run: model, predictions, summary, figures."""
 
 import math
 import time
@@ -41,14 +41,14 @@ _MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
-    With few validation bags, training bags that were scored `out_of_fold` are added; a `rule` chooses the threshold.
+    If validation bags are few, training bags scored `out_of_fold` are added. `rule` chooses the threshold.
 
     Attributes
     ----------
     target : Target
-        That of the bags.
+        Target of the bags.
     decision : Decision or None
-        From scores to predictions; None where the validation bags do not suffice.
+        Rule that turns scores into predictions; None if the validation bags do not suffice.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class RunEvaluation:
         self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
 
     def predictions(self) -> str:
-        """Text of predictions.csv."""
+        """Return the text of predictions.csv."""
         bags, splits = self._parts.bags, self._parts.splits
         return predictions_text(bags, self.target, self._scores, splits=splits, decision=self.decision)
 
     def summarize(self) -> dict[str, Any]:
-        """Entries of summary.json of each split."""
+        """Return the entries of summary.json for each split."""
         bags, splits = self._parts.bags, self._parts.splits
         summary = summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
         return summary | thresholds_of(self.decision)
 
     def main_metrics(self) -> dict[str, float | None]:
-        """Main metric of each split; None where there is none."""
+        """Return the main metric of each split; None if it cannot be computed."""
         parts = {name: self._parts.splits == name for name in SPLITS}
         return {
             f"{name}_{self.target.metric}": self.target.metric_value(self._values[inside], self._scores[inside])
@@ -81,7 +81,7 @@ class RunEvaluation:
         }
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
-        """Plot how well the scores of the test bags follow the labels, else those of the validation bags."""
+        """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
         metric = self.target.metric
         part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
         if part is None:
@@ -107,10 +107,10 @@ def predictions_text(
     decision: Decision | None,
     header: bool = True,
 ) -> str:
-    """Predictions as CSV, a row a bag: bag, labels, split, scores, what these mean, instances, group.
+    """Format predictions as CSV with a row for each bag: bag, labels, split, scores, predictions, instances, group.
 
     A single score column is "score", several are "score_NAME"; `Target.predictions` gives the columns that follow.
-    Labels, split and group have columns if they are known, instances if the splits are; an unknown entry is empty.
+    Labels, split and group have columns if they are known, instances if splits are known; an unknown entry is empty.
     """
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
@@ -135,7 +135,7 @@ def summarize_parts(
     decision: Decision | None,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Entries of `Target.summarize` for each of the `names` that some labeled bags have as their part."""
+    """Return the entries of `Target.summarize` for each part in `names` that is not empty; `parts` has shape [N]."""
     values, result = target.values(bags), {}
     for name in names:
         inside = parts == name
@@ -147,23 +147,23 @@ def summarize_parts(
 
 
 def thresholds_of(decision: Decision | None) -> dict[str, Any]:
-    """Entry of a summary on how the threshold of two classes was chosen, where that is known."""
+    """Return the summary's entry on the choice of the threshold of two classes; empty if it is unknown."""
     known = decision.thresholds if isinstance(decision, BinaryDecision) else None
     return {} if known is None else {"thresholds": known.model_dump()}
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Input of `write_results` instead of a trainer: a model that was fitted in one step, by a method of this name.
+    """Model of a method that is fitted in one step, which `write_results` takes instead of a trainer.
 
-    Of its settings, only those that such a method takes are kept.
+    Only the settings that such a method takes are written.
     """
 
     method: str
     config: ResolvedSettings
     reported: BagEnsemble
-    parts: list[dict[str, Any]] | None = None  # of a model that was chosen, as its file has them
-    about: Mapping[str, Any] = field(default_factory=dict)  # entries of the summary about the choice
+    parts: list[dict[str, Any]] | None = None  # of a model that `auto` chose, as the model file has them
+    about: Mapping[str, Any] = field(default_factory=dict)  # summary entries about the choice
     out_of_fold: OutOfFold | None = None  # training bags, scored by models of inner folds
 
 
@@ -184,12 +184,12 @@ def write_results(
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
 
-    `scores` [N] of all bags are those of the weights that `selected` names, "last" or "best", which the trainer
-    reports. `origin` is the entry of the model file about the data; `notes` are warnings from reading the data;
-    `choice` is a line on the counts that were chosen and why. `seconds` takes the seconds of the baseline, returns
-    those of each part of the run, and is called last. `calls` are called as stages begin. `about` holds further entries
-    of the summary. The model is written before the baseline is trained, and the summary last: if it is there, all files
-    are. Returns the summary.
+    `scores` [N] of all bags come from the weights that `selected` names, "last" or "best", which the trainer reports.
+    `origin` is the entry of the model file about the data; `notes` are warnings from reading the data; `choice` is a
+    line on the batch counts that midam chose. `seconds` takes the seconds of the baseline and returns the seconds of
+    each part of the run; it is called last. `calls` reports stages. `about` holds further entries of the summary. The
+    model is written before the baseline is trained, and the summary last, so that a folder with a summary is complete.
+    Returns the summary.
     """
     held = trainer.out_of_fold if isinstance(trainer, Fitted) else None
     evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=held)
@@ -228,7 +228,7 @@ def write_results(
 def _of_training(
     trainer: Trainer, selected: str, evaluation: RunEvaluation, baseline: BaselineResult
 ) -> dict[str, Any]:
-    """Entries of the summary about a training and its baseline."""
+    """Return the summary's entries about a training and its baseline."""
     settings, by_weights = trainer.config.flat(), _by_weights(trainer)
     by_weights[selected] |= evaluation.main_metrics()
     return {
@@ -245,7 +245,7 @@ def _of_training(
 def _of_data(
     parts: SplitBags, name: str, config: ResolvedSettings, origin: Mapping[str, Any], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Entries of the summary about the data."""
+    """Return the summary's entry about the data."""
     options = data_options(config.data)
     return {
         "name": name,
@@ -260,14 +260,14 @@ def _of_data(
 
 
 def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """Epoch of the last weights and of the best weights, if any, and their validation metric."""
+    """Return epoch and validation metric of the last weights and, if there are any, of the best weights."""
     metric = f"val_{metric_of_history(trainer.history)}"
     epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
     return {key: {"epoch": epoch, metric: trainer.history[epoch - 1][metric]} for key, epoch in epochs.items() if epoch}
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
-    """Write metrics.csv, a row an epoch."""
+    """Write metrics.csv with a row for each epoch."""
     metric = metric_of_history(history)
     columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
     columns += [name for name in (history or [{}])[-1] if name not in columns]
@@ -283,10 +283,10 @@ def model_content(
     method: str | None = None,
     parts: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Content of the model file of a run; `origin` is the result of `midam.runs.data.describe_origin`.
+    """Return the content of the model file of a run; `origin` is the result of `midam.runs.data.describe_origin`.
 
-    `decided` are the entries of `Target.saved` for the decision. `method` names a method that is fitted in one step,
-    and takes few settings; `parts` are those of a chosen model.
+    `decided` is the result of `Target.saved` for the decision. `method` names a method that is fitted in one step and
+    takes few settings; `parts` are the parts of a model that `auto` chose.
     """
     return {
         "version": __version__,
@@ -300,14 +300,14 @@ def model_content(
 
 
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
-    """Write the folder of a run that is only a model with its settings; `content` is the result of `model_content`."""
+    """Write a run folder of only a model and its settings; `content` is the result of `model_content`."""
     method = {"method": content["method"]} if "method" in content else {}
     write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
     save_checkpoint(folder.model, content)
 
 
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
-    """Permutation importance of named features on test bags, else on validation bags; None if it would take long."""
+    """Return permutation importance of named features on test or else validation bags; None if it would take long."""
     bags, target = parts.bags, target_of(parts.bags)
     if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES:
         return None
@@ -333,7 +333,7 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
 
 
 def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
-    """Note of the summary on counts that were chosen."""
+    """Return the summary's entry on counts that midam chose; empty if it chose none."""
     if line is None:
         return {}
     counts = dict(zip(("num_positive", "num_negative", "num_instances"), config.training.batch))
@@ -341,12 +341,12 @@ def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
-    """Entry `covariates` of summary.json; None of a model without covariates.
+    """Return the entry `covariates` of summary.json; None for a model without covariates.
 
-    `names` and `kinds` of the covariates, `weights` of the model's term by its columns, the mean of the members' (of
-    several score columns one each), and `alone`: the model of covariates alone next to the model's `scores` [N] or
-    [N, C] of all bags, on the test bags, or on the validation bags if these have no main metric. That model is linear,
-    shrunk a little and fitted on the encoded covariates of the training bags; nothing of it is tuned.
+    The entry holds `names` and `kinds` of the covariates, `weights` of the encoded columns in the model, averaged over
+    the members (one for each score column), and `alone`, which compares the model's `scores` [N] or [N, C] of all bags
+    with a model of the covariates alone, on the test bags, or on the validation bags if the test bags have no main
+    metric. The model of covariates is linear, slightly regularized and fitted on the training bags without tuning.
     """
     terms = [scorer.covariates for scorer in scorers_of(model)]
     if terms[0] is None:
@@ -362,14 +362,14 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
 
 
 def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
-    """Main metric of covariates alone, and the difference of the model to it; None if no bags have a main metric."""
+    """Return main metric of covariates alone and difference of the model; None if no bags have a main metric."""
     bags, target = parts.bags, target_of(parts.bags)
     values = target.values(bags)
     part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
     if part is None:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # unknown values have been warned of, and little data may not converge
+        warnings.simplefilter("ignore")  # unknown values were warned of before; a fit to few bags may not converge
         x = coder.encode(bags)
         inside = parts.splits == "train"
         covariate_scores = target.linear_scores(x[inside], values[inside], x)

@@ -1,4 +1,4 @@
-"""Bags scored with trained runs: one pass of the reader for all, kept in journals, written as tables; disk space."""
+"""Score bags with trained runs: read bags once for all, keep scores in journals, write tables, check disk space."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ from midam.train.trainer import Trainer
 
 Scores = NDArray[np.float64]
 OnBags = Callable[[Sequence[int]], None]
-_GROUP_LINE = 128  # bytes of a group in a journal, beside its scores
-_ROW = 80  # bytes of a bag in predictions.csv, beside its names
-_REPORT = 1 << 20  # figures and page of a run
-_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint, beside its letters
+_GROUP_LINE = 128  # bytes of a group in a journal besides its scores
+_ROW = 80  # bytes of a bag in predictions.csv besides its names
+_REPORT = 1 << 20  # bytes of the figures and the page of a run
+_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
 
 
 @dataclass(frozen=True)
 class Scoring:
     """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
 
-    Features are matched by name, and missing values filled: `midam.evaluate.predict.prepared`. Scores in the `journal`
-    are taken from it; the others are added to it as groups are done.
+    `midam.evaluate.predict.prepared` matches features by name and fills missing values. Scores that the `journal` holds
+    are not computed again; new scores are added to it group by group.
     """
 
     run: LoadedRun
@@ -47,13 +47,13 @@ class Scoring:
         object.__setattr__(self, "bags", prepared(self.run.model, self.bags))
 
     def groups(self) -> Iterator[range]:
-        """Positions of the bags that are scored together, wherever the part begins."""
+        """Yield the positions of the bags that are scored together."""
         sizes = self.bags.sizes[self.part.start : self.part.stop]
         for group in bag_groups(sizes, chunk_size=self.run.settings.run.chunk_size) if len(sizes) else ():
             yield range(self.part.start + group.start, self.part.start + group.stop)
 
     def rows(self, group: range) -> slice:
-        """Positions of the scores of a group among those of the part."""
+        """Return the positions of a group's scores among the scores of the part."""
         return slice(group.start - self.part.start, group.stop - self.part.start)
 
 
@@ -66,20 +66,20 @@ def predict_run(
     journal: ScoreJournal | None = None,
     on_bags: OnBags | None = None,
 ) -> tuple[Scores, Scores | None]:
-    """Scores of bags [N], or [N, C] of several columns, and probabilities [N] if the run is calibrated.
+    """Return scores [N], or [N, C] for several columns, and probabilities [N], None if the run is not calibrated.
 
     Parameters
     ----------
     run, bags : LoadedRun, Bags
         The run; bags with or without labels.
     instances : Path, optional
-        Folder for the scores of the instances, a file a bag: see `midam.runs.instance_files`.
+        Folder for scores of the instances, one file for each bag; see `midam.runs.instance_files`.
     part : range, optional
-        Positions of the bags that are scored, N of them, see `midam.runs.shards.shard_range`; default: all.
+        Positions of the N bags to score, see `midam.runs.shards.shard_range`; default: all.
     journal : ScoreJournal, optional
-        Scores in it are taken from it; the others are added to it as groups of bags are done.
+        Scores that it holds are not computed again; new scores are added to it group by group.
     on_bags : callable, optional
-        Called with the positions of bags that are done.
+        Called with the positions of bags that were just scored.
     """
     part = range(len(bags)) if part is None else part
     if instances is not None:
@@ -93,9 +93,9 @@ def predict_run(
 
 
 def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None) -> list[Scores]:
-    """Scores of each run, [n] or [n, C], of bags with the same instances, in the same parts and chunks.
+    """Return scores [n] or [n, C] of each run, for bags with the same instances, parts and chunks.
 
-    A group of bags is read once, for all runs whose journal lacks it; the scores equal those of each run alone.
+    A group of bags is read once for all runs whose journal does not hold it; scores equal those of separate calls.
     """
     first, run_scores = scorings[0], [np.empty(_shape(one)) for one in scorings]
     all_covariates = [covariates_of(one.run.model, one.bags) for one in scorings]
@@ -123,9 +123,9 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
 
 
 def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) -> list[Bags]:
-    """The result of `read` for each run; bags with the same instances share them in memory.
+    """Return the result of `read` for each run; bags with the same instances share them in memory.
 
-    A `ConfigError` if runs take instances of different shapes.
+    Raises a `ConfigError` if runs take instances of different shapes.
     """
     all_bags: list[Bags] = []
     for run in runs:
@@ -141,7 +141,7 @@ def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) 
 
 
 def _same_instances(one: Bags, other: Bags) -> bool:
-    """Whether bags have the same ids and instances: equal in memory, or read from the same files in the same way."""
+    """Return whether bags have equal ids and instances: equal in memory, or the same reading of the same files."""
     for name in ("ids", "starts", "sizes"):
         if not np.array_equal(getattr(one, name), getattr(other, name)):
             return False
@@ -163,9 +163,9 @@ def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
 
 
 def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
-    """CSV of the scores [n] or [n, C] of a part: the header, then the rows of one group after the other.
+    """Yield the CSV of the scores [n] or [n, C] of a part: the header, then the rows of each group.
 
-    Predictions are made of scores group by group too, so that the rows of a part equal those of the whole.
+    Scores are turned into predictions group by group, so that the rows of a part equal those of one pass over all bags.
     """
     head = scoring.bags.subset([0])
     blank = np.zeros((1, *scores.shape[1:]))
@@ -180,7 +180,7 @@ def _text(run: LoadedRun, bags: Bags, scores: Scores, *, header: bool) -> str:
 
 
 def _shape(scoring: Scoring) -> tuple[int, ...]:
-    """Shape of the scores of a part: [n], or [n, C] of several columns."""
+    """Return the shape of the scores of a part: [n], or [n, C] for several columns."""
     rows, columns = len(scoring.part), scoring.run.target.count
     return (rows,) if columns == 1 else (rows, columns)
 
@@ -199,10 +199,10 @@ def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, in
 
 
 def _bytes_of_scores(scoring: Scoring) -> int:
-    """Bytes of a table, and of the bags that its journal lacks."""
+    """Return the bytes of a table, and of the scores that its journal does not hold yet."""
     count, known = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
     groups, row = sum(1 for _ in scoring.groups()), ""
-    if count:  # the row of the first bag, at a score of 1/3, which has as many digits as most
+    if count:  # the row of the first bag with a score of 1/3, a text of usual length
         scores = np.full((1, *_shape(scoring)[1:]), 1 / 3)
         row = _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
     of_bag = 11 * scoring.run.target.count  # 8 bytes in base64
@@ -212,10 +212,10 @@ def _bytes_of_scores(scoring: Scoring) -> int:
 def require_run_space(
     folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
 ) -> None:
-    """Refuse a disk without space for the rest of a run: its checkpoints, model, predictions and report.
+    """Refuse a disk without space for the remaining files of a run: checkpoints, model, predictions and report.
 
-    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. For a method
-    that is fitted in one step, the size of the model is not known in advance.
+    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. The model size
+    of a method of one step is unknown in advance, and left out.
     """
     of_bags = stored_bytes(origin)
     rows = len(bags) * (_ROW + bags.ids.itemsize // 4)
@@ -223,7 +223,7 @@ def require_run_space(
     if trainer is not None:
         weights = stored_bytes(trainer.model.state_dict())
         needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights
-        if not trainer.epoch:  # the optimizer remembers nothing yet
+        if not trainer.epoch:  # the optimizer has no state yet
             trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
             settings = trainer.config.training
             needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
@@ -232,7 +232,7 @@ def require_run_space(
 
 
 def stored_bytes(content: Any) -> int:
-    """Approximate bytes of a checkpoint of this content: tensors, texts, numbers, and mappings and lists of them."""
+    """Return the approximate bytes of a checkpoint with this content: tensors, texts and numbers, also nested."""
     if isinstance(content, Tensor):
         return content.nbytes
     if isinstance(content, str):

@@ -1,4 +1,4 @@
-"""Parts of the bags that several processes score, and how their tables become one."""
+"""Shards: parts of the bags that separate processes score, and the merge of their tables."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ _SLURM = "SLURM_ARRAY_TASK_"
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `number`, from 1, of `count`."""
+    """Shard `number` of `count`; numbers begin at 1."""
 
     number: int
     count: int
@@ -40,9 +40,9 @@ class Shard:
 
     @classmethod
     def of(cls, text: str, *, environment: Mapping[str, str] = os.environ) -> Self:
-        """Shard that a text such as 3/16 names; for "auto", that of the task of a SLURM job array.
+        """Return the shard that a text such as 3/16 names; for "auto", the shard of this task of a SLURM job array.
 
-        The tasks of an array are counted in their order, whatever their first number and step.
+        The tasks of an array are counted from 1 in their order; their first number and step do not matter.
 
         Examples
         --------
@@ -83,11 +83,11 @@ def _of_task(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> range:
-    """Positions of the bags [N] of a shard: contiguous, with about the same number of instances in each shard.
+    """Return the contiguous positions of a shard's bags; all shards have about the same number of instances.
 
-    A shard consists of whole groups of `midam.evaluate.predict.bag_groups`: bags are scored together with the same bags
-    whatever the number of shards, so that scores equal those of one pass to the bit. If there are fewer groups than
-    shards, some shards are empty.
+    `sizes` [N] are the sizes of all bags. A shard consists of whole groups of `midam.evaluate.predict.bag_groups`, so
+    that the same bags are scored together for any number of shards, and scores equal those of one pass to the bit. If
+    there are fewer groups than shards, some shards are empty.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> r
     groups = list(bag_groups(sizes, chunk_size=chunk_size))
     stops = np.array([group.stop for group in groups])
     ends = np.cumsum(sizes)[stops - 1]
-    # A group belongs to the shard whose share of the instances contains its middle.
+    # A group belongs to the shard whose range of instances contains the group's middle.
     middles = ends + np.append(0, ends[:-1])
     belongs = middles * shard.count // (2 * int(ends[-1])) + 1
     edges = np.append(0, stops)
@@ -107,7 +107,7 @@ def shard_range(sizes: NDArray[np.int64], shard: Shard, *, chunk_size: int) -> r
 
 
 def shard_path(out: Path, shard: Shard) -> Path:
-    """File of a shard of the predictions `out`.
+    """Return the path of a shard's file for predictions `out`.
 
     Examples
     --------
@@ -119,22 +119,22 @@ def shard_path(out: Path, shard: Shard) -> Path:
 
 
 class ShardFacts(Form):
-    """Facts about the table of a shard, in a file of the same name that ends in .json.
+    """Facts about the table of a shard, kept in a .json file of the same name.
 
     Attributes
     ----------
     number, count : int
-        Shard `number`, from 1, of `count`.
+        Shard `number` of `count`; numbers begin at 1.
     first, bags, of_bags : int
-        Position of its first bag, its number of bags, and that of all bags.
+        Position of its first bag, number of its bags, and number of all bags.
     run, data : str
         Digests of the run and of the data.
     run_source, data_source : str
-        Their names in messages.
+        Names of run and data in messages.
     call : dict
         Options that the scores depend on.
     header : int
-        Bytes of the header line of the table; `write_shard` fills it in, and the next.
+        Bytes of the table's header line; `write_shard` sets `header` and `table`.
     table : str
         SHA-256 of the table.
     """
@@ -160,11 +160,11 @@ class ShardFacts(Form):
 
     @classmethod
     def read(cls, table: Path) -> Self:
-        """Read the facts about the table of a shard; a `ConfigError` if they are missing or do not fit the table."""
+        """Read the facts about the table of a shard; raise a `ConfigError` if they are missing or wrong."""
         path = _facts_path(table)
         try:
             content = parse_json(read_bytes(path, error=ConfigError))
-        except ValueError:  # a `ConfigError` is one too
+        except ValueError:  # `ConfigError` is a subclass
             content = None
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
             raise ConfigError(f"Expected the facts of a shard next to {table}, got none in {path}; score it again.")
@@ -183,7 +183,7 @@ class ShardFacts(Form):
 
 
 def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
-    """Write the table of a shard, whose first part is its header, and then its facts."""
+    """Write the table of a shard and then its facts; the first of `parts` is the header."""
     digest, header = hashlib.sha256(), next(parts)
 
     def digested() -> Iterator[bytes]:
@@ -197,7 +197,7 @@ def write_shard(out: Path, facts: ShardFacts, parts: Iterator[bytes]) -> None:
 
 
 def shard_files(paths: Sequence[Path]) -> list[Path]:
-    """Tables of shards among these files and in these folders, without the facts and journals next to them."""
+    """Return the tables of shards among these files and in these folders, without their facts and journals."""
     files: list[Path] = []
     for path in paths:
         if not path.exists():
@@ -212,10 +212,10 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
-    """Write the tables of all shards of one prediction as one file, equal to that of one pass to the byte.
+    """Merge the tables of all shards of a prediction into one file, which equals the file of one pass to the byte.
 
-    Returns the facts of the first shard. A `ConfigError` names a shard that is missing, is there twice, is damaged, or
-    belongs to another run, other data, other options or another number of shards.
+    Returns the facts of the first shard. Raises a `ConfigError` for a shard that is missing, damaged or given twice, or
+    that belongs to another run, other data, other options or another number of shards.
     """
     shards = {path: ShardFacts.read(path) for path in tables}
     first = _of_one_prediction(shards)
@@ -241,7 +241,7 @@ def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
 
 
 def _of_one_prediction(shards: Mapping[Path, ShardFacts]) -> ShardFacts:
-    """Facts of the first shard; a `ConfigError` if another does not fit it."""
+    """Return the facts of the first shard; raise a `ConfigError` if another shard does not match them."""
     (path, first), *others = shards.items()
     for other, facts in others:
         for name, equal, shown in (

@@ -1,7 +1,7 @@
-"""Code that a run or a settings file names: that of midam and torch.nn runs, any other only if the user trusts it.
+"""Trust in code that a run or a settings file names: only midam, torch.nn and code that the user trusts may run.
 
-Trust covers the class path, its arguments, and the content of the files that its import would run: the module, or all
-modules of the package that holds it. When one of them changes, the user is asked again.
+Trust covers the class path, its arguments, and the content of the files that an import may run: the module, or all
+modules of its package. If one of them changes, the user is asked again.
 """
 
 import hashlib
@@ -37,17 +37,18 @@ from midam.registry import (
 NAMED: dict[str, Registry] = {"pooling": POOLINGS, "estimator": ESTIMATORS, "objective": OBJECTIVES, "draw": DRAWS}
 NAMED |= {"encoder": ENCODERS, "logger": LOGGERS, "reader": READERS, "method": BASELINES}
 _TORCH = "torch.nn."
-# These may name a function too, with arguments from the file; functions of midam, torch and Python are refused.
+# These settings may also name a function, with arguments from the file; functions of midam, torch and Python are
+# refused.
 _MADE = {"encoder": "torch.nn.Module", "logger": "lightning_fabric.loggers.logger.Logger"}
 _NO_FUNCTIONS = frozenset({*sys.stdlib_module_names, "midam", "torch"})
 
 
 def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) -> dict[str, Any]:
-    """The settings of a file `source`, with class paths that may be imported; none of their code is called.
+    """Return the settings of a file `source`, with permission to import their class paths; no code of them is called.
 
-    Classes that midam itself names may be imported, and networks of `torch.nn`. Code of other packages is imported only
-    with `trust`, which is remembered, or if the same code was trusted before. The same applies to arguments of a
-    logger, which may write anywhere and send anything.
+    Classes in midam's own tables and networks of `torch.nn` may always be imported. Code of other packages is imported
+    only with `trust`, which is remembered, or if the same code was trusted before. The same applies to arguments of a
+    logger, because a logger may write anywhere and send anything.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Trust the code that settings name from now on, as it is."""
+    """Trust the code that settings name from now on, in its present state."""
     foreign, known = _foreign(values), _trusted()
     if foreign and _digest(values, foreign) not in known:
         known[_digest(values, foreign)] = ", ".join(foreign.values())
@@ -93,14 +94,14 @@ def _granted(setting: str, value: Any) -> Any:
 
 
 def _is_path(setting: str, name: str) -> bool:
-    """Whether a name in a setting is a class path, or a method made of some."""
+    """Return whether a name in a setting is a class path, or a method name that contains class paths."""
     return setting in NAMED and "." in name and name not in NAMED[setting].names()
 
 
 def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
-    """Class paths that are neither in the table of midam nor in torch.nn, by setting; those of a list with a number.
+    """Return class paths that are neither midam's own nor in torch.nn, by setting; entries of a list get a number.
 
-    A logger with arguments is included, whatever its name.
+    Any logger with arguments is included.
     """
     foreign: dict[str, str] = {}
     for setting in sorted(set(NAMED) & set(values)):
@@ -118,7 +119,7 @@ def _foreign(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:
-    """SHA-256 of the code that is named, of its arguments and of its files."""
+    """Return the SHA-256 of class paths, their arguments and the files of their code."""
     arguments = {setting: values.get(f"{setting}_args") for setting in foreign}
     paths = [part for name in foreign.values() for part in name.split("+") if "." in part]
     files = {path: code_digest(path.rpartition(".")[0]) for path in paths}
@@ -127,7 +128,7 @@ def _digest(values: Mapping[str, Any], foreign: Mapping[str, str]) -> str:
 
 
 def code_digest(module: str) -> str:
-    """SHA-256 of the files of a module, or of all modules in the package that holds it; nothing is imported."""
+    """Return the SHA-256 of the files of a module, or of all modules in its package; nothing is imported."""
     digest = hashlib.sha256()
     for file in _code_files(module):
         digest.update(f"{file.name} {file.stat().st_size}\n".encode())
@@ -136,7 +137,7 @@ def code_digest(module: str) -> str:
 
 
 def _code_files(module: str) -> Iterator[Path]:
-    """Files of code, in order. Finders look up only the first name: for a submodule they would import its parent."""
+    """Yield the code files in order; only the first name is looked up, because a submodule would import its parent."""
     spec, (_, *rest) = _spec(module), module.split(".")
     if spec is None:
         return
@@ -145,7 +146,7 @@ def _code_files(module: str) -> Iterator[Path]:
         files = [Path(str(place)) for place in (spec.origin, getattr(spec.loader, "archive", None))]
         yield from (file for file in files if file.is_file())
         return
-    # A folder without __init__.py may hold anything: only the named part of it counts.
+    # A folder without __init__.py may hold unrelated code: only the named part counts.
     while rest and not any((place / "__init__.py").is_file() for place in places):
         name = rest.pop(0)
         places = [place / name for place in places]
@@ -158,7 +159,7 @@ def _code_files(module: str) -> Iterator[Path]:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Import spec of the first name of a module; None if there is none."""
+    """Return the import spec of the first name of a module; None if there is none."""
     try:
         return find_spec(module.partition(".")[0])
     except (ImportError, ValueError):  # a module without a file, or an invalid name
@@ -166,7 +167,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def _require_there(foreign: Mapping[str, str], source: Path) -> None:
-    """Refuse code that does not exist, with a `ConfigError`: there is nothing to trust."""
+    """Raise a `ConfigError` for code that does not exist, because there is nothing to trust."""
     for setting, name in foreign.items():
         for path in [part for part in name.split("+") if "." in part]:
             module = path.rpartition(".")[0]
@@ -179,7 +180,7 @@ def _require_there(foreign: Mapping[str, str], source: Path) -> None:
 
 
 def _makes(path: str, base: str, *, setting: str) -> bool:
-    """Whether a class path that may be imported leads to a subclass of a base, or to a function that may be called."""
+    """Return whether an importable class path leads to a subclass of `base`, or to a function that may be called."""
     thing = import_path(ClassPath(path), kind=setting)
     if isinstance(thing, type):
         return issubclass(thing, import_path(ClassPath(base), kind=setting))
@@ -188,11 +189,11 @@ def _makes(path: str, base: str, *, setting: str) -> bool:
 
 
 def _trusted() -> dict[str, str]:
-    """Earlier decisions of trust, by digest."""
+    """Return earlier decisions to trust code, by digest."""
     place = _place()
     try:
         decisions = parse_json(read_bytes(place, error=ConfigError)) if place.exists() else {}
-    except ValueError:  # a `ConfigError` is one too
+    except ValueError:  # `ConfigError` is a subclass
         decisions = None
     if not isinstance(decisions, dict):
         warnings.warn(
@@ -203,7 +204,7 @@ def _trusted() -> dict[str, str]:
 
 
 def _place() -> Path:
-    """File of trusted digests, in the folder where this system keeps settings."""
+    """Return the file of trusted digests, in the settings folder of this system."""
     usual = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".config")
     folder = os.environ.get("APPDATA") if os.name == "nt" else os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else usual) / "midam" / "trusted.json"
