@@ -1,4 +1,4 @@
-"""Frozen networks that have seen before: images, patches and slices as vectors, and the recipe that made them."""
+"""Embed images, patches and slices as vectors by frozen pretrained networks, and record the recipe."""
 
 from typing import TYPE_CHECKING
 

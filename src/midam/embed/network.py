@@ -1,4 +1,4 @@
-"""Frozen networks by name, which map an image to a vector, or to a map of vectors."""
+"""Base class of frozen networks, which map an image to a vector or to a map of vectors."""
 
 import hashlib
 from abc import abstractmethod
@@ -17,27 +17,27 @@ from midam.errors import ConfigError
 class Network(nn.Module):
     """A pretrained network with frozen weights, and the preprocessing of its images.
 
-    A subclass sets the attributes, and defines `maps` (or `vectors`, where it has no feature map).
+    A subclass sets the attributes and defines `maps`, or `vectors` if it has no feature map.
 
     Attributes
     ----------
     name : str
-        Its name for `midam.embed.load_network`.
+        Name for `midam.embed.load_network`.
     weights : str
         SHA-256 of the weights.
     width : int
-        Numbers of a vector.
+        Length of a vector.
     stride : int, optional
-        Pixels from one cell of the last feature map to the next; None where it has none.
+        Pixels from one cell of the last feature map to the next; None without a feature map.
     mean, std : tuple of three floats
-        Images in [0, 1] are standardized by these, a color each.
+        Mean and deviation of each color, by which images in [0, 1] are standardized.
     sides : tuple of two ints, optional
-        Patches and slices are resized to squares with sides in this range; None: they stay as they are.
+        Range of the side of the squares to which patches and slices are resized; None: they are not resized.
     layer : str
         Layer that gives the vectors.
     repeatable : bool
-        Whether an image has the same vector alone as among others, in training too: no dropout, no statistics of a
-        batch.
+        Whether the vector of an image does not depend on the other images of its batch, also in training: no dropout
+        and no batch statistics.
 
     Examples
     --------
@@ -64,16 +64,16 @@ class Network(nn.Module):
     repeatable: bool = False
 
     def maps(self, images: Tensor) -> Tensor:  # noqa: ARG002
-        """Vectors [M, D, h, w] of the cells of images [M, 3, H, W], whose sides are multiples of the stride."""
+        """Return vectors [M, D, h, w] of the cells of images [M, 3, H, W] whose sides are multiples of the stride."""
         raise ConfigError(f"Expected a network with a feature map, got {self.name}; cut patches with `patch_size`.")
 
     @abstractmethod
     def vectors(self, images: Tensor) -> Tensor:
-        """Vectors [M, D] of images [M, 3, H, W]: the mean of the cells."""
+        """Return vectors [M, D] of images [M, 3, H, W]: the mean of the cells."""
         return self.maps(images).mean((2, 3))
 
     def side(self, shape: tuple[int, ...]) -> int | None:
-        """Side of the squares to which patches or slices [..., H, W] are resized; None: they stay as they are."""
+        """Return the side of the square to which patches or slices [..., H, W] are resized; None: no resizing."""
         if self.sides is None:
             return None
         side, step = min(max(*shape[-2:], self.sides[0]), self.sides[1]), self.stride or 1
@@ -81,7 +81,7 @@ class Network(nn.Module):
 
 
 def weights_digest(module: nn.Module) -> str:
-    """SHA-256 of the names and values of all weights of a module."""
+    """Return the SHA-256 of the names and values of all weights of a module."""
     digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
         digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
@@ -90,7 +90,7 @@ def weights_digest(module: nn.Module) -> str:
 
 
 def assembled(cells: NDArray[Any], columns: int) -> NDArray[Any]:
-    """Put cells [n, C, S, S], row by row, together to one image [1, C, n / columns * S, columns * S]."""
+    """Join cells [n, C, S, S] row by row into one image [1, C, n / columns * S, columns * S]."""
     count, channels, side = cells.shape[:3]
     rows = count // columns
     grid = cells.reshape(rows, columns, channels, side, side).transpose(2, 0, 3, 1, 4)
@@ -98,7 +98,7 @@ def assembled(cells: NDArray[Any], columns: int) -> NDArray[Any]:
 
 
 def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.float32]:
-    """Pixels as float32: the two intensities of a span become 0 and 1, those outside are clipped."""
+    """Convert pixels to float32: the two intensities of `span` become 0 and 1, values outside are clipped."""
     low, high = span
     scaled = pixels.astype(np.float32)
     scaled -= np.float32(low)
@@ -107,7 +107,7 @@ def intensities(pixels: NDArray[Any], span: tuple[float, float]) -> NDArray[np.f
 
 
 def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
-    """Images [M, C, H, W] from 0 to 1 preprocessed by a recipe: size, three channels, mean; x may be overwritten."""
+    """Preprocess images [M, C, H, W] in [0, 1] by a recipe: size, three channels, mean, deviation; may overwrite x."""
     if recipe["size"] is not None and list(x.shape[2:]) != recipe["size"]:
         rows, columns = x.shape[2:]
         more = abs(rows - columns)

@@ -1,4 +1,4 @@
-"""Networks by name; those of others: of transformers and timm, ONNX files, modules by their class path."""
+"""Networks by name, and networks of other sources: transformers, timm, ONNX files, modules by class path."""
 
 import hashlib
 import inspect
@@ -15,7 +15,7 @@ from midam.nn.encoders.custom import make_module
 from midam.reading import parse_json, read_bytes
 from midam.registry import NETWORKS, typed
 
-_SIDE = 224  # of the images that a network is tried with
+_SIDE = 224  # side of the image with which a network is tried
 
 
 def load_network(name: str) -> Network:
@@ -30,7 +30,7 @@ def load_network(name: str) -> Network:
     Raises
     ------
     ConfigError, MidamError
-        If there is no such network; if its package or its weights are missing.
+        If there is no such network, or its package or weights are missing.
     """
     require(name, str, "encoder", "name a network")
     kind, colon, rest = name.partition(":")
@@ -41,7 +41,7 @@ def load_network(name: str) -> Network:
 
 
 def known_network(name: str) -> str:
-    """A name that the user typed: a class path among them may be imported."""
+    """Return a network name that the user typed; if it is a class path, it may be imported."""
     require(name, str, "encoder", "name a network")
     return name if ":" in name else typed(name)
 
@@ -50,25 +50,25 @@ class _Tried(Network):
     """A network whose width and stride come from a trial; `output` returns feature maps or vectors."""
 
     def output(self, images: Tensor) -> Tensor:
-        """Feature map [M, D, h, w], or vectors [M, D], of images [M, 3, H, W]."""
+        """Return a feature map [M, D, h, w] or vectors [M, D] of images [M, 3, H, W]."""
         raise NotImplementedError
 
     def maps(self, images: Tensor) -> Tensor:
-        """Feature map [M, D, h, w] of images [M, 3, H, W]."""
+        """Return the feature map [M, D, h, w] of images [M, 3, H, W]."""
         return super().maps(images) if self.stride is None else self.output(images)
 
     def vectors(self, images: Tensor) -> Tensor:
-        """Vectors [M, D] of images [M, 3, H, W]: the mean of a feature map."""
+        """Return vectors [M, D] of images [M, 3, H, W], the mean of a feature map."""
         output = self.output(images)
         return output.mean((2, 3)) if output.ndim == 4 else output
 
     @torch.inference_mode()
     def tried(self) -> "_Tried":
-        """Set the width, and the stride, by a trial with an image of zeros."""
+        """Set width and stride by a trial with an image of zeros."""
         side = _SIDE if self.sides is None else self.sides[1]
         try:
             output = self.eval().output(torch.zeros(1, 3, side, side))
-        except Exception as error:  # the code of others may raise any error
+        except Exception as error:  # foreign code may raise any error
             raise ConfigError(
                 f"Expected a network for images [1, 3, {side}, {side}], got an error of {self.name}: "
                 f"{first_line(error)}; use another network."
@@ -86,9 +86,9 @@ class _Tried(Network):
 
 
 class OwnModule(_Tried):
-    """A `torch.nn.Module` by its class path, for images from 0 to 1, or with the `mean` and `std` that it has.
+    """A `torch.nn.Module` by its class path, for images in [0, 1] or standardized by its `mean` and `std`.
 
-    Importing the path runs its code: it must be one that the user typed or trusts.
+    Importing the path runs its code, so the user must have typed or trusted it.
     """
 
     layer = "output"
@@ -107,9 +107,9 @@ class OwnModule(_Tried):
 
 
 class TransformersNetwork(_Tried):
-    """A vision model of transformers by its name on the hub or its folder: safetensors alone, and no code of the hub.
+    """A vision model of transformers by its name on the hub or its folder: only safetensors, and no code of the hub.
 
-    The vector of a patch or slice is the class token where the model has one, else the mean of the cells.
+    The vector of a patch or slice is the class token if the model has one, else the mean of the cells.
     """
 
     layer = "last_hidden_state"
@@ -119,7 +119,7 @@ class TransformersNetwork(_Tried):
         source = str(Path(source).resolve()) if Path(source).is_dir() else source
         self.name = f"hf:{source}"
         package = need_package("transformers", f"for {self.name}", extra="transformers")
-        package.utils.logging.disable_progress_bar()  # a model in memory at once needs no bar
+        package.utils.logging.disable_progress_bar()  # loading is too short for a bar
         try:
             model = package.AutoModel.from_pretrained(source, use_safetensors=True, trust_remote_code=False)
             file = package.utils.cached_file(source, "preprocessor_config.json")
@@ -141,7 +141,7 @@ class TransformersNetwork(_Tried):
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
-        """Feature map of the images; tokens in their places."""
+        """Return the feature map of the images, or the tokens as a map."""
         tokens = self._tokens(images)
         if self._patch is None or tokens.ndim != 3:
             return tokens
@@ -149,7 +149,7 @@ class TransformersNetwork(_Tried):
         return tokens[:, -height * width :].transpose(1, 2).reshape(len(tokens), -1, height, width)
 
     def vectors(self, images: Tensor) -> Tensor:
-        """Class tokens of the images, or means of their cells."""
+        """Return class tokens of the images, or means of their cells."""
         tokens = self._tokens(images)
         if tokens.ndim != 3:
             return tokens.mean((2, 3)) if tokens.ndim == 4 else tokens
@@ -162,9 +162,9 @@ class TransformersNetwork(_Tried):
 
 
 class TimmNetwork(_Tried):
-    """A model of timm by its name, ``hf-hub:...`` and ``local-dir:...`` among them; with its data configuration.
+    """A model of timm by its name, including ``hf-hub:...`` and ``local-dir:...``, with its data configuration.
 
-    Weights are read from safetensors or as tensors alone; their names must be those of the model.
+    Weights are read only as tensors or from safetensors; their names must be those of the model.
     """
 
     layer = "features"
@@ -176,10 +176,10 @@ class TimmNetwork(_Tried):
         self.name = f"timm:{source}"
         timm = need_package("timm", f"for {self.name}", extra="timm")
         try:
-            # Created with a classifier: without one, timm leaves weights that are missing in the file random
+            # Created with a classifier: without it, timm leaves weights random that are missing in the file.
             self.model: Any = timm.create_model(source, pretrained=True)
             self.model.reset_classifier(0)
-        except Exception as error:  # of the hub, of timm, of what reads weights
+        except Exception as error:  # the hub, timm and readers of weights may raise any error
             raise ConfigError(
                 f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
                 "to the hub where it asks for a token."
@@ -190,7 +190,7 @@ class TimmNetwork(_Tried):
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
-        """Feature map of a convolutional network, pooled vectors of a transformer."""
+        """Return the feature map of a convolutional network, or pooled vectors of a transformer."""
         features: Tensor = self.model.forward_features(images)
         if features.ndim != 4 or features.shape[1] != self.model.num_features:
             features = self.model.forward_head(features)
@@ -198,7 +198,7 @@ class TimmNetwork(_Tried):
 
 
 class OnnxNetwork(_Tried):
-    """The first output of an ONNX file on the CPU, for images standardized as those of ImageNet."""
+    """The first output of an ONNX file on the CPU, for images standardized as in ImageNet."""
 
     layer = "output"
 
@@ -213,7 +213,7 @@ class OnnxNetwork(_Tried):
         options.intra_op_num_threads = torch.get_num_threads()
         try:
             self._session = onnx.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has errors of its own
+        except Exception as error:  # onnxruntime raises its own errors
             raise ConfigError(
                 f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
             ) from None
@@ -221,19 +221,19 @@ class OnnxNetwork(_Tried):
         self._single = shape[0] == 1
         self.sides = (shape[-1], shape[-1]) if isinstance(shape[-1], int) else None
         self.tried()
-        self.stride = None if self.sides is not None else self.stride  # it takes images of this size alone
+        self.stride = None if self.sides is not None else self.stride  # it takes only images of this size
 
     def output(self, images: Tensor) -> Tensor:
-        """First output of the session."""
+        """Return the first output of the session."""
         name = self._session.get_inputs()[0].name
         parts = torch.split(images, 1) if self._single else [images]
         return torch.cat([torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts])
 
 
 class FineTuned(nn.Module):
-    """Encoder that starts from the weights of a pretrained network, and trains on: the encoder "fine-tuned".
+    """The encoder "fine-tuned", which continues to train a pretrained network.
 
-    Each patch or slice passes through the network as when data is embedded.
+    Each patch or slice passes through the network in the same way as in embedding.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class FineTuned(nn.Module):
     Raises
     ------
     ConfigError
-        For instances of another shape, and a network that cannot be trained.
+        For instances of another shape, or a network that cannot be trained.
     """
 
     takes_intensities = pretrained = True
@@ -272,6 +272,6 @@ class FineTuned(nn.Module):
 
 
 def _side(size: Any) -> int:
-    """Side of the images in the configuration of a preprocessor."""
+    """Return the side of the images in the configuration of a preprocessor."""
     values = list(size.values()) if isinstance(size, dict) else [size]
     return next((value for value in values if isinstance(value, int) and value > 0), _SIDE)

@@ -1,4 +1,4 @@
-"""Why a bag got its score: its instances ranked, drawn, exported, and the ranking tested."""
+"""Explain the score of a bag: rank, draw and export its instances, and test the ranking."""
 
 from typing import TYPE_CHECKING
 

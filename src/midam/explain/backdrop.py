@@ -1,4 +1,4 @@
-"""The image below a map: the file that a bag was cut from, or one of a folder, for slides known by features only."""
+"""The image below a map: the file of the bag, or for bags of features an image in a folder."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,24 +29,24 @@ class Backdrop(BriefRepr):
     """A small copy of an image."""
 
     pixels: NDArray[np.uint8]  # [rows, columns, 3]
-    scale: float  # its pixels for a pixel of level 0
+    scale: float  # pixels of the copy for a pixel of level 0
 
 
 class ImageFolder:
-    """Images of slides in a folder: slides that OpenSlide reads, or PNG, JPEG and TIFF, by the names of the bags.
+    """Folder with images of slides, named as the bags: slides that OpenSlide reads, or PNG, JPEG and TIFF.
 
     Parameters
     ----------
     folder : Path
-        Where they are; deeper folders are not looked into.
+        Folder of the images; subfolders are not searched.
     downsample : float, optional
-        Pixels of level 0 for one of a PNG, JPEG or plain TIFF, >= 1. Default: by the width of level 0 that the feature
-        file states; an image that is as large as what the patches cover is level 0 itself.
+        Pixels of level 0 for one pixel of a PNG, JPEG or plain TIFF, >= 1. Default: computed from the width of level 0
+        in the feature file; an image as large as the area of the patches is level 0 itself.
 
     Raises
     ------
     ConfigError, DataNotFoundError
-        If there is no such folder, or no image in it.
+        If there is no such folder, or the folder holds no image.
     """
 
     def __init__(self, folder: Path, downsample: float | None = None) -> None:
@@ -64,19 +64,19 @@ class ImageFolder:
         self._names = NameIndex([strip_suffix(path.name) for path in self._paths])
 
     def find(self, bag: str, file: BagFile | None, *, several: bool = False) -> Path | None:
-        """Image of a file of a bag by its name, or by that of the bag if the file is not one of `several`, or None."""
+        """Return the image named as the file or, unless the bag has `several` files, as the bag; None without one."""
         known = [] if several else [bag]
         known += [] if file is None else [file.stem, file_name(file.path)]
         position = next((at for at in map(self._names.find, known) if at is not None), None)
         return None if position is None else self._paths[position]
 
     def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
-        """Scale and bounds of the slide that `find` finds for a file; none if the image is not a slide."""
+        """Return scale and bounds of the slide that `find` finds for a file; empty if the image is not a slide."""
         path = self.find(bag, file, several=several)
         return SlideFacts() if path is None else slide_facts(path)
 
     def require(self, bags: Bags, index: Sequence[int]) -> None:
-        """Refuse bags that are no patches with places, or of which none has an image here."""
+        """Refuse bags that are not patches with coordinates, or bags without any image in the folder."""
         if not has_places(bags):
             raise ConfigError(
                 f"Expected bags of patches with coordinates in pixels for --images, got none (in {bags.source}); leave "
@@ -89,15 +89,15 @@ class ImageFolder:
             )
 
     def read(self, bag: str, patches: Patches, meta: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
-        """Small copy of the image of the patches of a bag, whose file has the attributes `meta`.
+        """Return a small copy of the image for patches of a bag, whose file has the attributes `meta`.
 
-        None, with a warning, where there is none on which the patches lie.
+        None, with a warning, if there is no image that fits the patches.
         """
         path, backdrop, reason = self.find(bag, patches.file, several=several), None, "there is none of its name"
         name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
             name, reason, backdrop = path.name, "", read_backdrop(path)
-            if backdrop is None:  # a warning has said why
+            if backdrop is None:  # a warning was shown
                 return None
             if not patches.in_pixels:
                 reason = "places are in micrometers, and it does not say how many are a pixel"
@@ -122,7 +122,7 @@ class ImageFolder:
         return any(self.find(str(bags.ids[index]), file, several=len(files) > 1) for file in files)
 
     def _scale(self, backdrop: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
-        """Pixels of the copy for one of level 0."""
+        """Return the pixels of the copy for a pixel of level 0; None if unknown."""
         width = float(backdrop.pixels.shape[1])
         if self._downsample is not None:
             return backdrop.scale / self._downsample
@@ -133,21 +133,21 @@ class ImageFolder:
 
 
 def slide_facts(path: Path) -> SlideFacts:
-    """Scale and bounds of a slide; none if the file is no slide, is missing, or cannot be read."""
+    """Return scale and bounds of a slide; empty if the file is not a slide, is missing, or cannot be read."""
     try:
         if path.suffix.lower() not in _SUFFIXES or not path.exists() or not _is_slide(path):
             return SlideFacts()
         slide = open_pyramid(path)
     except MidamError:
-        return SlideFacts()  # drawing it will say what is wrong with it
+        return SlideFacts()  # drawing it shows the error
     slide.close()
     return SlideFacts(slide.micrometers, slide.corner)
 
 
 def read_backdrop(path: Path) -> Backdrop | None:
-    """Small copy of an image or a slide, at most 1600 pixels a side; None where the file is none, or cannot be read.
+    """Return a copy of an image or slide, at most 1600 pixels a side; None if the file is neither or cannot be read.
 
-    A warning names a file that should be there and cannot be drawn.
+    A warning names an image or slide that is missing or cannot be read.
     """
     if path.suffix.lower() not in _SUFFIXES:
         return None
@@ -167,9 +167,9 @@ def _is_slide(path: Path) -> bool:
 
 
 def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
-    """Pixels [C, H, W] as [H, W, 3] of uint8; of other than three channels the first, in gray.
+    """Convert pixels [C, H, W] to uint8 [H, W, 3]; unless there are three channels, the first is shown in gray.
 
-    Values are stretched from `low` to `high`, by default the least and the greatest; uint8 only where both are given.
+    Values are stretched from `low` to `high`, by default minimum and maximum; uint8 only if both are given.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Values that are mapped, in fixed scales of colors; and charts: what instances add, deletion and insertion."""
+"""Values of maps with fixed color scales, and charts: contributions of instances, deletion and insertion curves."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,16 +21,16 @@ from midam.report.words import shortened, signed
 ADDED = "What it adds to the score of the bag"
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone, from 0 to 1"
 RAISES, LOWERS = "raises the score", "lowers the score"
-COLORS = "viridis"  # perceptually uniform, and told apart by color-blind readers
+COLORS = "viridis"  # perceptually uniform, and readable for color-blind readers
 DIVERGING = LinearSegmentedColormap.from_list("midam", [BLUE, "#F7F7F7", ORANGE])
-_LEAST_RANGE = 2.0  # multiples of the uniform weight: weights that hardly differ must not look as if they did
-_LEAST_ADDED = 0.1  # times 1/n: the same of what instances add; a uniform one whose score differs by so much
+_LEAST_RANGE = 2.0  # multiples of the uniform weight: nearly equal weights must look equal
+_LEAST_ADDED = 0.1  # times 1/n: the same for contributions; that of a uniform instance whose score differs by 0.1
 _OPAQUE = 0.8
 _MANY, _POINTS, _MOST = 60, 2000, 16
 _LEAST_SPAN = 0.1
-_NAME = 34  # characters of the name of an instance
-_PAPER = "#ECECEC"  # behind the top ones
-_EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # what hardly adds is nearly white
+_NAME = 34  # most characters of an instance's name
+_PAPER = "#ECECEC"  # background of the top instances
+_EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # bars of small contributions are nearly white
 
 
 class Layer(NamedTuple):
@@ -38,16 +38,16 @@ class Layer(NamedTuple):
 
     key: str  # "added", "weight" or "score"
     name: str
-    values: NDArray[np.float64]  # [n], one an instance
-    opacity: NDArray[np.float64]  # [n], in [0, 1], on an image: what hardly matters lets it through
+    values: NDArray[np.float64]  # [n], one for each instance
+    opacity: NDArray[np.float64]  # [n], in [0, 1], on an image: unimportant instances are transparent
     scale: Normalize
     colors: Colormap
-    ends: tuple[str, str] = ("", "")  # what the ends of the scale mean
+    ends: tuple[str, str] = ("", "")  # meaning of the ends of the scale
 
     def on_image(
         self, raster: Callable[[NDArray[Any]], NDArray[np.float64]], *, opaque: bool = False
     ) -> NDArray[np.uint8]:
-        """Colors [rows, columns, 4] of the map that `raster` makes of values; clear where there is none."""
+        """Return colors [rows, columns, 4] of the map that `raster` makes of values; transparent without a value."""
         values = raster(self.values)
         covered = np.isfinite(values)
         colors = self.colors(np.asarray(self.scale(np.where(covered, values, 0.0))))
@@ -57,26 +57,26 @@ class Layer(NamedTuple):
 
     @property
     def extend(self) -> str:
-        """At which ends values lie outside the scale, in matplotlib's word."""
+        """Ends of the scale that values exceed, as matplotlib names them."""
         low, high = float(self.scale.vmin or 0), float(self.scale.vmax or 0)
         below, above = self.values.min() < low * (1 + 1e-6), self.values.max() > high * (1 + 1e-6)
         return "both" if below and above else "min" if below else "max" if above else "neither"
 
     @property
     def here(self) -> str:
-        """Range of the values of this bag."""
+        """Range of the values of this bag, in words."""
         return f"here {signed(self.values.min())} to {signed(self.values.max())}"
 
 
 def layers_of(explanation: Explanation) -> list[Layer]:
-    """Values that are mapped: contributions of the instances, their weights where they differ, and their scores."""
+    """Return the values of the maps: contributions of instances, weights if they differ, and scores."""
     added, relative = explanation.contribution.astype(np.float64), explanation.relative_weight.astype(np.float64)
     around = added_range(added)
     matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)
     layers = [Layer("added", ADDED, added, matters, around, DIVERGING, (LOWERS, RAISES))]
     if explanation.weighted:
         scale = weight_range(relative)
-        # Only what is preferred is seen: a slide that is weighed alike stays as it is.
+        # Only weights above uniform are visible: a slide with equal weights stays clear.
         preferred = np.clip((relative - 1) / (float(scale.vmax or 0) - 1), 0, 1)
         layers.append(Layer("weight", WEIGHT, relative, preferred, scale, colormaps[COLORS]))
     score = explanation.instances.score.astype(np.float64)
@@ -84,12 +84,12 @@ def layers_of(explanation: Explanation) -> list[Layer]:
 
 
 def colors_of(explanation: Explanation) -> NDArray[np.float64]:
-    """Color [n, 4] of what each instance adds to the score, as on the map."""
+    """Return the color [n, 4] of each instance's contribution, as on the map."""
     return np.asarray(DIVERGING(np.asarray(added_range(explanation.contribution)(explanation.contribution))))
 
 
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
-    """Scale of relative weights: from 0 to the 99th percentile, at least 2; to the greatest where that is below 1.
+    """Return the scale of relative weights: from 0 to the 99th percentile (the maximum if that is below 1), at least 2.
 
     Examples
     --------
@@ -97,13 +97,13 @@ def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
     (2.0, 1000.0)
     """
     high = float(np.percentile(relative, 99))
-    # A few instances with all the weight: the percentile would paint them all alike.
+    # If a few instances have all the weight, a scale to the percentile would show them all alike.
     high = float(relative.max()) if high < 1 else high
     return Normalize(0.0, max(high, _LEAST_RANGE))
 
 
 def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
-    """Scale of contributions: symmetric to 0, to the 99th percentile of their sizes, at least 0.1 / n.
+    """Return the scale of contributions: symmetric about 0, to the 99th percentile of their sizes, at least 0.1 / n.
 
     Examples
     --------
@@ -111,15 +111,15 @@ def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
     (0.396, 0.001)
     """
     sizes = np.abs(added)
-    # Where one instance carries nearly all, its neighbors on the scale are no measure.
+    # If one instance contributes nearly everything, the percentile is too small: use at least a quarter of it.
     high = max(float(np.percentile(sizes, 99)), float(sizes.max()) / 4, _LEAST_ADDED / len(added))
     return Normalize(-high, high)
 
 
 def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
-    """Draw what all instances add, by rank, and next to them the top ones with their weights and scores.
+    """Draw the contributions of all instances by rank, and next to them the top instances with weights and scores.
 
-    The colors are those of the map of what instances add.
+    The colors are those of the map of contributions.
     """
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
     added, count = explanation.contribution[explanation.order], min(top, _MOST, len(explanation))
@@ -130,7 +130,7 @@ def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
         every.set_xlim(0.3, len(explanation) + 0.7)
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     else:
-        # A curve needs no more points than the picture has pixels.
+        # A curve needs at most one point for each pixel of the picture.
         kept = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
         every.plot(ranks[kept], added[kept], color=GRAY, linewidth=1.4)
         for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
@@ -163,31 +163,31 @@ def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
 
 
 def multiple(explanation: Explanation, instance: int) -> str:
-    """Weight of an instance in multiples of the uniform one."""
+    """Return the weight of an instance as a multiple of the uniform weight."""
     return f"{explanation.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
 
 
 def mark_uniform(axes: Axes) -> None:
-    """Draw the weight that all instances would have if they were weighed alike."""
+    """Draw a line at the uniform weight."""
     axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
     name = axes.text(0.995, 1, "uniform", transform=axes.get_yaxis_transform(), fontsize=8, va="bottom", ha="right")
     name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
 def draw_curves(part: SubFigure, faithfulness: Faithfulness) -> None:
-    """Draw both curves, with the mean and the range of the random orders, and the areas in the legends."""
+    """Draw both curves with the mean and range of the random orders, and the areas in the legends."""
     left, right = part.subplots(1, 2, sharey=True)
     _panel(left, faithfulness.deletion, "Deletion: score as instances leave", "Share removed")
     _panel(right, faithfulness.insertion, "Insertion: score as instances enter", "Share entered")
     left.set_ylabel("Score of the bag", fontsize=9)
     low, high = _limits(faithfulness)
     left.set_ylim(low, high)
-    # The space for the legend may reach beyond 1, where no score is.
+    # The space for the legend may reach beyond 1; scores do not.
     left.set_yticks([tick for tick in left.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 
 
 def _limits(faithfulness: Faithfulness) -> tuple[float, float]:
-    """Range of the scores, no narrower than 0.1, with space for the legend."""
+    """Return the range of the scores, at least 0.1 wide, with space for the legend."""
     deletion, insertion = faithfulness.deletion, faithfulness.insertion
     curves = (deletion.score, insertion.score, deletion.random, insertion.random)
     low, high = min(float(x.min()) for x in curves), max(float(x.max()) for x in curves)

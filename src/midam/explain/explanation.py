@@ -1,4 +1,4 @@
-"""The instances of a bag, ranked by what they contribute to its score."""
+"""The instances of a bag, ranked by their contribution to its score."""
 
 import math
 from collections import deque
@@ -37,16 +37,16 @@ ROWS, ORDERED = ("line", "row"), "order_"  # columns of instances of a table
 
 
 class FeatureShare(NamedTuple):
-    """What the value of a feature of one instance adds to the score of its bag.
+    """Contribution of a feature's value in one instance to the score of the bag.
 
     Attributes
     ----------
     name : str
         Name of the feature, or its number.
     value, typical : float
-        Its value, and its median over the training instances.
+        Value of the feature, and its median over the training instances.
     adds : float
-        The score, less that of the bag with the typical value instead, in [-1, 1].
+        The score minus the score of the bag with the typical value instead, in [-1, 1].
     """
 
     name: str
@@ -66,18 +66,18 @@ class Explanation(BriefRepr):
     score, pooling : float, str
         Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the names of the poolings.
     instances : InstanceScores
-        Score, attention logit and weight of each instance, the very ones that were pooled.
+        Score, attention logit and weight of each instance, as they were pooled.
     contribution : float32 array [n]
-        What each instance adds to the score of the bag: the score, less that of the bag without it, in [-1, 1]. For a
-        single instance, the score.
+        Contribution of each instance: the score minus the score of the bag without it, in [-1, 1]. For a single
+        instance, the score.
     weighted : bool
-        Whether every scorer weighs its instances: mean, noisy-or, noisy-and and summaries of a bag weigh all alike.
+        Whether every scorer weights its instances; mean, noisy-or, noisy-and and summaries of a bag do not.
     coords : array [n, C] or None
-        Places of the instances.
+        Coordinates of the instances.
     order : int64 array [n]
-        Positions of the instances by their contribution, the one that raises the score most first.
+        Positions of the instances in descending order of contribution.
     faithfulness : Faithfulness or None
-        Test of the ranking; None where it was not asked for, or the bag holds one instance.
+        Test of the ranking; None if it was not requested, or the bag holds one instance.
     columns : mapping
         Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
         slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`.
@@ -126,25 +126,25 @@ class Explanation(BriefRepr):
 
     @property
     def percentile(self) -> NDArray[np.float64]:
-        """Share in percent of the instances that rank no higher, [n]: 100 for the top one."""
+        """Percentage of the instances that rank no higher, [n]: 100 for the top instance."""
         percentiles = np.empty(len(self))
         percentiles[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
         return percentiles
 
     @property
     def several_files(self) -> bool:
-        """Whether its instances are known to be from more than one file."""
+        """Whether the instances are known to come from several files."""
         return len(set(self.columns.get("file", ()))) > 1
 
     def name(self, instance: int) -> str:
-        """Number of an instance, its place, of several files the one that it is from, and of a table its row."""
+        """Return number and coordinates of an instance, and its file if there are several, or its row of a table."""
         row = row_text({name: column[instance] for name, column in self.columns.items()})
         file = self.columns["file"][instance] if self.several_files else row
         return instance_name(instance, () if self.coords is None else self.coords[instance], file)
 
 
 def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
-    """Number of an instance, and its place and file where these say more.
+    """Return the number of an instance, with its coordinates and file if they add information.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
 
 
 def row_text(columns: Mapping[str, Any]) -> str:
-    """Row of a table that an instance stands in, and its value of the order; nothing of other data.
+    """Return the table row of an instance, and its value of the order column; "" for other data.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def explain_bag(
     model : BagScorer or BagEnsemble
         Put into evaluation mode for the call.
     bags, index : Bags, int
-        Bags, and the position of the one to explain.
+        Bags, and the position of the bag to explain.
     column : int, optional
         Score column to explain, from 0; required if the model has several.
     chunk_size : int, optional
@@ -198,11 +198,12 @@ def explain_bag(
     faithful : bool
         Measure deletion and insertion curves.
     typical : sequence of float [D], optional
-        Typical value of each feature: what each feature of the `top` instances adds is then measured.
+        Typical value of each feature; if given, the features of the `top` instances get contributions too.
     top : int
-        Number of top instances whose features are measured.
+        Number of top instances whose features get contributions.
     write_to : Path, optional
-        Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; replaced if there.
+        Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
+        replaced.
     about : Mapping
         Further attributes of this file.
 
@@ -264,7 +265,7 @@ def explain_bag(
 def _shares(
     model: BagScorer | BagEnsemble, one: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
 ) -> dict[int, list[FeatureShare]]:
-    """For some instances of a bag, the features that change its score most when set to their typical value."""
+    """Return, for the `top` instances, the features that change the score most when set to their typical value."""
     rows, names = np.asarray(one[0][top]), one.feature_names
     at, feature = np.nonzero(rows != typical.astype(rows.dtype))
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
@@ -303,18 +304,18 @@ class _Recorded(InstancePass):
 
 
 def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Top rank first. Equal contributions (0 next to a maximum) follow weight, logit, score, then their place."""
+    """Return positions, top rank first; ties of contributions are broken by weight, logit, score, then position."""
     keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
     return np.lexsort(keys).astype(np.int64)
 
 
 def leading_columns(run: LoadedRun, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Column of the most probable class or label of bags of these scores [N, C]."""
+    """Return the column of the most probable class or label of each bag with scores [N, C]."""
     return run.target.main_column(scores, run.decision)
 
 
 def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:
-    """Scores [1, C] of a bag, and the column to explain: that of `label`, else the leading one; None if C is 1."""
+    """Return scores [1, C] of a bag and the column to explain: of `label`, or the most probable; None if C is 1."""
     if run.target.count == 1:
         return None
     scores, _ = predict_run(run, bags.subset([index]))
@@ -324,7 +325,7 @@ def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> 
 def bag_entry(
     run: LoadedRun, bags: Bags, explanation: Explanation, several: tuple[NDArray[np.float64], int] | None
 ) -> dict[str, Any]:
-    """Entries of explain.json for a bag; `several` is the return value of `column_scores`."""
+    """Return entries of explain.json for a bag; `several` is the result of `column_scores`."""
     scores, column = (np.array([explanation.score]), None) if several is None else several
     predicted = {name: values[0] for name, values in run.target.predictions(scores, run.decision).items()}
     name = None if column is None else run.target.columns[column]
@@ -337,7 +338,7 @@ def bag_entry(
 
 
 def label_words(outcome: TargetLabels) -> str:
-    """Label of one bag in words.
+    """Return the label of one bag in words.
 
     Examples
     --------
@@ -355,7 +356,7 @@ def label_words(outcome: TargetLabels) -> str:
 
 
 def predicted_words(predicted: dict[str, Any] | None) -> str | None:
-    """Prediction of a bag in words; None if there is none.
+    """Return the prediction of a bag in words; None if there is none.
 
     Examples
     --------

@@ -1,21 +1,21 @@
-"""Deletion and insertion curves, which tell whether the score of a bag rests on the instances that rank highest.
+"""Deletion and insertion curves, which test whether the score of a bag depends on the highest-ranked instances.
 
-Instances leave the bag in the order of their rank, or enter an empty one, in 20 steps; the bag is scored after each. No
-instance is encoded again: the score of any part of a bag is f2 of the merged log-weighted means of its pieces
-(`midam.functional.logmean`), so each step is a merge of what the first pass has given. Petsiuk, Das, Saenko, "RISE",
-BMVC 2018, paint over pixels instead; an instance can leave its bag.
+Instances leave the bag in the order of their rank, or enter an empty bag, in 20 steps; the bag is scored after each
+step. No instance is encoded again: the score of any part of a bag is f2 of the merged log-weighted means of its pieces
+(`midam.functional.logmean`), so each step merges statistics of the first pass. Petsiuk, Das, Saenko, "RISE", BMVC 2018,
+mask pixels of an image; here, instances are removed from the bag.
 
-The contribution of an instance is the score of its bag, less that of the bag without the instance.
+The contribution of an instance is the score of its bag minus the score of the bag without the instance.
 
-No bag is scored again instance by instance: the statistic (n, l, r) of a bag without instance i has a closed form. With
-w its weight, it is
+Contributions need no new pass for each instance, because the statistic (n, l, r) of a bag without instance i of weight
+w has a closed form:
 
     n' = n - 1,    l' = log(n exp(l) (1 - w) / n'),    r' = (r - w v_i) / (1 - w)
 
-and f2 of that is its score. Without the carrier of a maximum the statistic of the others is merged again, and so it is
-without an instance of more than half the weight, where 1 - w would lose digits. A summary of a bag (its least values,
-for instance) has no closed form: the statistic without an instance is that of the instances before it, merged with that
-of those behind it.
+The score is f2 of this statistic. In two cases, the statistic of the other instances is merged again instead: without
+the instance that attains a maximum, and without an instance of more than half the weight, where 1 - w loses digits. A
+summary of a bag (minima, for instance) has no closed form: its statistic without an instance merges the statistics of
+the instances before and after it.
 """
 
 import copy
@@ -38,22 +38,22 @@ from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
-LEAST = 0.0005  # of an area: less is 0.000 where it is printed
+LEAST = 0.0005  # of an area: a smaller difference is printed as 0.000
 _ROWS_AT_A_TIME = 16384
-_NUMBERS_AT_A_TIME = 2**20  # of wide values
+_NUMBERS_AT_A_TIME = 2**20  # limit of wide values
 _HEAVY = 0.5
 
 
 @dataclass(frozen=True, repr=False)
 class Curve(BriefRepr):
-    """Score of a bag while its instances leave it, or enter it: in the order of their rank, and in random orders.
+    """Score of a bag while its instances leave or enter it, in the order of their rank and in random orders.
 
-    An area is the mean of a curve over its range (trapezia), in [0, 1].
+    The area of a curve is its mean over its range by the trapezoidal rule, in [0, 1].
     """
 
-    share: NDArray[np.float64]  # [S], at most 20 steps: of the instances that have left, 0 first, or entered, 1 last
-    score: NDArray[np.float64]  # [S], of the bag when that share of it, top rank first, has left or entered
-    random: NDArray[np.float64]  # [20, S], the same of random orders, seeded
+    share: NDArray[np.float64]  # [S], at most 20 steps: share of instances that have left (from 0) or entered (up to 1)
+    score: NDArray[np.float64]  # [S], score when this share, top rank first, has left or entered
+    random: NDArray[np.float64]  # [20, S], the same for random orders with a fixed seed
 
     @property
     def area(self) -> float:
@@ -66,7 +66,7 @@ class Curve(BriefRepr):
         return area(self.share, self.random)
 
     def as_dict(self, share: str) -> dict[str, float | list[float]]:
-        """Curve and area for JSON; of the random orders the mean, the smallest and the largest."""
+        """Return curve and area for JSON, and mean, smallest and largest area of the random orders."""
         areas = self.random_areas
         return {
             "area": self.area,
@@ -82,8 +82,7 @@ class Curve(BriefRepr):
 class Faithfulness:
     """Deletion and insertion curves of a bag.
 
-    A faithful ranking, by what instances add to the score, has a smaller deletion area and a larger insertion area than
-    random orders.
+    A faithful ranking by contribution has a smaller deletion area and a larger insertion area than random orders.
 
     Examples
     --------
@@ -104,8 +103,8 @@ class Faithfulness:
     def verdict(self) -> str:
         """Effect of removing the top instances first: "lowers", "raises" or "neither".
 
-        It lowers the score if the area is smaller than that of every random order, as in 1 of 21 bags for a random
-        ranking, and raises it if the area is larger than all of them; neither if the difference is below 0.0005.
+        It is "lowers" if the deletion area is smaller than that of every random order, as for a random ranking in 1 of
+        21 bags, "raises" if it is larger than all, and "neither" else, or if the difference is below 0.0005.
         """
         ranked, chance = self.deletion.area, self.deletion.random_areas
         if ranked <= chance.min() - LEAST:
@@ -113,7 +112,7 @@ class Faithfulness:
         return "raises" if ranked >= chance.max() + LEAST else "neither"
 
     def as_dict(self) -> dict[str, Any]:
-        """Verdict and curves for JSON."""
+        """Return verdict and curves for JSON."""
         return {
             "verdict": self.verdict,
             "orders": len(self.deletion.random),
@@ -123,7 +122,7 @@ class Faithfulness:
 
 
 def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean height of curves y [..., S] over x [S] ascending, by trapezia."""
+    """Return the mean height of curves y [..., S] over ascending x [S] by the trapezoidal rule."""
     heights = (y[..., 1:] + y[..., :-1]) / 2
     return np.asarray((heights * np.diff(x)).sum(axis=-1) / (x[-1] - x[0]))
 
@@ -144,14 +143,14 @@ class InstanceSpool:
         self._file.close()
 
     def keep(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Take the logits [m] and values [m, V] of the next instances, a pair for each scorer."""
+        """Store the logits [m] and values [m, V] of the next instances, a pair for each scorer."""
         columns = [x for z, v in pairs for x in (z.unsqueeze(-1), v)]
-        # Trees tell float64 from its rounding; of other scorers float32 holds all digits.
+        # Trees may score float64 and its rounding differently; for other scorers, float32 holds all digits.
         self._dtype = np.dtype(np.float64 if any(x.dtype == torch.float64 for x in columns) else np.float32)
         self._file.write(torch.cat([x.cpu() for x in columns], dim=1).numpy().astype(self._dtype).tobytes())
 
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
-        """Position of the first of some instances, and the pairs of `keep`, in float64."""
+        """Yield chunks: the position of the first instance, and the pairs of `keep` in float64."""
         self._file.seek(0)
         ends = np.cumsum([1 + size for size in self._widths]).tolist()
         width, low = ends[-1], 0
@@ -164,7 +163,7 @@ class InstanceSpool:
 
 
 def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) -> Faithfulness | None:
-    """Curves of a bag, of all its instances and their positions by rank [n]; None for one instance: it has no order."""
+    """Return the curves of a bag, with its positions by rank [n]; None for a single instance, which has no order."""
     n, steps = len(order), min(STEPS, len(order))
     if steps < 2:
         return None
@@ -182,7 +181,7 @@ def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) ->
 
 
 def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
-    """Step at which each instance leaves, [1 + ORDERS, n]: by rank, and by random orders."""
+    """Return the step at which each instance leaves, [1 + ORDERS, n], by rank and in random orders."""
     step = (np.arange(len(order)) * steps // len(order)).astype(np.int8)
     by_rank, random = np.empty_like(step), np.random.Generator(np.random.Philox(seed))
     by_rank[order] = step
@@ -190,21 +189,21 @@ def _bins(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.int8]:
 
 
 def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
-    """Statistic of each step of each order, [orders * steps], for each scorer."""
+    """Return the statistic of each step of each order, [orders * steps], for each scorer."""
     like = torch.zeros((), dtype=torch.float64)
     pieces = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
     for low, pairs in spool.read():
         segments = torch.from_numpy(bins[:, low : low + len(pairs[0][0])].astype(np.int64))
         for i, (z, v) in enumerate(pairs):
             statistic = spool.scorers[i].pooling.statistic
-            # One order at a time: all at once would copy the values, which can be wide, for each.
+            # One order at a time: all orders at once would copy the values, which can be wide, for each order.
             parts = [statistic.reduce_segments(z, v, segment, num_bags=steps) for segment in segments]
             pieces[i] = statistic.merge(pieces[i], BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
     return pieces
 
 
 def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) -> tuple[BagStatistic, BagStatistic]:
-    """Statistic after each step of a deletion and of an insertion, [orders * steps], step after step."""
+    """Return the statistics after each step of deletion and insertion, [orders * steps]."""
     by_step = [BagStatistic(*(x.reshape(orders, steps, *x.shape[1:])[:, s] for x in pieces)) for s in range(steps)]
 
     def stacked(parts: Iterable[BagStatistic]) -> BagStatistic:
@@ -215,7 +214,7 @@ def _merged(pieces: BagStatistic, pooling: Pooling, *, orders: int, steps: int) 
 
 
 def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
-    """Scores [orders, steps] of a scorer, by its pooling."""
+    """Return scores [orders, steps] of a scorer, by its pooling."""
     like = next(scorer.parameters())
     l, r, n = (x.to(device=like.device, dtype=like.dtype) for x in (stat.l, stat.r, stat.n))  # noqa: E741
     score: NDArray[np.float64] = scorer.pooling.score(l, r, n).double().cpu().numpy()
@@ -223,18 +222,18 @@ def _scores(stat: BagStatistic, scorer: BagScorer) -> NDArray[np.float64]:
 
 
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
-    """Contribution of each of n instances to the score of the bag, [n], in units of the score, averaged over scorers.
+    """Return the contribution of each instance to the score of the bag, [n], averaged over scorers.
 
-    The sum over a bag is not its score. A single instance adds all of the score.
+    Contributions do not sum to the score. The contribution of a single instance is the score.
     """
     by_scorer = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
-    # Rounded, so that instances that are alike rank in the order of the bag on every processor.
+    # Rounded, so that equal instances rank in the order of the bag on every processor.
     return np.asarray(np.average(by_scorer, axis=0, weights=spool.weights), dtype=np.float32)
 
 
 @torch.no_grad()
 def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[np.float64]:
-    # In float64, since one of 100 000 instances changes the score by less than float32 can tell.
+    # In float64: one of 100 000 instances changes the score by less than the resolution of float32.
     exact = copy.deepcopy(pooling).cpu().double().eval()
     whole = _statistic(spool, member, exact)
     score = _score(exact, whole)
@@ -262,7 +261,7 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
 
 @torch.no_grad()
 def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
-    """Loss of the bag score if an instance is replaced by each of the instances `part` of another spool."""
+    """Return the loss of the bag score when an instance is replaced by each instance in `part` of another spool."""
     losses = []
     for member, scorer in enumerate(spool.scorers):
         exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
@@ -276,7 +275,7 @@ def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: 
 
 
 def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:
-    """Statistic of the bag; without one instance if `without` is its position."""
+    """Return the statistic of the bag, or of the bag without the instance at position `without`."""
     merged = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
     for low, pairs in spool.read():
         z, v = pairs[member]
@@ -290,7 +289,7 @@ def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: 
 
 
 def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[BagStatistic]:
-    """Statistics of the bag without each of its instances, some at a time: those before and behind it merged."""
+    """Yield statistics of the bag without each instance, in chunks, by merging the instances before and after it."""
     merge, reduce = pooling.statistic.merge, pooling.statistic.reduce_segments
     none = identity(1, pooling.value_size, like=torch.zeros((), dtype=torch.float64))
     read = partial(map, lambda part: part[1][member])
@@ -305,7 +304,7 @@ def _left_out(spool: InstanceSpool, member: int, pooling: Pooling) -> Iterator[B
 
 
 def _running(stat: BagStatistic, merge: Callable[[BagStatistic, BagStatistic], BagStatistic]) -> BagStatistic:
-    """Each row merged with all rows before it, in as many merges as the number of rows has digits in base 2."""
+    """Return each row merged with all rows before it, in about log2(rows) merges."""
     step = 1
     while step < len(stat.n):
         merged = merge(BagStatistic(*(x[:-step] for x in stat)), BagStatistic(*(x[step:] for x in stat)))
@@ -315,7 +314,7 @@ def _running(stat: BagStatistic, merge: Callable[[BagStatistic, BagStatistic], B
 
 
 def _without(whole: BagStatistic, weight: torch.Tensor, v: torch.Tensor) -> BagStatistic:
-    """Statistic of a bag without each of m instances, of these weights [m] and values [m, V]."""
+    """Return the statistic of a bag without each of m instances with these weights [m] and values [m, V]."""
     rest = (1 - weight).clamp(min=1 - _HEAVY)
     level = whole.l + torch.log(rest) + torch.log(whole.n / (whole.n - 1))
     return BagStatistic((whole.n - 1).expand(len(v)), level, (whole.r - weight[:, None] * v) / rest[:, None])

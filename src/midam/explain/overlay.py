@@ -1,6 +1,6 @@
-"""Patches on their image: drawn, with the top ones framed and numbered, and as files for viewers of slides.
+"""Patches on their image: drawn with the top patches framed and numbered, and written as files for slide viewers.
 
-The files are polygons, and maps of contribution, weight and score, of each slide of a bag.
+The files of each slide of a bag are polygons, and maps of contribution, weight and score.
 """
 
 import json
@@ -33,21 +33,21 @@ from midam.report.figures import GRAY, ORANGE
 from midam.report.words import shortened, signed
 from midam.runs.instance_files import file_name, file_names, with_digest
 
-_PANEL, _BELOW = 0.9, 1.0  # share of the width that panels take; inches of title and scale
-_HIGHEST = 5.5  # inches of a panel
+_PANEL, _BELOW = 0.9, 1.0  # panels' share of the width; inches for title and scale
+_HIGHEST = 5.5  # most inches of a panel
 _PAPER = "#F2F2F2"
-_NAME = 90  # characters of the name of a file
-_CONTOUR = 0.5  # of the scale of contributions
-_SMALLEST, _LARGEST = 5.5, 9.0  # points of a number; a smaller one cannot be read
-_COVERED = 0.4  # of a patch that its number may hide
-_TOUCH = 1e-6  # of a pixel: patches of a grid share their sides
-# Directions from the center of a patch, and how far numbers stand from it, in their heights.
+_NAME = 90  # most characters of a file name
+_CONTOUR = 0.5  # share of the scale of contributions
+_SMALLEST, _LARGEST = 5.5, 9.0  # points of a number; smaller numbers are unreadable
+_COVERED = 0.4  # most of a patch that its number may hide
+_TOUCH = 1e-6  # in pixels: patches of a grid share their sides
+# Directions from the center of a patch, and distances of numbers from it in multiples of their height.
 _CORNERS = np.array([(-1, -1), (1, -1), (-1, 1), (1, 1)])
 _AROUND = np.array([(0, -1), (1, 0), (0, 1), (-1, 0), (1, -1), (1, 1), (-1, 1), (-1, -1)])
 _AWAY = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
 _OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 _POLYGONS = {"polygons": ".geojson"}
-# Of each slide the image below its maps, and the maps, clear where there is little to see, to lie on it.
+# For each slide, the image, and the maps on it, which are transparent where values are small.
 _LAYERS = {"image": ".image.jpg", "added": ".added.png", "weight": ".weight.png", "score": ".score.png"}
 _JPEG = 88
 TOP, MOST = 1000, 100_000
@@ -55,7 +55,7 @@ TOP, MOST = 1000, 100_000
 
 @dataclass(frozen=True)
 class PatchMap:
-    """Content of a map: an explanation, the patches of one slide of its bag, and its image if there is one."""
+    """Content of a map: an explanation, the patches of one slide of its bag, and the slide's image if known."""
 
     explanation: Explanation
     patches: Patches
@@ -78,7 +78,7 @@ class PatchMap:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Values that are mapped."""
+        """Values of the maps."""
         return layers_of(self.explanation)
 
     @property
@@ -89,26 +89,26 @@ class PatchMap:
 
     @property
     def sides(self) -> NDArray[np.float64]:
-        """Left, top, right and lower side of each patch, [n, 4], in pixels of the map."""
+        """Left, top, right and bottom of each patch, [n, 4], in pixels of the map."""
         return self.patches.sides * self.scale
 
     def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Map of values [n], one an instance of the bag; NaN where there is no patch."""
+        """Return the map of values [n] of all instances; NaN without a patch."""
         return rasterize(self.patches, self.patches.of(values), shape=self.shape, scale=self.scale)
 
     def height(self, width: float) -> float:
-        """Height in inches of the panels, so wide together, that leaves no gaps."""
+        """Return the height in inches at which panels of this total width have no gaps."""
         (rows, columns), (down, across) = self.shape, self.grid
         return down * (min(max(_PANEL * width / across * rows / columns, 1.5), _HIGHEST) + _BELOW)
 
     def points(self, width: float, height: float) -> float:
-        """Points on paper for a pixel of the map, about, where all panels have so many inches."""
+        """Return about how many points a pixel of the map has, if all panels together have this size in inches."""
         (rows, columns), (down, across) = self.shape, self.grid
         return 72 * min(_PANEL * width / across / columns, (height / down - _BELOW) / rows)
 
 
 def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False) -> None:
-    """Draw the image with the top patches framed, and the maps of contribution, weight and score, `named` by file."""
+    """Draw the image with framed top patches, and maps of contribution, weight and score; title if `named`."""
     down, across = drawn.grid
     file = drawn.patches.file
     if named and file is not None:
@@ -119,7 +119,7 @@ def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False)
         (axes, below), pairs = pairs[0], pairs[1:]
         axes.imshow(drawn.backdrop.pixels)
         points = drawn.points(part.bbox.width / part.figure.dpi, part.bbox.height / part.figure.dpi)
-        # Pixels of an image lie around whole numbers: the first one from -0.5 to 0.5.
+        # imshow centers pixels at whole numbers: the first pixel is from -0.5 to 0.5.
         ranks, places = drawn.patches.ranked(drawn.explanation.order, top=top)
         draw_numbers(axes, drawn.sides[places] - 0.5, ranks.tolist(), shape=drawn.shape, points=points)
         total_text = f" of {min(top, len(drawn.explanation))}" if len(ranks) < min(top, len(drawn.explanation)) else ""
@@ -135,7 +135,7 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
     if drawn.backdrop is None:
         axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, color=_PAPER, zorder=0))
     else:
-        gray = drawn.backdrop.pixels.mean(axis=-1)  # the colors of the image would mix with those of the map
+        gray = drawn.backdrop.pixels.mean(axis=-1)  # colors of the image would mix with colors of the map
         axes.imshow(gray, cmap="gray", vmin=0, vmax=255)
     axes.imshow(layer.on_image(drawn.raster, opaque=drawn.backdrop is None), interpolation="nearest")
     outlined = ""
@@ -158,14 +158,14 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
 def draw_numbers(
     axes: Axes, patches: NDArray[np.float64], ranks: Sequence[int], *, shape: tuple[int, int], points: float
 ) -> None:
-    """Frame patches (left, top, right and lower side, [k, 4], by rank, in pixels of the map) and number them.
+    """Frame and number patches (left, top, right and bottom, [k, 4], by rank, in pixels of the map).
 
-    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5, as imshow draws it, and `points` points on
-    paper for a pixel.
+    The map has `shape` rows and columns, its first pixel from -0.5 to 0.5 as in imshow, and `points` points for each
+    pixel.
     """
     size = _font_size(patches, points)
     boxes = number_boxes(patches, ranks, shape=shape, points=points)
-    # The top rank last, so that no other frame covers its own.
+    # The top rank is drawn last, so that no frame covers its frame.
     for rank, patch, box in reversed(list(zip(ranks, patches, boxes, strict=True))):
         _frame(axes, patch, points)
         if box is not None:
@@ -175,10 +175,10 @@ def draw_numbers(
 def number_boxes(
     patches: NDArray[np.float64], ranks: Sequence[int], *, shape: tuple[int, int], points: float
 ) -> list[NDArray[np.float64] | None]:
-    """Left, top, right and lower side of the number of each patch; None where all places are taken.
+    """Return left, top, right and bottom of the number of each patch; None if all places are taken.
 
-    A number stands in a corner of its patch, the top left one first, or near a patch that it would hide. It covers no
-    other number, and the fewest frames that it can.
+    A number is placed in a corner of its patch, the top left first, or next to a patch that it would hide. It covers no
+    other number, and as few frames as possible.
     """
     size = _font_size(patches, points) / points
     first, last = -0.5 - _TOUCH, np.array(shape)[::-1] - 0.5 + _TOUCH
@@ -200,7 +200,7 @@ def number_boxes(
 
 
 def _overlaps(box: NDArray[np.float64], others: Iterable[NDArray[np.float64]]) -> int:
-    """How many other boxes a box overlaps."""
+    """Return how many other boxes a box overlaps."""
     return sum(bool((box[:2] < other[2:] - _TOUCH).all() and (other[:2] < box[2:] - _TOUCH).all()) for other in others)
 
 
@@ -213,7 +213,7 @@ def _side(patch: NDArray[np.float64], points: float) -> float:
 
 
 def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
-    """Draw a frame within its patch, so that those of neighbors do not cover one another."""
+    """Draw a frame inside its patch, so that frames of neighbors do not overlap."""
     side = _side(patch, points)
     width = float(np.clip(side / 8, 1.2, 3.0))
     inset = min(width / 2, side / 4) / points
@@ -223,7 +223,7 @@ def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
 
 
 def _number(axes: Axes, patch: NDArray[np.float64], box: NDArray[np.float64], rank: int, size: float) -> None:
-    """Draw a number in its box, with a line from the patch to one that stands outside."""
+    """Draw a number in its box, and a line from the patch to a box outside."""
     center = (box[:2] + box[2:]) / 2
     start = np.clip(center, patch[:2], patch[2:])
     outside = bool((start != center).any())
@@ -237,25 +237,25 @@ def _number(axes: Axes, patch: NDArray[np.float64], box: NDArray[np.float64], ra
 
 
 class BagNames(NamedTuple):
-    """Names without suffix of the files of a bag, and of those of its slides, one for each."""
+    """File names without suffix of a bag, and of each of its slides."""
 
     bag: str
     slides: tuple[str, ...]
 
     def of_bag(self) -> dict[str, str]:
-        """Files of the bag, by kind."""
+        """Return the files of the bag by kind."""
         return {kind: self.bag + suffix for kind, suffix in _OF_BAG.items()}
 
     def every(self) -> Iterator[str]:
-        """All files that can be written."""
+        """Yield all files that may be written."""
         yield from self.of_bag().values()
         yield from (stem + suffix for stem in self.slides for suffix in (_POLYGONS | _LAYERS).values())
 
 
 def bag_names(bags: Bags, index: Sequence[int]) -> list[BagNames]:
-    """Names of the files of some bags, no two alike in any case: of slides those of the bag and its file.
+    """Return unique file names of bags, also if case is ignored; a slide is named by the bag and its file.
 
-    Bags whose files would have names of others, as those of `a` and `a.score`, get a digest.
+    If files of two bags would have the same name, as for `a` and `a.score`, the names get a digest.
     """
     every, names = file_names(bags), list[BagNames]()
     for i in index:
@@ -273,7 +273,7 @@ def bag_names(bags: Bags, index: Sequence[int]) -> list[BagNames]:
 
 
 def slide_stem(names: BagNames, bags: Bags, patches: Patches, index: int) -> str:
-    """Name without suffix of the files of one slide."""
+    """Return the file name without suffix of one slide."""
     files = files_of(bags, index)
     return names.slides[0 if patches.file is None or len(files) < 2 else files.index(patches.file)]
 
@@ -281,7 +281,7 @@ def slide_stem(names: BagNames, bags: Bags, patches: Patches, index: int) -> str
 def write_slide(
     folder: Path, stem: str, explanation: Explanation, patches: Patches, drawn: PatchMap | None, *, limit: int
 ) -> dict[str, Any]:
-    """Write the polygons of a slide, where its places are pixels, and its map; returns its entry in explain.json."""
+    """Write the polygons of a slide, if coordinates are in pixels, and its map; returns its entry in explain.json."""
     entry: dict[str, Any] = {} if patches.file is None else {"file": patches.file.name}
     files = dict[str, str]()
     if patches.in_pixels:
@@ -299,7 +299,7 @@ def write_slide(
 
 
 def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
-    """Write the image, where there is one, and the maps that lie on it."""
+    """Write the image, if any, and the maps on it."""
     from PIL import Image
 
     pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
@@ -314,13 +314,13 @@ def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
 
 
 def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP) -> str:
-    """Top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one a line.
+    """Return the top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one a line.
 
-    Each is an annotation with the measurements `contribution` (what it adds to the score of the bag, which colors it),
-    `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top one), which stand among
-    the properties too, for other programs. Of the patches of one slide of several, ranks are those in the whole bag.
+    Each patch is an annotation with the measurements `contribution` (to the score of the bag; it sets the color),
+    `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top patch). For other
+    programs, these are also properties. If a bag has several slides, ranks are ranks in the whole bag.
 
-    Places count from the corner of what was scanned, where the slide states its bounds: QuPath shows no more of it.
+    If the slide states the bounds of its scanned area, coordinates start at the corner of this area, as in QuPath.
     """
     features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(explanation, patches, limit))
     return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'

@@ -42,7 +42,7 @@ _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def verdict_text(tested: Mapping[str, Any]) -> str:
-    """Effect of removing the top instances first, in words, with the difference in area under the curve.
+    """Return the effect of removing the top instances first in words, with differences of areas under the curve.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def verdict_text(tested: Mapping[str, Any]) -> str:
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
-    """Facts about a bag in addition to its score, in a line."""
+    """Return a line of facts about a bag besides its score."""
     kind = "weighted mean" if entry.get("weighted") else "mean"
     several = f", {kind} of {entry['members']} scorers" if entry["members"] > 1 else ""
     texts = {
@@ -84,7 +84,7 @@ def _form(entry: Mapping[str, Any]) -> str:
 
 
 def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """HTML of the entries of explain.json; the pictures, files of `folder`, stand in it, other files are linked."""
+    """Return the HTML page of the entries of explain.json; it embeds pictures from `folder` and links other files."""
     bags = [_bag(entry, folder) for entry in entries]
     several = any(entry.get("explained") is not None for entry in entries)
     caution = naming(len(entries)) + " This page and the files next to it keep them."
@@ -92,7 +92,7 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Content of the page about a bag."""
+    """Return the content of the page about a bag."""
     form, tested = _form(entry), entry["faithfulness"]
     alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     alt += "" if tested is None else "; the score as the top instances leave and enter"
@@ -116,7 +116,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
-    """Rank, name and numbers of one of the top instances, with the facts from its file."""
+    """Return rank, name and numbers of a top instance, with the facts from its file."""
     place = [value for key, value in one.items() if key.startswith("coord_")]
     return {
         "number": one["instance"],
@@ -135,7 +135,7 @@ def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[
 
 
 def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Maps of a slide; its name and its files too if there are several slides."""
+    """Return the maps of a slide, and its name and files if there are several slides."""
     files, layers = slide["files"], slide.get("layers", ())
     several = slide is not entry
     return {
@@ -148,12 +148,12 @@ def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> 
 
 
 def _links(names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Titles and addresses of files."""
+    """Return titles and addresses of files."""
     return [(_FILES[kind], quote(name)) for kind, name in names.items()]
 
 
 def _data(folder: Path, name: str) -> str:
-    """A picture of the folder, as a part of the page; entries of a call that was stopped may name any file."""
+    """Return a picture of the folder as a data URL; refuse other files, which a forged entry may name."""
     path = folder / name
     if Path(name).name != name or path.is_symlink():
         raise MidamError(

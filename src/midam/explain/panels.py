@@ -1,4 +1,4 @@
-"""Instances that are pictures: how they are drawn, and a contact sheet of both ends of the ranking."""
+"""Drawing of instances that are pictures, and a contact sheet of both ends of the ranking."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,22 +22,22 @@ from midam.report.words import shortened, signed
 Window = tuple[float, float]
 PERCENTILES = (1.0, 99.0)
 _PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)
-SOFT_TISSUE = (-160.0, 240.0)  # HU, for a CT that asks for no window
+SOFT_TISSUE = (-160.0, 240.0)  # HU, for a CT whose files name no window
 
 
 class ScanWindow(NamedTuple):
-    """Intensities that are drawn black and white."""
+    """Range of intensities that is drawn from black to white."""
 
-    ends: tuple[float, float]  # as the instances hold them
-    shown: str  # as the scan holds them, with their unit
-    why: str  # where they are from
+    ends: tuple[float, float]  # in the values of the instances
+    shown: str  # in the values of the scan, with unit
+    why: str  # source of the range
 
 
 def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWindow:
-    """Window of a scan of a bag, of which some instances are given.
+    """Return the window of a scan of a bag, given some of its instances.
 
-    It is the window that the data were read with, which made them 0 to 1; else of a CT the one that its files ask for
-    (WindowCenter and WindowWidth), or that of soft tissue; else the 1st to the 99th percentile.
+    It is the window with which the data were read (scaled to 0 to 1); else, for CT, the window in its files
+    (WindowCenter and WindowWidth) or the soft-tissue window; else the 1st to the 99th percentile.
     """
     file = next((file for file in files_of(bags, index) if int(instances[0]) in file.rows), None)
     attributes: dict[str, Any] = {} if file is None else dict(file.attributes.get("file", {}))
@@ -50,14 +50,14 @@ def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWin
     if ct:
         asked = attributes.get("window")
         dark, bright = (float(end) for end in asked or SOFT_TISSUE)
-        if dark < high and bright > low:  # else all of it would be black, or white
+        if dark < high and bright > low:  # otherwise everything would be black or white
             why = "the window that its files ask for" if asked else "soft tissue: its files ask for no window"
             return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
     return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
 
 
 def window_text(windows: Sequence[ScanWindow]) -> str:
-    """Windows of the scans of a bag in a line, those of one kind together."""
+    """Return a line on the windows of the scans of a bag, grouped by source."""
     kinds: dict[str, list[str]] = {}
     for one in windows:
         shown = kinds.setdefault(one.why, [])
@@ -70,9 +70,9 @@ def window_text(windows: Sequence[ScanWindow]) -> str:
 
 
 def window_of(bags: Bags, index: int, instances: NDArray[np.int64], *, percentiles: bool) -> Window:
-    """Intensities that are drawn black and white, for all instances alike: the least and the greatest of these.
+    """Return the intensities of black and white for all instances: the minimum and the maximum.
 
-    With `percentiles` the 1st and the 99th, where they differ: one bright vessel of a scan would darken all else.
+    With `percentiles`, the 1st and 99th if they differ: one bright vessel would otherwise darken the whole scan.
     """
     pixels = pixels_of(bags, index, instances)
     low, high = (float(x) for x in np.percentile(pixels, PERCENTILES))
@@ -80,7 +80,7 @@ def window_of(bags: Bags, index: int, instances: NDArray[np.int64], *, percentil
 
 
 def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[Any]:
-    """Instances of a bag that are pictures as [m, C, H, W], of 3-D ones the middle slice."""
+    """Return instances that are pictures as [m, C, H, W]; of a volume, the middle slice."""
     pixels = bags.gather(int(bags.starts[index]) + instances)
     if pixels.ndim == 3:  # [m, H, W]
         pixels = pixels[:, None]
@@ -92,24 +92,24 @@ def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[A
 COLUMNS = 8
 _ROW = 2.0
 _MOST = 32
-_NAME = 22  # characters of the name of a file
+_NAME = 22  # most characters of a file name
 
 
 def sheet_height(explanation: Explanation, top: int) -> float:
-    """Height of the sheet in inches."""
+    """Return the height of the sheet in inches."""
     high, low = shown(explanation, top)
     return _ROW * (_rows(len(high)) + _rows(len(low)))
 
 
 def shown(explanation: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Instances of the sheet: the top ones, and as many from the bottom, lowest last; none twice, at most 32 each."""
+    """Return the top instances of the sheet and as many bottom ones, lowest last; none twice, at most 32 each."""
     high = explanation.order[: min(top, _MOST)]
     low = explanation.order[max(len(high), len(explanation) - min(top, _MOST)) :]
     return high, low
 
 
 def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Window) -> list[NDArray[np.uint8]]:
-    """Instances of a bag as [H, W, 3], of 3-D ones the middle slice; colors of bytes stay as they are."""
+    """Return instances of a bag as [H, W, 3], of a volume the middle slice; uint8 colors stay unchanged."""
     pixels = pixels_of(bags, index, instances)
     if pixels.dtype == np.uint8 and pixels.shape[1] == 3:
         return [as_rgb(one) for one in pixels]
@@ -117,14 +117,14 @@ def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Wi
 
 
 def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Draw the top instances, below them the bottom ones; of scans, the middle slice with its sides."""
+    """Draw the top instances and, below them, the bottom instances; for scans, the middle slice with its sides."""
     high, low = shown(explanation, top)
     rows = _rows(len(high)) + _rows(len(low))
     panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
     both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
-    # Scans differ in the units of their intensities; other pictures are drawn alike.
+    # Scans differ in the units of intensities, so each has its window; other pictures share one.
     groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
     shown_as = [scan_window(bags, explanation.index, group) for group in groups] if scan else []
     windows = [one.ends for one in shown_as] or [window_of(bags, explanation.index, both, percentiles=False)]
@@ -144,7 +144,7 @@ def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
 
 
 def caption(explanation: Explanation, instance: int) -> str:
-    """Number or file of an instance, weight (where weights differ), score, and what it adds to that of the bag."""
+    """Return number or file, contribution, weight (if weights differ) and score of an instance."""
     weight = f"weight {multiple(explanation, instance)}\n" if explanation.weighted else ""
     added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
     name = shortened(explanation.columns["file"][instance], _NAME) if explanation.several_files else f"#{instance}"
@@ -176,28 +176,28 @@ _UNKNOWN = "the files do not say which side is left"
 class View(NamedTuple):
     """Geometry of a slice from the file of its scan."""
 
-    plane: str = ""  # such as "axial"; empty where that is unknown
-    edges: str = ""  # letters of the sides at the left, right, upper and lower edge, such as RLAP
+    plane: str = ""  # such as "axial"; empty if unknown
+    edges: str = ""  # letters of the sides at left, right, upper and lower edge, such as RLAP
 
 
 def views_of(bags: Bags, index: int, count: int) -> list[View]:
-    """View of each of `count` scans of a bag, in their order; an unknown one if the files do not state it."""
+    """Return the view of each of `count` scans of a bag in their order; an empty view if the files do not state it."""
     attributes: list[dict[str, Any]] = [facts.get("file", {}) for facts in bags.described(index).values()]
     views = [View(str(facts.get("plane", "")), str(facts.get("edges", ""))) for facts in attributes]
-    if len(views) != count:  # files of one name in several folders
+    if len(views) != count:  # files of the same name in several folders
         views = [views[0] if len(set(views)) == 1 else View()] * count
     return views
 
 
 def draw_view(axes: Axes, view: View) -> None:
-    """Write the letters of the sides at the left and right edge, and at the upper and lower one."""
+    """Write the letters of the sides at the four edges."""
     for letter, (x, y, across, up) in zip(view.edges, _PLACES):
         text = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
         text.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
 
 
 def view_text(view: View) -> str:
-    """Plane and convention in words.
+    """Return plane and convention in words.
 
     Examples
     --------

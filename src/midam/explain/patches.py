@@ -1,4 +1,4 @@
-"""Where the patches of a bag lie on the slides that it was made of: their size at level 0, and maps of them."""
+"""Positions and sizes of the patches of a bag on its slides at level 0, and maps of patches."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +14,10 @@ from midam.data.brief import BriefRepr
 from midam.errors import listed
 
 _SPACING_SAMPLE = 20_000
-_FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, and what lies beyond stands for no place
-_WHOLE = 1e-3  # of a pixel: whole numbers that were stored as float32
+_FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, so farther coordinates are invalid
+_WHOLE = 1e-3  # in pixels: tolerance for whole numbers that were stored as float32
 _MICROMETERS = ("um", "\u00b5m", "\u03bcm", "micron", "microns", "micrometer", "micrometers")
-_STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first STAMP, whose files do not say it
+_STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first version of STAMP, whose files do not state them
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,20 @@ class SlideFacts:
 
 @dataclass(frozen=True, repr=False)
 class Patches(BriefRepr):
-    """Patches of one slide, in pixels of level 0; in micrometers where nothing says how many are a pixel."""
+    """Patches of one slide in pixels of level 0, or in micrometers if the size of a pixel is unknown."""
 
-    corners: NDArray[np.float64]  # [k, 2], x and y of the upper left ones
+    corners: NDArray[np.float64]  # [k, 2], x and y of the upper left corners
     width: float
     height: float
-    estimated: bool  # nothing states the size: it is the smallest distance of two patches in a row
-    instances: NDArray[np.int64] | None = None  # [k], their positions in the bag; all of it where it is None
-    file: BagFile | None = None  # that they are from, where it is known
+    estimated: bool  # the size is not stated: the smallest distance of two patches is used
+    instances: NDArray[np.int64] | None = None  # [k], positions in the bag; None: all instances
+    file: BagFile | None = None  # file of the patches, if known
     in_pixels: bool = True
-    corner: tuple[int, int] = (0, 0)  # x and y from which viewers count, see `midam.explain.overlay`
+    corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.overlay`
 
     @property
     def sides(self) -> NDArray[np.float64]:
-        """Left, top, right and lower side of each, [k, 4]."""
+        """Left, top, right and bottom of each patch, [k, 4]."""
         return np.concatenate([self.corners, self.corners + np.array([self.width, self.height])], axis=1)
 
     @property
@@ -53,13 +53,13 @@ class Patches(BriefRepr):
         return max(1.0, float(right)), max(1.0, float(low))
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Those of values [n], one an instance of the bag, that belong to the patches, [k]."""
+        """Return the values [k] of the patches among values [n] of all instances."""
         return values if self.instances is None else values[self.instances]
 
     def ranked(
         self, order: NDArray[np.int64], *, top: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Ranks, from 1, and places among the patches of those at positions `order` of the bag; of its `top` ones."""
+        """Return ranks from 1 and indices of the patches, given the bag's `order`; of its `top` instances only."""
         place = np.full(len(order), -1)
         place[np.arange(len(order)) if self.instances is None else self.instances] = np.arange(len(self.corners))
         places = place[order[:top]]
@@ -67,7 +67,7 @@ class Patches(BriefRepr):
 
 
 def is_picture(shape: tuple[int, ...]) -> bool:
-    """Whether an instance can be looked at: [H, W], [C, H, W] or [C, D, H, W], and no side of 1.
+    """Return whether an instance can be shown: [H, W], [C, H, W] or [C, D, H, W], without a side of 1.
 
     Examples
     --------
@@ -78,16 +78,16 @@ def is_picture(shape: tuple[int, ...]) -> bool:
 
 
 def has_places(bags: Bags) -> bool:
-    """Whether the coordinates can be x and y: two or more numbers. A slice of a volume has one index."""
+    """Return whether coordinates can be x and y: at least two numbers. A slice of a volume has only an index."""
     return bags.coords is not None and bags.coords.shape[1] >= 2
 
 
 def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] | None = None) -> list[Patches]:
-    """Patches of a bag, one entry for each of its slides; none for a bag without places.
+    """Return the patches of a bag, one entry for each slide; empty for a bag without coordinates.
 
-    The size is the one that the file states: `patch_size_level0`, else `patch_size` times `downsample`, or the
-    `tile_size_um` (STAMP) by the micrometers a pixel that `slide_of` knows; else that of the instances; else an
-    estimate. A warning names what has no place, and why.
+    The size is stated in the file as `patch_size_level0`, as `patch_size` with `downsample`, or as `tile_size_um`
+    (STAMP), with the micrometers a pixel from `slide_of`; else it is the size of the instances, or an estimate.
+    Warnings name patches without coordinates, with the reason.
     """
     files, places = files_of(bags, index), bags.places(index)
     reason = _no_places(bags, places)
@@ -126,7 +126,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
 
 
 def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
-    """Why no instance of a bag has a place; empty where none is expected, None where there are some."""
+    """Return why no instance of a bag has coordinates; "" if none are expected, None if there are some."""
     if has_places(bags):
         return None
     if is_picture(bags.instance_shape) or bags.sources is None:
@@ -137,7 +137,7 @@ def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
 def _patches(
     xy: NDArray[np.float64], meta: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
 ) -> dict[str, Any] | str:
-    """Corners, size and unit of the patches of a file at x and y [k, 2]; or why they cannot be drawn."""
+    """Return corners, size and unit of the patches of a file at x and y [k, 2], or why they cannot be drawn."""
     micrometers = _micrometers(xy, meta)
     if micrometers is not None:
         xy, size = micrometers
@@ -158,19 +158,19 @@ def _patches(
 
 
 def _corner(slide: SlideFacts, meta: Mapping[str, Any]) -> tuple[int, int]:
-    """Corner of the scanned area, from the slide, or as recorded when the slide was read."""
+    """Return the corner of the scanned area, from the slide or from the record of its reading."""
     return slide.corner if any(slide.corner) else (int(meta.get("corner_x", 0)), int(meta.get("corner_y", 0)))
 
 
 def _micrometers(
     xy: NDArray[np.float64], meta: Mapping[str, Any]
 ) -> tuple[NDArray[np.float64], tuple[float, float] | None] | None:
-    """Places and size of patches in micrometers, where that is their unit, as in the files of STAMP; else None."""
+    """Return coordinates and size of patches if their unit is micrometers, as in files of STAMP; else None."""
     size = pair(meta.get("tile_size_um"))
     if size is not None or str(meta.get("unit", "")).lower() in _MICROMETERS:
         return xy, size or pair(meta.get("tile_size"))
     if "extractor" in meta and _stated_size(meta) is None and round(_spacing(xy)) == _STAMP_STEP:
-        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers a pixel at which the first STAMP read all slides
+        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers a pixel in the first version of STAMP
         return xy * step, (_STAMP_MICROMETERS, _STAMP_MICROMETERS)
     return None
 
@@ -180,16 +180,16 @@ def _warn(text: str) -> None:
 
 
 def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int], scale: float) -> NDArray[np.float64]:
-    """Map of values [k], one a patch: the mean over the patches that cover a pixel, NaN where there is none.
+    """Return the map of values [k] of patches: the mean over the patches that cover a pixel, NaN without a patch.
 
     The map has `shape` rows and columns, and `scale` of its pixels for a pixel of level 0.
     """
     rows, columns = shape
     left, top, right, low = np.rint(patches.sides * scale).astype(np.int64).T
     left, top = np.clip(left, 0, columns - 1), np.clip(top, 0, rows - 1)
-    # A patch is at least one pixel of the map: rounding must not lose it.
+    # A patch covers at least one pixel of the map, so that rounding does not lose it.
     right, low = np.clip(right, left + 1, columns), np.clip(low, top + 1, rows)
-    # Each patch as its four corners, then summed up along both axes: no loop over patches or their pixels.
+    # Add each patch at its four corners, then sum along both axes: no loop over patches or pixels.
     sums, counts = np.zeros((rows + 1, columns + 1)), np.zeros((rows + 1, columns + 1))
     for y, x, sign in ((top, left, 1.0), (top, right, -1.0), (low, left, -1.0), (low, right, 1.0)):
         np.add.at(sums, (y, x), sign * values.astype(np.float64))
@@ -200,7 +200,7 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
 
 
 def warn_of_unknown(patches: Patches) -> None:
-    """Warn if nothing states the size of the patches, or how many micrometers are a pixel."""
+    """Warn if the size of the patches or the micrometers a pixel are unknown."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
         taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
@@ -216,7 +216,7 @@ def warn_of_unknown(patches: Patches) -> None:
 
 
 def stated(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of the file of a bag, of its features and coordinates, in one dictionary."""
+    """Return the attributes of a bag's file, of its features and of its coordinates in one dictionary."""
     attributes: dict[str, Any] = {}
     for values in _levels(described):
         attributes = {**values, **attributes}
@@ -224,7 +224,7 @@ def stated(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def level0_width(described: Mapping[str, Any]) -> float | None:
-    """Width of level 0 in pixels, as TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) state it."""
+    """Return the width of level 0 in pixels from TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) files."""
     attributes = stated(described)
     size = _at_level0(attributes, "level_dim") or pair(attributes.get("level0_width"))
     return None if size is None else size[0]
@@ -238,7 +238,7 @@ def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _at_level0(attributes: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    """Width and height in pixels of level 0, from those of another level and its `downsample`."""
+    """Return width and height in pixels of level 0, from a size at another level and its `downsample`."""
     size, factor = pair(attributes.get(name)), pair(attributes.get("downsample"))
     return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
 
@@ -251,14 +251,14 @@ def _levels(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def pair(value: Any) -> tuple[float, float] | None:
-    """One number for both sides, or two: width, height; None for what is neither."""
+    """Return width and height of one number or of two; None for any other value."""
     numbers = list(value) if isinstance(value, list | tuple) else [value, value]
     good = len(numbers) == 2 and all(isinstance(x, int | float) and x > 0 for x in numbers)
     return (float(numbers[0]), float(numbers[1])) if good else None
 
 
 def _spacing(corners: NDArray[np.float64]) -> float:
-    """Smallest distance of different x, or of different y; 1 for a single patch."""
+    """Return the larger of the smallest distances of different x and of different y; 1 for a single patch."""
     gaps = [np.diff(np.unique(corners[:_SPACING_SAMPLE, axis])) for axis in (0, 1)]
     smallest = [gap.min() for gap in gaps if len(gap)]
     return float(max(smallest)) if smallest else 1.0

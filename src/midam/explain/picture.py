@@ -1,4 +1,4 @@
-"""The picture of a bag: what its kind calls for, slices in order, top and bottom instances, test of the ranking."""
+"""The picture of a bag: maps, slices in order, top and bottom instances or bars by kind, and the ranking's test."""
 
 import math
 import warnings
@@ -39,11 +39,11 @@ WIDTH = 10.0
 _MAPS = 6
 _HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
 
-Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and what draws it
+Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and function that draws it
 SLICES = 12
-_ACROSS = 6  # slices next to each other
-_TITLE = 24  # characters above a slice
-_LINE = 110  # characters next to each other over the weights
+_ACROSS = 6  # slices in a row
+_TITLE = 24  # most characters above a slice
+_LINE = 110  # characters in a line over the weights
 _PALE = "#BDBDBD"
 _SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 
@@ -58,13 +58,13 @@ def draw_explanation(
     heading: str = "",
     form: str = ".3f",
 ) -> str:
-    """Draw a bag to a PNG file, with `top` instances one by one from each end of the ranking; returns what was drawn.
+    """Draw a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
 
-    `drawn` are the maps of its patches that `maps_of` gives, of which six are shown: those of the slides that hold the
-    instances of the highest ranks. `form` is that of the score in the title.
+    `drawn` are the maps of its patches from `maps_of`; at most six are shown, of the slides with the highest ranks.
+    `form` is the format of the score in the title.
 
-    "overlay": patches on their image; "map": patches alone, where the image is not at hand; "strip": slices of a
-    volume; "sheet": instances that are pictures; "bars": instances that are not.
+    The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
+    "sheet": instances that are pictures; "bars": other instances.
     """
     kind, blocks = _blocks(found, bags, top, drawn)
     if found.faithfulness is not None:
@@ -75,7 +75,7 @@ def draw_explanation(
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
     line = f"Bag {shortened(found.bag, 70)}: score {found.score:{form}}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
-    size = min(9.5, 1330 / max(len(heading), 1))  # about 1330 points of letters fit the width
+    size = min(9.5, 1330 / max(len(heading), 1))  # the width holds about 1330 points of text
     parts[0].text(0.012, 0.3, heading, fontsize=size, color="#404040", va="top")
     for (_, draw), part in zip(blocks, parts[1:], strict=True):
         draw(part)
@@ -84,7 +84,7 @@ def draw_explanation(
 
 
 def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[Patches]:
-    """Patches of each slide of a bag, with the scale and bounds of the slide where its file is at hand."""
+    """Return the patches of each slide of a bag, with scale and bounds of the slide if its file is available."""
     count = len(source_paths(bags, explanation.index))
 
     def slide_of(file: BagFile | None) -> SlideFacts:
@@ -99,9 +99,9 @@ def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | N
 def maps_of(
     explanation: Explanation, bags: Bags, images: ImageFolder | None = None, *, patches: Sequence[Patches] | None = None
 ) -> list[PatchMap]:
-    """Maps of the patches of a bag, one for each slide, on its image where that is at hand.
+    """Return maps of the patches of a bag, one for each slide, on its image if available.
 
-    A warning names what cannot be drawn, with the reason. `patches` are those of `placed_patches`.
+    Warnings name slides that cannot be drawn, with the reason. `patches` is the result of `placed_patches`.
     """
     several, maps = len(source_paths(bags, explanation.index)) > 1, list[PatchMap]()
     for slide in placed_patches(explanation, bags, images) if patches is None else patches:
@@ -115,7 +115,7 @@ def maps_of(
 
 
 def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
-    """Kind of the picture, and its parts between heading and curves."""
+    """Return the kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
     bars: Block = (_BARS, lambda part: draw_bars(part, explanation, top=top))
     sheet: Block = (sheet_height(explanation, top), lambda part: draw_sheet(part, explanation, bags, top=top))
@@ -134,7 +134,7 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
 
 
 def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
-    """The maps that are shown, in their order."""
+    """Return the shown maps in their order."""
     first = [int(one.patches.ranked(one.explanation.order)[0][0]) for one in drawn]
     chosen = sorted(range(len(drawn)), key=first.__getitem__)[:_MAPS]
     if len(drawn) > _MAPS:
@@ -148,32 +148,32 @@ class Scans:
     """The scans of a bag, one after the other."""
 
     begins: list[int]  # position of the first slice of each
-    names: list[str]  # of their files; empty where there is one scan, or the names cannot be told apart
+    names: list[str]  # names of their files; empty for a single scan
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one."""
+        """Whether there are several scans."""
         return len(self.begins) > 1
 
     def number(self, instance: int) -> int:
-        """Number of the scan of a slice."""
+        """Return the number of the scan of a slice."""
         return int(np.searchsorted(self.begins, instance, side="right")) - 1
 
     def name(self, instance: int) -> str:
-        """Name of the scan of a slice, or nothing."""
+        """Return the name of the scan of a slice, or ""."""
         return self.names[self.number(instance)] if self.names else ""
 
 
 def scans_of(explanation: Explanation, bags: Bags) -> Scans:
-    """Where the scans of a bag begin: at its files."""
+    """Return the scans of a bag, one for each of its files."""
     files = files_of(bags, explanation.index)
     return Scans([one.rows.start for one in files], [one.stem for one in files]) if len(files) > 1 else Scans([0], [])
 
 
 def strip_instances(explanation: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
-    """Slices that are shown, in order: up to half of the 12 the top ones, the rest spread over the bag.
+    """Return the shown slices in order: up to 6 of the 12 are top slices, the others are spread over the bag.
 
-    The order is that of their numbers, or that of the bag where there are several scans.
+    The order is the order of their numbers or, with several scans, of the bag.
     """
     ordered = np.arange(len(explanation)) if several else np.argsort(_places(explanation), kind="stable")
     chosen = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
@@ -184,7 +184,7 @@ def strip_instances(explanation: Explanation, top: int, *, several: bool = False
 
 
 def _slices_height(explanation: Explanation, shape: tuple[int, ...]) -> float:
-    """Height of the strip in inches, of slices of a shape [..., H, W]."""
+    """Return the height in inches of the strip for slices of a shape [..., H, W]."""
     rows, lines = math.ceil(min(len(explanation), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(explanation, 0))
     return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
 
@@ -194,7 +194,7 @@ def _charts(explanation: Explanation) -> int:
 
 
 def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Draw the strip, and below it what each slice adds and its weight; the top ones are marked everywhere."""
+    """Draw the strip and, below it, contribution and weight of each slice; the top slices are marked in all parts."""
     scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
     instances, places = strip_instances(explanation, top, several=scans.several), _places(explanation)
     sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
@@ -227,7 +227,7 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
 
 
 def slice_text(explanation: Explanation, instance: int) -> str:
-    """Number and position of a slice in its file; empty if the file does not state them."""
+    """Return number and position of a slice in its file; "" if the file does not state them."""
     known = {name: column[instance] for name, column in explanation.columns.items() if column[instance] is not None}
     parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
     parts += [f"frame {known['frame_number']}"] if "frame_number" in known else []
@@ -237,20 +237,20 @@ def slice_text(explanation: Explanation, instance: int) -> str:
 
 
 def _numbers_text(explanation: Explanation) -> str:
-    """Numbers of the slices in their files."""
+    """Return a text on the meaning of slice numbers in the files."""
     names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
     words = [text for name, text in names.items() if name in explanation.columns]
     return f"; {', '.join(words)}" if words else ""
 
 
 def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Slices of a scan whose intensities set black and white: those that are shown, and 32 spread over it."""
+    """Return the slices of a scan that set black and white: the shown ones, and 32 spread over the scan."""
     spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
     return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
 
 
 def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: list[int]) -> None:
-    """Draw what each slice adds, in the colors of the map, and its weight where weights differ."""
+    """Draw the contribution of each slice in the colors of the map, and its weight if weights differ."""
     charts: list[Axes] = list(part.subplots(_charts(explanation), 1, squeeze=False, sharex=True).flat)
     places = _places(explanation)
     across = np.arange(len(explanation)) if scans.several else places
@@ -261,7 +261,7 @@ def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: l
     for axes, (values, colors, name) in zip(charts, kinds):
         axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(explanation)))
         axes.margins(x=0.01)
-        axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover the name of a scan
+        axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover a scan's name
         axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
         axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
         for begin in scans.begins[1:]:
@@ -280,7 +280,7 @@ def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: l
 
 
 def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
-    """Name the scans over their slices, and number each slice as in its scan."""
+    """Name the scans above their slices, and number the slices within their scan."""
     ends = [*scans.begins[1:], len(places)]
     for begin, end, name in zip(scans.begins, ends, scans.names):
         short = shortened(name, int(_LINE * (end - begin) / len(places)))

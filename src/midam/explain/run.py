@@ -1,4 +1,4 @@
-"""Explain bags with a trained run: which ones, the files of each, and how far a call came, so that it can go on."""
+"""Explain bags with a trained run: choose the bags, write their files, and continue a stopped call."""
 
 import hashlib
 import json
@@ -46,17 +46,17 @@ class ExplainOptions:
     Parameters
     ----------
     top : int
-        Instances that are shown one by one, >= 1.
+        Instances that are shown individually, >= 1.
     faithful : bool
         Measure deletion and insertion curves.
     everything : bool
-        Write up to 100 000 polygons of a bag, not the 1000 top ones.
+        Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
-        Folder with the images of slides that are known by features only; see `midam.explain.backdrop.ImageFolder`.
+        Folder with images of slides for bags of features; see `midam.explain.backdrop.ImageFolder`.
     image_downsample : float, optional
-        Pixels of level 0 for one of such an image, where it is no slide itself, >= 1.
+        Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.
     of : str, optional
-        Class or label whose score is explained, where the run has several; default: the most probable one of each bag.
+        Class or label to explain if the run has several; default: the most probable one of each bag.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Positions of bags by id, each once; a `BagDataError` with the nearest ids for an unknown one."""
+    """Return positions of bags by id, each once; raise a `BagDataError` with near ids for an unknown id."""
     known = {str(bag): i for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
@@ -87,7 +87,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
-    """Positions of the run's test bags, which it knows by their content."""
+    """Return positions of the run's test bags, recognized by their content."""
     bags = prepared(run.model, bags)
     return [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
 
@@ -100,10 +100,10 @@ def extreme_bags(
     of: str | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> list[int]:
-    """Positions of the bags with the highest and the lowest score, of those at `among`; one if they are the same.
+    """Return positions of the bags with the highest and the lowest score in `among`; one if both are the same.
 
-    With several classes or labels, the score is that of `of`, else that of the most probable one of each bag.
-    `on_bags` is called with the places in `among` of the bags that are scored.
+    With several classes or labels, the score is that of class `of`, or of the most probable class of each bag.
+    `on_bags` is called with indices into `among` of scored bags.
     """
     column = None if of is None else run.target.column(of)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
@@ -113,7 +113,7 @@ def extreme_bags(
 
 
 def images_of(options: ExplainOptions, bags: Bags, index: Sequence[int]) -> ImageFolder | None:
-    """The folder of images from the options; one without an image of any of these bags is refused."""
+    """Return the folder of images in the options; refuse a folder without an image of any of these bags."""
     if options.images is None:
         return None
     images = ImageFolder(Path(options.images), options.image_downsample)
@@ -122,7 +122,7 @@ def images_of(options: ExplainOptions, bags: Bags, index: Sequence[int]) -> Imag
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
-    """The folder in that of a run where the same call was stopped, else a new one."""
+    """Return the folder inside the run folder in which the same call was stopped, or a new one."""
     call = json.dumps(_call(run, bags, index, options))
     for part in sorted(run_folder.glob(f"{_FOLDER}*/{_PART}")):
         if not part.parent.is_symlink() and read_text(part).partition("\n")[0] == call:
@@ -140,39 +140,39 @@ def explain_bags(
     origins: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType({}),
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Explain bags: write a picture, HDF5, CSV and, where there are pixels, GeoJSON for each; and a page of all.
+    """Explain bags: write a picture, HDF5, CSV and, for coordinates in pixels, GeoJSON of each, and a page of all.
 
-    A map of patches comes with its parts: the image, and the maps that lie on it. Each slide of a bag of several has
-    its map and its GeoJSON. Warnings at the end say what could not be drawn, one for each reason.
+    The image and the maps of patches are written as separate files too. If a bag has several slides, each has its map
+    and GeoJSON. Warnings at the end name bags that could not be drawn, one for each reason.
 
-    If the same call was stopped before, it goes on: bags that are done are kept, the others are written again.
+    If the same call was stopped before, it continues: finished bags are kept, the others are written again.
 
     Parameters
     ----------
     run, bags : LoadedRun, Bags
-        The run with its model, and the bags of which some are explained.
+        The run with its model, and the bags.
     index, folder : sequence of int, Path
-        Positions of these, and where their files go; made if missing.
+        Positions of the bags to explain, and the folder for their files, which is made if missing.
     options : ExplainOptions
         Files to write.
     origins : mapping
         Columns of the instances by bag, see `midam.data.sources.table_readers.rows_of`.
     on_bag : callable, optional
-        Called with the position of each bag that is done.
+        Called with the position of each finished bag.
 
     Returns
     -------
     list of dict
-        An entry a bag, as in explain.json.
+        An entry for each bag, as in explain.json.
 
     Raises
     ------
     ConfigError
-        If `options.of` is no class of the run.
+        If `options.of` is not a class of the run.
     RunExistsError
-        If one of the files is there already, unless the same call was stopped; nothing has then been written.
+        If one of the files exists, unless the same call was stopped; nothing is written then.
     RunStoppedError
-        On Ctrl-C or SIGTERM; explain.json and the page hold the bags that are done.
+        On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
     bags, images = prepared(run.model, bags), images_of(options, bags, index)
     if options.of is not None:
@@ -184,7 +184,7 @@ def explain_bags(
     with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
         sweep(folder)
-        done += journal.rows  # the first ones: bags are explained in their order
+        done += journal.rows  # finished bags are the first ones, because bags are explained in order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(done):
@@ -197,7 +197,7 @@ def explain_bags(
             message = f"Expected to explain all bags, got a signal: {came}; the same command goes on."
             raise RunStoppedError(message) from None
         finally:
-            # Whatever stopped it: the finished bags can be looked at.
+            # After any stop, the page shows the finished bags.
             write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
             write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
         journal.remove()
@@ -207,7 +207,7 @@ def explain_bags(
 
 
 def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
-    """Reasons why bags could not be drawn, a line each, with the number of bags and the first one.
+    """Return a line for each reason why bags could not be drawn, with the number of bags and the first bag.
 
     Examples
     --------
@@ -312,7 +312,7 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
 
 
 def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
-    """Features and what their values add, in one cell.
+    """Return the features with their contributions as text for one cell.
 
     Examples
     --------
@@ -323,7 +323,7 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """Digest of a call: model, calibration, options, ids and covariates, without the content of each bag."""
+    """Return what identifies a call: model, calibration, options, ids and covariates, without the bags' content."""
     settings = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
     call = {"run": run.digest(), "options": settings, "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:
@@ -335,10 +335,10 @@ def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOpti
 def _open_journal(
     folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
 ) -> CallJournal:
-    """Journal of the entries that this call has finished in a folder: none in a new one.
+    """Open the journal of entries that this call has finished in a folder; a new journal is empty.
 
-    A `RunExistsError` if one of the `files`, all that it can write, is there and the same call was not stopped before,
-    or was with other instances; a `ConfigError` if another process explains bags in this folder.
+    Raises a `RunExistsError` if one of the `files` that the call may write exists, unless the same call with the same
+    instances was stopped before, and a `ConfigError` if another process explains bags in this folder.
     """
     taken = [path for path in (*files, folder / _PART) if path.exists()]
     other = RunExistsError(
@@ -361,5 +361,5 @@ def _open_journal(
 
 
 def _content(bags: Bags, index: int) -> str:
-    """Digest of a bag's instances."""
+    """Return the digest of a bag's instances."""
     return bag_digests(bags.subset([index]))[0]

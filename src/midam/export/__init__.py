@@ -1,4 +1,4 @@
-"""Ways out of midam: a run as a folder that others score bags with, without midam."""
+"""Export a run as a folder with which others score bags without midam."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The model card of an export: README.md with a YAML head as the Hugging Face hub reads it."""
+"""The model card of an export: README.md with the YAML metadata of the Hugging Face hub."""
 
 import math
 import platform
@@ -24,9 +24,9 @@ _REFERENCE = (
 )
 
 _MARKS = re.compile(r"[\\\[\]*!]")
-_NAMED = 20  # names in a sentence
-_SCALED = ("mae", "mae_constant", "median_follow_up")  # figures in the unit of the label
-_FACTS = ("events", "positives", "median_follow_up", "mae_constant")  # what no hub ranks models by
+_NAMED = 20  # most names in a sentence
+_SCALED = ("mae", "mae_constant", "median_follow_up")  # figures in the unit of the labels
+_FACTS = ("events", "positives", "median_follow_up", "mae_constant")  # figures that are no metrics of the hub
 # Names of the hub for the figures that it knows.
 _OF_HUB = {
     **{"auroc": "roc_auc", "auroc_macro": "roc_auc", "auprc": "average_precision", "brier": "brier_score"},
@@ -37,14 +37,14 @@ _OF_HUB = {
 def card_text(
     run: LoadedRun, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
 ) -> str:
-    """Text of the card: what the model is for, how to use it, how good it is on which data, and what is not known.
+    """Return the text of the card: intended use, usage, results, data, training and limitations.
 
-    `config` is that of `midam.export.run.describe`, `summary` that of the run's summary.json, or empty.
+    `config` is the result of `midam.export.run.describe`, `summary` the content of the run's summary.json, or empty.
     """
     name = plain(f"midam-{config['data']['name']}-{run.method or run.settings.method.pooling}")
     parts = {name: summary[name] for name in SPLITS if name in summary}
     metric, tried = run.target.metric, summary.get("auto", {}).get("tried", ())
-    # Part whose figures measure generalization best.
+    # The part that measures generalization best.
     split = next((name for name in ("test", "val") if parts.get(name, {}).get(metric) is not None), None)
     front = {} if license is None else {"license": license}
     card = _environment().get_template("card.md.jinja")
@@ -58,7 +58,7 @@ def card_text(
         few=None if split is None else run.target.rests_on(parts[split]),
         attention=any(scorer.pooling.name.endswith("attention") for scorer in scorers_of(run.model)),
     )
-    # The card has no markup of HTML; where a name of the data has, it is shown, and not run.
+    # The card contains no HTML; tags in names of the data are escaped.
     return re.sub(r"\n{3,}", "\n\n", text.lstrip()).replace("<", "&lt;")
 
 
@@ -98,14 +98,14 @@ def _environment() -> Environment:
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """A number, or a dash."""
+    """Format a number, or return a dash if there is none."""
     if value is None or not math.isfinite(value):
         return "-"
     return f"{value}" if isinstance(value, int) else f"{value:{form}}"
 
 
 def with_interval(part: Mapping[str, Any], name: str) -> str:
-    """A figure with its interval, where it has one; a dot in the name leads into an entry."""
+    """Format a figure with its interval, if any; a dot in the name leads into an entry."""
     entry, _, within = name.rpartition(".")
     if entry:
         return with_interval(part.get(entry) or {}, within)
@@ -115,17 +115,17 @@ def with_interval(part: Mapping[str, Any], name: str) -> str:
 
 
 def plain(text: object) -> str:
-    """A name of the data as a code span or the cell of a table can hold it."""
+    """Return a name of the data in a form that is safe in a code span or a table cell."""
     return " ".join(str(text).replace("`", "'").replace("|", "/").split())
 
 
 def prose(text: object) -> str:
-    """Text that may hold names of the data, as a paragraph shows it: nothing in it is a link, an image or a mark."""
+    """Return text that may hold names of the data, with Markdown links, images and marks escaped."""
     return _MARKS.sub(r"\\\g<0>", plain(as_flags(text)))
 
 
 def code(text: object) -> str:
-    """A name of the data as code."""
+    """Return a name of the data as code."""
     return f"`{plain(text)}`"
 
 

@@ -1,12 +1,12 @@
-"""A run as ONNX: three files, and a check in onnxruntime that they score as the run does.
+"""Export a run as three ONNX files, and check in onnxruntime that they score as the run does.
 
-They hold the statistic of a chunk, the merge of two, the score of a bag.
+The files compute the statistic of a chunk, the merge of two statistics, and the score of a bag.
 
 The statistic of a bag is (n, l, r): its number of instances, log mean exp(z), and the mean of v weighted by softmax(z);
-under max pooling the maximum of z, and v there. It is kept in float64 for each of M members: l [M], r [M, V].
+for max pooling, the maximum of z and its v. It is float64 for each of M members: l [M], r [M, V].
 
-Where each of C score columns weighs the instances in its own way, a member has G = C rows, one a column: l [M * G],
-r [M * G, V]; else G is 1.
+If each of C score columns has its own weights of the instances, a member has G = C rows, one for each column: l
+[M * G], r [M * G, V]; else G is 1.
 """
 
 import copy
@@ -38,7 +38,7 @@ from midam.nn.pooling.base import LOG_MEAN, MAXIMUM
 from midam.nn.scorer import BagScorer
 from midam.runs.loaded import LoadedRun
 
-TOLERANCE = 1e-5  # of a score in [0, 1]
+TOLERANCE = 1e-5  # for scores in [0, 1]
 _STATISTIC = ("n", "l", "r")
 # Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Applied Statistics 37 (1988) 477-484,
 # PPND16: a rational function of 0.180625 - q^2 for |q| <= 0.425, and one of sqrt(-log p) - 1.6 beyond, for p > 1.4e-11.
@@ -62,8 +62,8 @@ _SMALLEST = 1.4e-11
 def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     """Write chunk.onnx, merge.onnx and score.onnx, and check that they score bags as the run does.
 
-    `config` is that of `midam.export.run.describe`. Raises `ExportError` where the model cannot be traced, or scores
-    otherwise when it is.
+    `config` is the result of `midam.export.run.describe`. Raises an `ExportError` if the model cannot be traced, or if
+    the files score differently.
     """
     members = scorers_of(copy.deepcopy(run.model))
     pooling = members[0].pooling
@@ -83,7 +83,7 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     with _quiet(), torch.no_grad():
         chunk = _trace(first, (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)
         inputs = [f"{name}{number}" for number in (1, 2) for name in _STATISTIC]
-        # Copies: one tensor given twice would be traced as one input.
+        # Copies, because one tensor given twice would be traced as one input.
         both = (*part, *(x.clone() for x in part))
         merge = _trace(Merge(largest=largest), both, inputs, list(_STATISTIC))
         score = _trace(outer, part, list(_STATISTIC), names)
@@ -95,7 +95,7 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 def _trace(
     module: nn.Module, example: Sequence[Tensor], inputs: list[str], outputs: list[str], *, rows: bool = False
 ) -> bytes:
-    """A module as ONNX; with `rows`, for any number of rows of its first argument."""
+    """Return a module as ONNX; with `rows`, for any number of rows of its first argument."""
     dynamic = ({0: torch.export.Dim("m", min=1, max=2**31 - 1)},) if rows else None
     try:
         exported = torch.export.export(module.eval(), tuple(example), dynamic_shapes=dynamic, strict=False)
@@ -115,19 +115,19 @@ def _trace(
     proto = program.model_proto  # type: ignore[union-attr]
     for part in (proto.graph.node, proto.graph.value_info, proto.graph.input, proto.graph.output, proto.functions):
         for entry in part:
-            del entry.metadata_props[:]  # traces of the stack, with paths of this machine
+            del entry.metadata_props[:]  # stack traces with paths of this machine
     del proto.metadata_props[:], proto.graph.metadata_props[:]
     return proto.SerializeToString()
 
 
 def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
-    """Score bags of 1 and 7 random instances, the second in two chunks, with the files and with the run.
+    """Score bags of 1 and 7 random instances, the second in two chunks, with the files and with the run, and compare.
 
-    Where the run fills missing values, an eighth of them is missing.
+    If the run fills missing values, an eighth of the values is missing.
     """
     standard = scorers_of(run.model)[0].standardizer
     center, scale = (standard.get_buffer(name) for name in ("center", "scale")) if standard else torch.eye(2)
-    scale = torch.where(scale.isinf(), 1.0, scale)  # of features that were constant in training
+    scale = torch.where(scale.isinf(), 1.0, scale)  # features that were constant in training
     noise = np.random.default_rng(0).normal(size=(8, *config["architecture"]["instance_shape"]))
     x = (torch.from_numpy(noise) * scale + center).to(getattr(torch, config["onnx"]["dtype"]))
     given, imputed, model = x.numpy(), config["data"]["imputed"], Model(folder, config=config)
@@ -149,7 +149,7 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the tracer says of its own inner workings from the user."""
+    """Hide the log messages and warnings of the tracer."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -163,9 +163,9 @@ def _quiet() -> Iterator[None]:
 
 
 class Chunk(nn.Module):
-    """Instances x [m, ...] to logits z [m, M * G] and values v [m, M * G, V], and the statistic n, l, r of them all.
+    """Map instances x [m, ...] to logits z [m, M * G], values v [m, M * G, V], and their statistic n, l, r.
 
-    With `filling`, in the shape of an instance, missing values (NaN) of x are filled first.
+    With `filling`, which has the shape of an instance, missing values (NaN) of x are filled first.
     """
 
     filling: Tensor | None
@@ -177,7 +177,7 @@ class Chunk(nn.Module):
         self.reduce = (maximum if members[0].pooling.statistic is MAXIMUM else logmean).reduce
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """z, v, n, l and r of a chunk."""
+        """Return z, v, n, l and r of a chunk."""
         if self.filling is not None:
             x = torch.where(torch.isnan(x), self.filling, x)
         pairs = [cast(BagScorer, member).instances(x) for member in self.members]
@@ -185,29 +185,29 @@ class Chunk(nn.Module):
         if z.ndim > 2:
             z, v = z.flatten(1, 2), v.flatten(1, 2)
         logits = z.double().T
-        # A mask counts the instances in the graph, which takes any number of them.
+        # The mask makes the graph count the instances, so that it takes any number of them.
         whole = torch.ones_like(logits, dtype=torch.bool)
         n, level, r = self.reduce(logits, v.double().transpose(0, 1), mask=whole)
         return z, v, n[0], level, r
 
 
 class Merge(nn.Module):
-    """Statistics of two parts of a bag to that of both together."""
+    """Merge the statistics of two parts of a bag."""
 
     def __init__(self, *, largest: bool) -> None:
         super().__init__()
         self.merge = (maximum if largest else logmean).merge
 
     def forward(self, *parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """n, l and r of both, from n, l and r of the first part and of the second."""
+        """Return n, l and r of both parts, from n, l and r of each."""
         return self.merge(BagStatistic(*parts[:3]), BagStatistic(*parts[3:]))
 
 
 class Outer(nn.Module):
-    """Statistic of a whole bag to its score, the scores of the members [M], and, if calibrated, the probability.
+    """Map the statistic of a bag to its score, the scores of the members [M] and, if calibrated, the probability.
 
-    Of C > 1 score columns these are [C], [M, C] and [C]. Probabilities are those of `calibrator`, or of the `decision`
-    of the target of that name, as its ``to_dict`` says it; only of classes and labels are there any.
+    For C > 1 score columns, shapes are [C], [M, C] and [C]. Probabilities come from `calibrator`, or from `decision`
+    (its ``to_dict``) for the targets multiclass and multilabel; other targets have none.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Outer(nn.Module):
             lines = [{**decision, "intercept": offset} for offset in decision["offsets"]]
         elif decision is not None and target == "multilabel":
             lines = decision["columns"]
-        # Of a label without a probability, NaN.
+        # NaN for a label without a probability.
         lines = lines if calibrator is None else [calibrator.to_dict()]
         names = ("slope", "scale", "center", "intercept")
         rows = [[math.nan if line is None else line[name] for name in names] for line in lines]
@@ -235,11 +235,11 @@ class Outer(nn.Module):
 
     @property
     def calibrated(self) -> bool:
-        """Whether there is a probability."""
+        """Whether the module returns a probability."""
         return len(self.get_buffer("lines")) > 0
 
     def forward(self, n: Tensor, l: Tensor, r: Tensor) -> tuple[Tensor, ...]:  # noqa: E741
-        """Score, scores, probability."""
+        """Return score, scores of the members and, if calibrated, probability."""
         branches = cast(Pooling, self.members[0]).branches
         parts, each = [x.float() for x in (l, r, n.view(1))], []
         for i, pooling in enumerate(self.members):
@@ -259,7 +259,7 @@ class Outer(nn.Module):
 
 
 def _searchsorted(knots: Tensor, x: Tensor, *, right: bool = False, **_: Any) -> Tensor:
-    """`torch.searchsorted` in comparisons: how many of the ascending knots [..., K] lie below x [..., m]."""
+    """Compute `torch.searchsorted` by comparisons: how many of the ascending knots [..., K] are below x [..., m]."""
     count = knots.shape[-1]
     position, step = torch.zeros_like(x, dtype=torch.int64), 1 << (count.bit_length() - 1)
     while step:
@@ -272,7 +272,7 @@ def _searchsorted(knots: Tensor, x: Tensor, *, right: bool = False, **_: Any) ->
 
 
 def _ndtri(p: Tensor) -> Tensor:
-    """`torch.special.ndtri` in [1.4e-11, 1 - 1.4e-11]; p beyond, as 0 and 1 are, is taken for the end that is next."""
+    """Compute `torch.special.ndtri` with p clipped to [1.4e-11, 1 - 1.4e-11]."""
     q = p - 0.5
     tail = torch.sqrt(-torch.log(torch.minimum(p, 1 - p).clamp(min=_SMALLEST))) - 1.6
     return torch.where(q.abs() <= 0.425, q * _ratio(_MIDDLE, 0.180625 - q * q), torch.sign(q) * _ratio(_TAIL, tail))
@@ -286,11 +286,11 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Tensor)
 
 
 def _squeeze(x: Tensor, dim: int) -> Any:
-    """`torch.squeeze` of an axis longer than 1, which torch leaves as it is and ONNX refuses; else torch's own."""
+    """Skip `torch.squeeze` of an axis longer than 1, which torch ignores and ONNX refuses; else use torch's own."""
     return NotImplemented if x.shape[dim] == 1 else torch.ops.aten.alias.default(x)
 
 
-# What the standardizer and poolings of several columns ask for and ONNX does not have.
+# Operations of the standardizer and of poolings of several columns that ONNX lacks.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.searchsorted.Tensor: _searchsorted,
     torch.ops.aten.special_ndtri.default: _ndtri,

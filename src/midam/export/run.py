@@ -48,24 +48,24 @@ def export_run(
 ) -> list[str]:
     """Write a finished run to the folder `out`; returns the formats that were written.
 
-    The folder gets README.md, a model card as the Hugging Face hub reads it, config.json, and by format:
+    The folder gets README.md, a model card for the Hugging Face hub, config.json, and by format:
 
-    - "safetensors": model.safetensors, the weights under the names that they have in midam;
+    - "safetensors": model.safetensors, the weights under their names in midam;
     - "python": score_bags.py, which scores bags with torch alone, and the weights next to it;
-    - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, with which score_onnx.py scores bags in onnxruntime.
+    - "onnx": onnx/chunk.onnx, merge.onnx and score.onnx, which score_onnx.py runs in onnxruntime.
 
-    All of them score bags of any size in the memory of a chunk, average the members, and fill missing values as the run
-    does (`midam.settings.Settings` `impute`), or refuse them. No id of a bag, no name of a patient and no path of this
-    machine is written.
+    The Python files score bags of any size in the memory of a chunk, average the members, and fill or refuse missing
+    values as the run does (`midam.settings.Settings` `impute`). No bag id, patient name or path of this machine is
+    written.
 
     Parameters
     ----------
     path : str or Path
         Run folder.
     out : str or Path
-        New or empty; it is there when all of it is written, or not at all.
+        New or empty folder; it appears when it is complete, or not at all.
     formats : sequence of str
-        Default: all that this run can have; what it cannot have is warned of.
+        Default: all formats that can hold the run, with a warning for each other format.
     license : str, optional
         Identifier of the license of the model, such as "mit" or "cc-by-nc-4.0", for the card.
     trust : bool, default False
@@ -74,12 +74,12 @@ def export_run(
     Raises
     ------
     ExportError
-        If a format that was asked for cannot hold the run, or none can: one that takes covariates.
+        If a requested format cannot hold the run, or if the run takes covariates or encodes columns.
     CheckpointError
-        If there is no run, or it did not finish. The card of a model that a classifier or a comparison has saved has no
-        results.
+        If there is no run, or it did not finish. A model that a classifier or a comparison saved can be exported; its
+        card has no results.
     RunExistsError
-        If the folder holds something.
+        If the folder is not empty.
     MidamError
         If a package is missing (extra ``export``).
     """
@@ -95,7 +95,7 @@ def export_run(
         out.with_name(f"{out.name}.export"),
         busy=RunExistsError(f"Expected one export at a time, got another one to {out}; wait for it."),
     ):
-        remove_own(part)  # of a call that was killed
+        remove_own(part)  # left by a killed call
         try:
             done = write_export(run, summary, part, formats=formats, license=license)
             if out.exists():
@@ -109,9 +109,9 @@ def export_run(
 def write_export(
     run: LoadedRun, summary: dict[str, Any], folder: Path, *, formats: Sequence[str] = (), license: str | None = None
 ) -> list[str]:
-    """Write a loaded run as `export_run` does, and straight into a folder.
+    """Write a loaded run as `export_run` does, directly into a folder.
 
-    `summary` is what its summary.json holds; empty for a run that `midam fit` has not written.
+    `summary` is the content of its summary.json; empty for a run that `midam fit` did not write.
     """
     refuse_covariates(run)
     config, done = describe(run), []
@@ -162,7 +162,7 @@ def _onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
 
 
 def _onnx_script() -> str:
-    """Text of score_onnx.py with what it takes from score_bags.py, so that it needs no other file."""
+    """Return the text of score_onnx.py with the shared part of score_bags.py, so that it needs no other file."""
     script, python = ((_HERE / name).read_text(encoding="utf-8") for name in ("score_onnx.py", "score_bags.py"))
     shared = python.partition(_PART[0])[2].partition(_PART[1])[0].strip()
     return script.replace("from midam.export.score_bags import Scorer, plain_file\n", f"{_IMPORTS}\n{shared}\n")
@@ -178,7 +178,7 @@ def _check_format(name: str) -> None:
 
 
 def _has_summary(path: Path) -> bool:
-    """Whether a run has a summary.json; a `CheckpointError` for one that must have one."""
+    """Return whether a run has a summary.json; raise a `CheckpointError` if it must have one."""
     folder = RunFolder(path)
     if folder.model.exists() and not folder.summary.exists() and not folder.last.exists():
         return False
@@ -200,10 +200,10 @@ FORMATS: dict[str, Callable[[LoadedRun, Path, dict[str, Any]], None]] = {
 
 
 def describe(run: LoadedRun) -> dict[str, Any]:
-    """Content of config.json: architecture, calibration, data and settings of a run."""
+    """Return the content of config.json: architecture, calibration, data and settings of a run."""
     settings = run.settings.flat() if run.method is None else taken_settings(run.settings)
     data, imputed = run.data, run.data.get("imputed")
-    # Of a path of the machine of the training the last part is kept.
+    # Only the last part of a path on the training machine is kept.
     settings |= {name: Path(settings[name]).name for name in PATHS if settings.get(name) is not None}
     shape = list(data["instance_shape"])
     return {
@@ -216,7 +216,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         "calibration": None if run.calibrator is None else run.calibrator.to_dict(),
         "threshold": run.threshold,
         **_outcome(run),
-        # Tables are read in float64; what most images hold is exact in float32.
+        # Tables are read in float64; most images are exact in float32.
         "onnx": {"dtype": "float64" if len(shape) == 1 or _is_fine(run.model) else "float32"},
         "data": {
             "name": Path(data["source"]).name,
@@ -225,7 +225,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
             "classes": data.get("classes"),
             "bag_column": run.settings.data.bag_column,
             "cut": data.get("cut"),
-            # What stands for a missing value of each feature, in the shape of an instance.
+            # Values that replace missing ones, in the shape of an instance.
             "imputed": None if imputed is None else {key: imputed[key] for key in ("how", "values")},
         },
         "settings": settings,
@@ -233,7 +233,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
 
 
 def refuse_covariates(run: LoadedRun) -> None:
-    """Refuse a run that takes covariates or encodes columns, which no format holds, by an `ExportError`."""
+    """Raise an `ExportError` for a run with covariates or encoded columns, which no format can hold."""
     names = covariate_names(run.model)
     if names:
         raise ExportError(
@@ -249,14 +249,14 @@ def refuse_covariates(run: LoadedRun) -> None:
 
 
 def _outcome(run: LoadedRun) -> dict[str, Any]:
-    """Target, names and decision of a model that is not binary."""
+    """Return target, names and decision of a model that is not binary."""
     if run.target.name == "binary":
         return {}
     return {**run.target.description, "decision": None if run.decision is None else run.decision.to_dict()}
 
 
 def require_trained(run: LoadedRun, form: str) -> None:
-    """Refuse a run that `form` cannot hold: models of several kinds, or of a method that is fitted in one step."""
+    """Refuse a run that `form` cannot hold: models of several kinds, or a method that is fitted in one step."""
     if not _of_one_kind(run.model):
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(
@@ -271,7 +271,7 @@ def require_trained(run: LoadedRun, form: str) -> None:
 
 
 def require_plain(run: LoadedRun) -> None:
-    """Refuse a run whose encoder or pooling score_bags.py does not know, by an `ExportError`."""
+    """Raise an `ExportError` for a run whose encoder or pooling score_bags.py does not know."""
     require_trained(run, "score_bags.py")
     scorer = scorers_of(run.model)[0]
     if "." in _name(_inner(scorer)):
@@ -287,13 +287,13 @@ def require_plain(run: LoadedRun) -> None:
 
 
 def _of_one_kind(model: BagEnsemble) -> bool:
-    """Whether what is said of the first scorer holds for all, and they weigh the same."""
+    """Return whether all scorers have the same kind and weight, so that the first describes all."""
     kinds = {type(scorer.pooling) for scorer in scorers_of(model)}
     return len(kinds) == 1 and RescaledPooling not in kinds and weights_of(model) is None
 
 
 def _is_fine(model: BagEnsemble) -> bool:
-    """Whether some channel varies by less than float32 tells at its size."""
+    """Return whether any feature varies too little for the resolution of float32 at its mean."""
     standardizer = scorers_of(model)[0].standardizer
     if not isinstance(standardizer, Standardizer):
         return False
@@ -328,12 +328,12 @@ def _architecture(model: BagEnsemble, shape: list[int]) -> dict[str, Any]:
 
 
 def _inner(scorer: BagScorer) -> object:
-    """The encoder, out of what freezes parts of it."""
+    """Return the encoder without the wrapper that freezes its parts."""
     return scorer.encoder.module if isinstance(scorer.encoder, Encoder) else scorer.encoder
 
 
 def _name(part: object) -> str:
-    """Our own name of an encoder or pooling of ours, else its class path."""
+    """Return the name of an encoder or pooling of midam, or the class path of another."""
     kind = type(part)
     if isinstance(part, Pooling) and kind.__module__.startswith("midam.nn.pooling."):
         return part.name

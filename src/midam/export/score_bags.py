@@ -1,17 +1,17 @@
-"""Score bags with an exported midam model: this file, config.json, model.safetensors and torch, nothing else.
+"""Score bags with an exported midam model by this file, config.json, model.safetensors and torch, nothing else.
 
-From a shell, where a row of a table is an instance, and any other file a bag:
+From a shell, with tables whose rows are instances, or other files with a bag each:
 
     python score_bags.py bags.csv > scores.csv
     python score_bags.py slide1.pt slide2.npy slide3.h5 --out scores.csv
 
-and from Python, where a bag is a tensor [n, ...] of instances or, if it is too large for that, an iterable of parts:
+and from Python, with a bag as a tensor [n, ...] of instances or, if it is too large, an iterable of parts:
 
     from score_bags import Model
     model = Model()
     model.score(bag).probability
 
-Any number of instances takes the memory of one chunk. Files are read as data: no code of a file is run.
+A bag of any size takes the memory of one chunk. No code in a file is run.
 """
 
 import argparse
@@ -37,42 +37,42 @@ _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 _TYPES |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 _TYPES |= {"BOOL": torch.bool}
 _TYPES_READ = {*_TYPES.values(), torch.uint16, torch.uint32, torch.uint64}
-# What stands in a table for no value.
+# Entries of a table that mean a missing value.
 _MISSING = {"", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NULL", "null", "None", "NaN", "nan", "-NaN"}
 _MISSING |= {"-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"}
-# Invisible characters, and blanks of all kinds.
+# Invisible characters, and all kinds of blanks.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
-_SAME = 1e-5  # two values of a feature that are this near are one
+_SAME = 1e-5  # closer values of a feature count as equal
 _MAX_NORMAL_SCORE = 3.0
 
-# Instances n, log-mean weight l [], weighted mean value r [V]; in float64. Where each of G score columns weighs the
-# instances in its own way, l [G] and r [G, V].
+# Instances n, log-mean weight l [], weighted mean value r [V], in float64. If each of G score columns has its own
+# weights of the instances, l [G] and r [G, V].
 Statistic = tuple[float, Tensor, Tensor]
 
 
 # score_onnx.py of an export holds a copy of this part.
-_RESOLUTION = 2.0**-24  # of scores, which are single precision numbers
+_RESOLUTION = 2.0**-24  # of scores, which are float32
 _RISKS = ("low", "middle", "high")
 
 
 class Score(NamedTuple):
-    """Score of a bag, which ranks bags, and the prediction where the model was calibrated."""
+    """Score of a bag, which ranks bags, and its prediction if the model is calibrated."""
 
-    score: float  # in [0, 1]; ranks bags, and is not a probability
+    score: float  # in [0, 1]; it ranks bags, and is not a probability
     probability: float | None  # of the positive class
     positive: bool | None  # whether the score reaches the threshold
 
 
 class Ranked(NamedTuple):
-    """Scores and predictions of a bag of a target that is not binary: classes, labels, grades, numbers, survival."""
+    """Scores and predictions of a bag for classes, labels, grades, numbers or survival."""
 
-    scores: dict[str, float]  # of each class or label, or of "score" alone; in [0, 1], ranks bags, is no probability
-    told: dict[str, Any]  # probabilities of classes or labels, the class, grade, number or risk; empty if uncalibrated
+    scores: dict[str, float]  # of each class or label, or only "score"; in [0, 1], rank bags, are not probabilities
+    told: dict[str, Any]  # probabilities of classes or labels, or class, grade, number or risk; empty if uncalibrated
 
 
 class Scorer(ABC):
-    """Scores bags of any size in the memory of a chunk: a subclass makes statistics, merges them, and scores them."""
+    """Scores bags of any size in the memory of a chunk; a subclass computes, merges and scores statistics."""
 
     def __init__(self, folder: Path, config: dict[str, Any] | None = None) -> None:
         self.folder = folder
@@ -85,18 +85,18 @@ class Scorer(ABC):
 
     @abstractmethod
     def statistic(self, rows: Any) -> Any:
-        """Statistic of instances [m, ...], m >= 1; those that the model cannot take are refused."""
+        """Return the statistic of instances [m, ...], m >= 1; refuse instances that the model cannot take."""
 
     @abstractmethod
     def merge(self, first: Any, second: Any) -> Any:
-        """Statistic of two parts of a bag together."""
+        """Return the statistic of two parts of a bag together."""
 
     @abstractmethod
     def outer(self, merged: Any) -> list[float]:
-        """Scores of a bag, one or C, from its statistic."""
+        """Return the scores of a bag, one or C, from its statistic."""
 
     def score(self, bag: Any, *, chunk_size: int | None = None) -> Score | Ranked:
-        """Score a bag: instances [n, ...], or an iterable of parts of it, one after the other, each [m, ...]."""
+        """Score a bag: instances [n, ...], or an iterable of its parts [m, ...]."""
         merged, size = None, chunk_size or self.chunk_size
         for part in [bag] if hasattr(bag, "shape") else bag:
             for low in range(0, len(part), size):
@@ -104,12 +104,12 @@ class Scorer(ABC):
         return self.prediction(merged)
 
     def add(self, merged: Any, rows: Any) -> Any:
-        """Statistic of a bag, None before its first part, and of further instances [m, ...] of it."""
+        """Return the statistic `merged` of a bag, None at the start, with further instances [m, ...] added."""
         statistic = self.statistic(rows)
         return statistic if merged is None else self.merge(merged, statistic)
 
     def prediction(self, merged: Any) -> Score | Ranked:
-        """Score and prediction of a bag from its statistic."""
+        """Return score and prediction of a bag from its statistic."""
         if merged is None:
             raise ValueError("Expected at least one instance, got an empty bag.")
         scores = self.outer(merged)
@@ -122,7 +122,7 @@ class Scorer(ABC):
 
     @contextmanager
     def as_exported(self) -> Iterator[None]:
-        """Say which file is at fault where config.json holds other values than an export has."""
+        """Raise a `ValueError` that names config.json if it holds invalid values."""
         try:
             yield
         except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
@@ -134,13 +134,13 @@ class Scorer(ABC):
 
 
 def ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
-    """Scores of a bag by name, with its predictions."""
+    """Return the scores of a bag by name, with its predictions."""
     several = config["target"] in ("multiclass", "multilabel")
     return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
 
 
 def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
-    """Predictions from the scores of a bag, by the names of `midam predict`."""
+    """Return predictions from the scores of a bag, named as in `midam predict`."""
     kind, names, decision = config["target"], config["names"], config["decision"]
     if decision is None:
         return {}
@@ -162,7 +162,7 @@ def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
 
 
 def _between(score: float, scores: list[float], numbers: list[float]) -> float:
-    """Number at a score, linear between the knots."""
+    """Return the number at a score, linear between the knots."""
     right = bisect_right(scores, score)
     if right in (0, len(scores)):
         return numbers[0] if right == 0 else numbers[-1]
@@ -171,7 +171,7 @@ def _between(score: float, scores: list[float], numbers: list[float]) -> float:
 
 
 def _logit(line: dict[str, Any], score: float, intercept: float) -> float:
-    """Logit of a probability, by a line on the bounded logit of the score; of version 1 on the score itself."""
+    """Return the logit of a probability: a line on the bounded logit of the score, in version 1 on the score itself."""
     x = score
     if line.get("version") == 2:
         share = _RESOLUTION + (1 - 2 * _RESOLUTION) * score
@@ -184,7 +184,7 @@ def _sigmoid(logit: float) -> float:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Content of config.json; a `ValueError` for a damaged file."""
+    """Return the content of config.json; raise a `ValueError` for a damaged file."""
     try:
         config = json.loads(plain_file(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -195,7 +195,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def plain_file(path: Path) -> Path:
-    """The path, unless a pipe or device stands there, which could be waited for without end."""
+    """Return the path, or refuse a pipe or device, on which a read could wait forever."""
     if path.exists() and not path.is_file():
         raise OSError(f"Expected a file, got a folder, pipe or device (in {path}); export the run again.")
     return path
@@ -205,12 +205,12 @@ def plain_file(path: Path) -> Path:
 
 
 class Model(Scorer):
-    """The exported model; `folder` holds config.json and model.safetensors (default: where this file lies)."""
+    """The exported model; `folder` holds config.json and model.safetensors (default: the folder of this file)."""
 
     def __init__(self, folder: str | Path | None = None, *, device: str = "cpu") -> None:
         super().__init__(Path(__file__).parent if folder is None else Path(folder))
         self.device, imputed = torch.device(device), self.config["data"]["imputed"]
-        # What stands for missing values (NaN), in the shape of an instance.
+        # Values that replace missing ones (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
         weights = read_safetensors(self.folder / "model.safetensors", self.config.get("weights_sha256"))
         count = self.config["architecture"]["members"]
@@ -219,7 +219,7 @@ class Model(Scorer):
 
     @torch.no_grad()
     def statistic(self, rows: Tensor) -> list[Statistic]:
-        """Statistic of instances for each member; those of another shape or not of finite numbers are refused."""
+        """Return the statistic of instances for each member; refuse another shape and numbers that are not finite."""
         if tuple(rows.shape[1:]) != self.shape:
             raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(rows.shape[1:])}.")
         if rows.is_floating_point() and self.filling is not None:
@@ -231,12 +231,12 @@ class Model(Scorer):
 
     @torch.no_grad()
     def merge(self, first: list[Statistic], second: list[Statistic]) -> list[Statistic]:
-        """Statistic of two parts of a bag together, for each member."""
+        """Return the statistic of two parts of a bag together, for each member."""
         return [member.merge(*pair) for member, *pair in zip(self.members, first, second)]
 
     @torch.no_grad()
     def outer(self, merged: list[Statistic]) -> list[float]:
-        """Scores of a bag: the mean over the members."""
+        """Return the scores of a bag, the mean over the members."""
         each = [member.outer(statistic) for member, statistic in zip(self.members, merged)]
         scores: list[float] = torch.stack(each).double().mean(dim=0).reshape(-1).tolist()
         return scores
@@ -252,7 +252,7 @@ class _Member:
         self.kind: str = self.pooling["name"]
 
     def statistic(self, x: Tensor) -> Statistic:
-        """Statistic of instances x [m, ...]: with logits z and values v, l = log mean exp z and r = softmax(z) . v."""
+        """Return l = log mean exp z and r = softmax(z) . v of instances x [m, ...] with logits z, values v."""
         z, v = self.instances(x)
         z, v = z.double(), v.double()
         if self.kind == "max":
@@ -262,7 +262,7 @@ class _Member:
         return float(len(z)), torch.logsumexp(z, dim=0) - math.log(len(z)), r
 
     def merge(self, first: Statistic, second: Statistic) -> Statistic:
-        """Statistic of two parts of a bag together."""
+        """Return the statistic of two parts of a bag together."""
         n = first[0] + second[0]
         if self.kind == "max":
             return n, torch.maximum(first[1], second[1]), first[2]
@@ -272,7 +272,7 @@ class _Member:
         return n, level, shares[0] * first[2] + shares[1] * second[2]
 
     def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:  # noqa: PLR0911 - a line a pooling
-        """Logits z [m] and values v [m, V] of instances, or z [m, G] and v [m, G, V]."""
+        """Return logits z [m] and values v [m, V] of instances, or z [m, G] and v [m, G, V]."""
         e, kind = self._encode(self._standardize(x)), self.kind
         if kind.endswith("attention"):
             hidden = torch.tanh(self._linear("pooling.hidden", e))
@@ -297,14 +297,14 @@ class _Member:
         return zeros, phi.reshape(width)  # mean, noisy-and
 
     def outer(self, statistic: Statistic) -> Tensor:  # noqa: PLR0911 - a line a pooling
-        """Score [] of a bag from its statistic, or its scores [C]."""
+        """Return the score [] of a bag, or its scores [C], from its statistic."""
         n, l, r = statistic[0], statistic[1].float(), statistic[2].float()  # noqa: E741
         kind, w = self.kind, self.w
         if kind == "embedding-attention":
             last = "pooling.head"
             if "pooling.head.weight" not in w:
                 last, r = "pooling.head.2", torch.relu(self._linear("pooling.head.0", r))
-            if r.ndim > 1:  # of each column the output for its own encoding
+            if r.ndim > 1:  # the output of each column for its encoding
                 return torch.sigmoid((r * w[f"{last}.weight"]).sum(dim=-1) + w[f"{last}.bias"])
             return torch.sigmoid(self._linear(last, r)).squeeze()
         if kind.endswith("attention"):
@@ -326,12 +326,12 @@ class _Member:
         return functional.linear(x, self.w[f"{name}.weight"], self.w.get(f"{name}.bias"))
 
     def _number(self, name: str, learned: str) -> Tensor | float:
-        """A number of the pooling, as it was set or as it was learned."""
+        """Return a number of the pooling, which was set or learned."""
         value: Tensor | float = self.pooling[name]
         return self.w[f"pooling.{learned}"].exp() if f"pooling.{learned}" in self.w else value
 
     def _standardize(self, x: Tensor) -> Tensor:
-        """Instances in deviations from the training mean, cut off at `clip`; where asked for, half by their rank."""
+        """Return standardized, clipped instances; `blended` features are averaged with normal scores of their ranks."""
         center, scale = self.w["standardizer.center"], self.w["standardizer.scale"]
         clip = math.inf if self.clip is None else self.clip
         # Whole numbers of 32 bits and more are not exact in float32.
@@ -346,7 +346,7 @@ class _Member:
         return torch.where(self.w["standardizer.blended"], blended, u)
 
     def _normal_scores(self, u: Tensor) -> Tensor:
-        """Standard normal quantile, within +-3, of the rank of each feature among the training instances."""
+        """Return the standard normal quantile, within +-3, of each feature's rank among the training instances."""
         knots, columns = self.w["standardizer.knots"], u.T.contiguous()
         last = knots.shape[1] - 1
         low, high = torch.searchsorted(knots, columns - _SAME), torch.searchsorted(knots, columns + _SAME, right=True)
@@ -361,7 +361,7 @@ class _Member:
         return torch.where(first == end, torch.zeros_like(rank), score.to(u.dtype)).T
 
     def _encode(self, x: Tensor) -> Tensor:
-        """Encodings [m, D] of standardized instances."""
+        """Return the encodings [m, D] of standardized instances."""
         prefix = self.encoder["prefix"]
         if self.encoder["name"] == "mlp":
             x, suffix = x.flatten(1), ".weight"
@@ -398,9 +398,9 @@ class _Member:
 
 
 def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
-    """Tensors of a file in the format of safetensors: length of the header, header as JSON, bytes of the tensors.
+    """Read the tensors of a safetensors file: length of the header, header as JSON, bytes of the tensors.
 
-    A file with another `sha256` than this is refused.
+    Refuses a file with another SHA-256 than `sha256`.
     """
     content = bytearray(plain_file(path).read_bytes())
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
@@ -419,9 +419,9 @@ def read_safetensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]
 
 
 def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) -> Iterator[tuple[str, Score | Ranked]]:
-    """Scores of the bags of a table, a row an instance; a bag's rows may stand anywhere.
+    """Yield the scores of the bags of a table whose rows are instances; rows of a bag may be anywhere.
 
-    Fields are separated by what the first line has most of: commas, or else semicolons or tabs, beside which numbers
+    The separator is the most frequent of comma, semicolon and tab in the first line; with semicolons or tabs, numbers
     may have a decimal comma.
     """
     totals: dict[str, Any] = {}
@@ -461,7 +461,7 @@ def read_table(path: Path, model: Model, *, bag_column: str, chunk_size: int) ->
 
 
 def _name(text: str) -> str:
-    """A name as midam reads it: names that look the same are one."""
+    """Normalize a name as midam does: names that look the same become equal."""
     text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip("\u200c\u200d").strip()
     return text[1:] if text.startswith("'") and _safe(text) != text else text
 
@@ -474,10 +474,10 @@ def _flush(model: Model, totals: dict[str, Any], waiting: dict[str, list[list[fl
 
 
 def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None) -> Tensor | Iterator[Tensor]:
-    """The bag of a file: a tensor of torch.save, or an array of numpy.save or HDF5, which is read part by part.
+    """Read the bag of a file: a tensor of torch.save, or an array of numpy.save or HDF5, which is read in parts.
 
-    Of HDF5, as CLAM, TRIDENT and STAMP write it, that is the dataset `features` or `feats`; needs h5py.
-    A file that calls its features otherwise than by these `names`, or in another order, is refused.
+    In HDF5, as CLAM, TRIDENT and STAMP write it, the dataset is `features` or `feats`; this needs h5py. Refuses a file
+    whose feature names differ from `names`, also in order.
     """
     if path.suffix in (".pt", ".pth"):
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -502,7 +502,7 @@ def read_bag(path: Path, *, chunk_size: int, names: Sequence[str] | None = None)
 
 
 def _parts(array: Any, chunk_size: int) -> Iterator[Tensor]:
-    """Parts of an array on disk, [n, ...] or [1, n, D], in the byte order of this machine."""
+    """Yield parts of an array on disk, [n, ...] or [1, n, D], in the byte order of this machine."""
     whole = array.ndim == 3 and len(array) == 1
     for low in range(0, array.shape[1] if whole else len(array), chunk_size):
         rows = array[0, low : low + chunk_size] if whole else array[low : low + chunk_size]
@@ -535,7 +535,7 @@ def _write(scored: Iterable[tuple[str, Score | Ranked]], file: TextIO) -> None:
 
 
 def _safe(value: Any) -> Any:
-    """Text with an apostrophe before what a spreadsheet would run as a formula; a number stays one."""
+    """Put an apostrophe before a text that a spreadsheet would run as a formula; numbers stay unchanged."""
     if not isinstance(value, str) or value.lstrip("'")[:1] not in tuple("=+-@\t\r\n"):
         return value
     try:
@@ -546,7 +546,7 @@ def _safe(value: Any) -> Any:
 
 
 def _row(result: Score | Ranked) -> dict[str, Any]:
-    """Scores and predictions of a bag, by column."""
+    """Return the scores and predictions of a bag by column."""
     if isinstance(result, Score):
         return result._asdict() | {"positive": None if result.positive is None else int(result.positive)}
     several = len(result.scores) > 1

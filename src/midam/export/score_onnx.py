@@ -1,11 +1,12 @@
-"""Score bags with an exported midam model in onnxruntime: this file, the three .onnx files next to it, and config.json.
+"""Score bags with an exported midam model in onnxruntime by this file, config.json and the three .onnx files.
 
     from score_onnx import Model
     model = Model("the/export")
     model.score(bag).probability
 
-A bag is an array [n, ...] of instances or, if it is too large for that, an iterable of parts of it. It takes the memory
-of one chunk: chunk.onnx makes the statistic (n, l, r) of some instances, merge.onnx joins two, score.onnx scores a bag.
+A bag is an array [n, ...] of instances or, if it is too large, an iterable of its parts. It takes the memory of one
+chunk: chunk.onnx computes the statistic (n, l, r) of a chunk, merge.onnx merges two statistics, score.onnx scores a
+bag.
 """
 
 from pathlib import Path
@@ -20,8 +21,8 @@ from midam.export.score_bags import Scorer, plain_file
 class Model(Scorer):
     """The exported model.
 
-    `folder` is that of the export, or of its .onnx files (default: where this file lies), `providers` those of
-    onnxruntime.
+    `folder` is the folder of the export or of its .onnx files (default: the folder of this file); `providers` are
+    onnxruntime's.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Model(Scorer):
         providers: tuple[str, ...] = ("CPUExecutionProvider",),
         config: dict[str, Any] | None = None,
     ) -> None:
-        import onnxruntime  # so that the file can be imported without
+        import onnxruntime  # so that this file can be imported without it
 
         at = Path(__file__).parent if folder is None else Path(folder)
         at = at if (at / "chunk.onnx").exists() else at / "onnx"
@@ -49,7 +50,7 @@ class Model(Scorer):
         }
 
     def statistic(self, rows: NDArray[Any]) -> list[Any]:
-        """Statistic of instances; refused are another shape, and missing values (NaN) where the model fills none."""
+        """Return the statistic of instances; refuse another shape, and missing values (NaN) if the model fills none."""
         x = np.ascontiguousarray(rows, dtype=self._dtype)
         if x.shape[1:] != self.shape:
             raise ValueError(f"Expected instances of shape {list(self.shape)}, got {list(x.shape[1:])}.")
@@ -58,11 +59,11 @@ class Model(Scorer):
         return self._parts["chunk"].run(["n", "l", "r"], {"x": x})
 
     def merge(self, first: list[Any], second: list[Any]) -> list[Any]:
-        """Statistic of two parts of a bag together."""
+        """Return the statistic of two parts of a bag together."""
         names = [f"{name}{number}" for number in (1, 2) for name in "nlr"]
         return self._parts["merge"].run(["n", "l", "r"], dict(zip(names, [*first, *second])))
 
     def outer(self, merged: list[Any]) -> list[float]:
-        """Scores of a bag."""
+        """Return the scores of a bag."""
         score = self._parts["score"].run(["score"], dict(zip("nlr", merged)))[0]
         return np.atleast_1d(score).astype(np.float64).tolist()

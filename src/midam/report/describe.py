@@ -1,4 +1,4 @@
-"""Facts about bags, and warnings of what spoils a result before the first step of training."""
+"""Facts about bags, and warnings of problems in the data that spoil a result before training begins."""
 
 import warnings
 from collections.abc import Iterator
@@ -33,11 +33,11 @@ class BagDescription:
     Attributes
     ----------
     facts : dict
-        Name and value, in the order in which they are shown.
+        Facts by name, in the order of display.
     warnings, notes : list of str
-        What can spoil a result; what was not looked for, or in a sample only.
+        Problems that can spoil a result; checks that were skipped, or made on a sample.
     features : list of FeatureFacts
-        The features, those first that rank the bags best; of images none.
+        The features, those that rank the bags best first; empty for images.
     """
 
     facts: dict[str, Any]
@@ -47,7 +47,7 @@ class BagDescription:
 
 
 class FeatureFacts(NamedTuple):
-    """Facts about a feature: `metric` is the main metric of its mean over each bag, None where there is none."""
+    """Facts about a feature; `metric` is the main metric of its bag means, None if it cannot be computed."""
 
     feature: str
     kind: str  # "constant", "0 or 1", "whole numbers" or "numbers"
@@ -59,11 +59,11 @@ class FeatureFacts(NamedTuple):
 
 
 def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None) -> BagDescription:
-    """Describe bags, labeled or not, and look for the traps that they hold.
+    """Describe labeled or unlabeled bags, and look for problems in them.
 
-    Instances of up to 256 MiB are read as a whole. Of more, constant features are looked for in a sample, and duplicate
-    bags only where the bags know their digests, as those of a store do. `name` is of the catalog, or the path of the
-    data; `gaps` [N, D] are the shares of values that were missing, and are filled.
+    Up to 256 MiB of instances are read completely. For more, constant features are searched in a sample, and duplicate
+    bags only if the bags have digests, as in a store. `name` is a catalog name or the path of the data; `gaps` [N, D]
+    are the shares of missing values that were filled.
 
     Examples
     --------
@@ -93,11 +93,10 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
 
 
 def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[FeatureFacts]:
-    """Facts about each feature of labeled or unlabeled bags of vectors: of at most 2000 of them, and 2**24 numbers.
+    """Return facts about each feature of bags of vectors, from at most 2000 bags and 2**24 numbers.
 
-    Of large bags the first instances are read.
-
-    `gaps` [N, D] are the shares of values that were missing, and are filled; otherwise missing values are NaN.
+    Only the first instances of large bags are read. `gaps` [N, D] are the shares of missing values that were filled;
+    without `gaps`, missing values are NaN.
     """
     width = bags.instance_shape[0]
     count = min(len(bags), _FEATURE_BAGS, max(2, _FEATURE_NUMBERS // width))
@@ -112,7 +111,7 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     missing = absent.mean(axis=0) if gaps is None else np.average(gaps[some], axis=0, weights=part.sizes)
     names = part.feature_names or [f"feature {number}" for number in range(x.shape[1])]
     facts = []
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of bags without any value
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of features without any value in a bag
         means = np.array([np.nanmean(row, axis=0) for row in rows])
         ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
     for at, name in enumerate(names):
@@ -126,7 +125,7 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
 
 
 def _kind(known: NDArray[np.float64]) -> str:
-    """Kind of the values of a feature."""
+    """Return the kind of the values of a feature."""
     if len(known) < 2 or (known == known[0]).all():
         return "constant"
     if np.isin(known, (0, 1)).all():
@@ -135,10 +134,10 @@ def _kind(known: NDArray[np.float64]) -> str:
 
 
 def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:
-    """Name what gives the label away, by quick checks: at most three lines.
+    """Return at most three lines on features, bag sizes and duplicate bags that reveal the label, by quick checks.
 
-    Single features and covariates, and the sizes of the bags, are looked at in the `training` bags [N] alone, bags of
-    the same content in all; those whose content is not known are not read for it. `gaps` as in `feature_warnings`.
+    Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags, but
+    only if the bags have digests. `gaps` is as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
     sizes = label_facts.size_warnings(train) if len(train) <= label_facts.MANY_BAGS else ()
@@ -148,7 +147,7 @@ def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | N
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
-    """Facts about bags, and about their data set where `name` is in the catalog."""
+    """Return facts about bags, and about their data set if `name` is in the catalog."""
     labels, sizes = bags.labels, bags.sizes
     keys = ("description", "license", "citation", "url", "location") if catalog.is_name(name) else ()
     facts: dict[str, Any] = {key: catalog.describe(name)[key] for key in keys}
@@ -187,14 +186,14 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
 
 
 def stored_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """Return the bytes of a file, or of all files in a folder."""
     if path.is_file():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def format_bytes(count: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -206,9 +205,9 @@ def format_bytes(count: int) -> str:
 
 
 def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
-    """Whole numbers e_0 < e_1 < ... so that bin k holds the sizes e_k to e_{k+1} - 1; at most `bins` bins.
+    """Return edges e_0 < e_1 < ... of at most `bins` bins, where bin k holds the sizes e_k to e_{k+1} - 1.
 
-    They are equally wide on the logarithmic scale where the sizes are wide, else as numbers.
+    Bins are equally wide on the logarithmic scale if `is_wide` is true, else on the linear scale.
     """
     low, high = int(sizes.min()), int(sizes.max()) + 1
     marks = np.geomspace(low, high, bins + 1) if is_wide(sizes) else np.linspace(low, high, bins + 1)
@@ -216,7 +215,7 @@ def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
 
 
 def is_wide(sizes: NDArray[np.int64]) -> bool:
-    """Whether the largest bag has ten times the instances of the smallest, or more."""
+    """Return whether the largest bag has at least ten times the instances of the smallest."""
     return int(sizes.max()) >= 10 * int(sizes.min())
 
 
@@ -225,7 +224,7 @@ def _positives(labels: NDArray[np.int64] | None) -> str:
 
 
 def _labeled(bags: Bags) -> str:
-    """The kind of labels, and how many bags are positive or have the event."""
+    """Return the kind of labels, and how many bags are positive or have the event."""
     if bags.outcome is None:
         return _positives(bags.labels)
     counts = label_facts.label_counts(bags.outcome).tolist()
@@ -310,7 +309,7 @@ def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
 
 
 def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
-    """Runs of neighboring instances, which every kind of file reads fast."""
+    """Yield blocks of neighboring instances, which every file format reads fast."""
     rng = np.random.default_rng(0)
     for number in np.sort(rng.choice(len(bags), min(len(bags), _SAMPLE_BAGS), replace=False)).tolist():
         start, size = int(bags.starts[number]), int(bags.sizes[number])

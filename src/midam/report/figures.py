@@ -1,7 +1,7 @@
-"""Canvas of all figures: colors, axes, legends, and the two forms in which a figure is written, PNG and SVG.
+"""Common parts of all figures: colors, axes, legends, and writing as PNG and SVG.
 
-A figure has a canvas of its own, never pyplot's global state. The SVG takes its colors from the page that it stands in,
-so that it is right in light, in dark and on paper.
+Each figure has its own canvas; pyplot's global state is never used. An SVG takes its colors from its page, so that it
+fits light mode, dark mode and print.
 """
 
 import json
@@ -33,18 +33,18 @@ PURPLE, YELLOW, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, "#000000")
 DASHES: tuple[Any, ...] = ((0, ()), (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 GRID = "#E6E6E6"
-# Variables of the page's style that stand for these colors.
+# CSS variables of the page for these colors.
 _VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "c2", "c3", "c5", "c6")))
 _VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
 _DPI = 150
 _TIPS = "tips-"
-_NO_MATH: dict[Any, Any] = {"text.parse_math": False}  # names of bags and classes may hold any $
+_NO_MATH: dict[Any, Any] = {"text.parse_math": False}  # names of bags and classes may contain $
 _LETTER, _LINE = 0.074, 0.18  # width of a letter of a legend, height of its line, in inches
 _WIDTH = 3.6  # of the axes of a chart
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """Return an empty figure of a size in inches, which arranges its axes itself."""
+    """Return an empty figure of a size in inches with automatic layout."""
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     FigureCanvasAgg(figure)
     return figure
@@ -75,7 +75,7 @@ def new_chart(
 
 
 def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both") -> Figure:
-    """Style the axes, name each kind of mark once below them, and write the PNG where there is a path."""
+    """Style the axes, add a legend below them, and write a PNG if a path is given."""
     for axes in figure.axes:
         style_axes(axes, grid=grid)
     _add_legend_below(figure)
@@ -100,7 +100,7 @@ def style_axes(axes: Axes, *, grid: str = "both") -> None:
 
 
 def add_legend(figure: Figure, *, columns: int) -> None:
-    """Name each kind of line once, below the panels, where no curve can run behind it."""
+    """Add a legend below the panels, where no curve can run behind it."""
     entries = _entries(figure)
     if entries:
         style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
@@ -108,14 +108,14 @@ def add_legend(figure: Figure, *, columns: int) -> None:
 
 
 def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> None:
-    """Draw markers, each with a text, if there are any, that the page shows where the pointer rests."""
+    """Draw markers, with optional tips, one for each marker, which the page shows under the pointer."""
     (dots,) = axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
     if tips:
-        dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id holds no quotes and no spaces
+        dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id must not contain quotes and spaces
 
 
 def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
-    """Style the axes, add a legend of so many columns, if any, and write the PNG in one step."""
+    """Style the axes, add a legend of so many columns unless 0, and write the PNG."""
     if columns:
         add_legend(figure, columns=columns)
     for axes in figure.axes:
@@ -127,14 +127,14 @@ def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
 
 
 def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
-    """Write the PNG as it is; it appears whole or not at all."""
+    """Write the PNG in one step: the file is complete or missing."""
     content = BytesIO()
     figure.savefig(content, format="png", dpi=dpi, facecolor="white")
     write_bytes(path, content.getvalue())
 
 
 def svg_text(figure: Figure, description: str) -> str:
-    """Return the figure as SVG for a page; `description` is read to those who cannot see it."""
+    """Return the figure as SVG for a page; screen readers read `description`."""
     content = StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "midam", **_NO_MATH}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -153,13 +153,13 @@ def svg_text(figure: Figure, description: str) -> str:
 
 
 def evenly(values: NDArray[np.float64], most: int = 1000) -> NDArray[np.intp]:
-    """Return positions of at most so many values, spread evenly along their order."""
+    """Return the positions of at most `most` values, spread evenly over their order."""
     order = np.argsort(values, kind="stable")
     return order if order.size <= most else order[np.linspace(0, order.size - 1, most).round().astype(np.intp)]
 
 
 def span(values: Sequence[float] | NDArray[np.float64], *, pad: float = 0.06) -> tuple[float, float]:
-    """Return the range of an axis that holds all values, with a margin; a range of one where they are equal."""
+    """Return the range of an axis for all values with a margin; a range of length one if all are equal."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     low, high = (0.0, 1.0) if not known.size else (float(known.min()), float(known.max()))
@@ -176,7 +176,7 @@ def _entries(figure: Figure) -> dict[str, Any]:
 
 
 def _add_legend_below(figure: Figure) -> None:
-    """Make the figure as much higher as its legend needs."""
+    """Add the legend below the axes, and make the figure higher by its height."""
     entries, (width, height) = _entries(figure), figure.get_size_inches()
     if not entries:
         return
@@ -192,7 +192,7 @@ def _add_legend_below(figure: Figure) -> None:
 
 
 def _with_tips(text: str) -> str:
-    """Put the texts of `add_dots` into the markers that they belong to."""
+    """Put the tips of `add_dots` into their markers."""
 
     def with_titles(group: re.Match[str]) -> str:
         tips = iter(json.loads(bytes.fromhex(group[1])))
@@ -214,12 +214,12 @@ def _color(color: str) -> str:
 
 
 def _brief(numbers: str) -> str:
-    """Numbers with one decimal: a page shows no more."""
+    """Round numbers to one decimal, which is enough for a page."""
     return re.sub(r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), numbers).strip()
 
 
 def _own_ids(text: str, prefix: str) -> str:
-    """Ids that no other drawing on the page has; those that nothing refers to are dropped."""
+    """Make ids unique on the page by a prefix, and drop ids without references."""
     text = text.replace("xlink:href", "href")
     used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda one: f' id="{prefix}{one[1]}"' if one[1] in used else "", text)

@@ -1,4 +1,4 @@
-"""Permutation importance: how much worse bags are ranked once the values of a feature are shuffled."""
+"""Permutation importance: the loss in ranking when the values of a feature are shuffled."""
 
 from typing import Any, NamedTuple
 
@@ -14,15 +14,15 @@ _NUMBERS_AT_A_TIME = 4_000_000
 
 
 class Importance(NamedTuple):
-    """What a feature is worth to a model.
+    """Importance of a feature for a model.
 
     Attributes
     ----------
     feature : str
-        Its name, or its number.
+        Name of the feature, or "feature" and its number.
     drop, low, high : float
-        The metric of the bags, less that of the bags with the values of the feature shuffled, mean over the shuffles;
-        and its 95% interval over bags, or groups of bags.
+        The metric of the bags minus the metric with the feature shuffled, averaged over the shuffles, and its 95%
+        interval over bags or groups of bags.
     """
 
     feature: str
@@ -32,34 +32,35 @@ class Importance(NamedTuple):
 
 
 def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: int = 0) -> list[Importance]:
-    """Shuffle one feature after the other over the instances of all bags, and rank the bags again.
+    """Return how much worse a model ranks bags when one feature is shuffled over the instances of all bags.
 
-    Two features that say the same cover for each other: each alone looks worth little (Breiman 2001, Random forests,
-    Machine Learning 45:5; for bags, the values of a feature move between instances of any bags, whose sizes stay).
+    If two features hold the same information, each alone has low importance, because the other replaces it (Breiman
+    2001, Random forests, Machine Learning 45:5). The shuffled values move between the instances of all bags; bag sizes
+    do not change.
 
     Parameters
     ----------
     model : scorer, ensemble, loaded run or fitted estimator
-        What has the method `bag_scores` (an estimator of `midam.sklearn`), a `model` (a loaded run), or can be given to
-        `midam.evaluate.predict.predict`.
+        An object with a method `bag_scores`, `decision_function` or `predict_proba` (a fitted estimator), with a
+        `model` (a loaded run), or a model that `midam.evaluate.predict.predict` takes.
     bags : Bags
-        Labeled bags of feature vectors, best none of those that were trained on.
+        Labeled bags of feature vectors, best without training bags.
     repeats : int
         Shuffles of each feature, >= 1.
     seed : int
-        Of the shuffles.
+        Seed of the shuffles.
 
     Returns
     -------
     list of Importance
-        The greatest drop first. Of two classes the metric is the AUROC, and the interval is DeLong's of the difference;
-        of other labels it is their main metric, and that of `midam.targets.Target.difference`. Both are means over the
-        shuffles.
+        The greatest drop first. The metric is the AUROC for two classes, with DeLong's interval of the difference, and
+        else the main metric of the labels, with the interval of `midam.targets.Target.difference`. Drop and interval
+        are means over the shuffles.
 
     Raises
     ------
     BagDataError
-        If the bags are no feature vectors, or their labels cannot be ranked.
+        If the instances are not feature vectors, or the labels do not order the bags.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
 
 
 def _scorer(model: Any) -> Any:
-    """What gives the scores of bags."""
+    """Return the function that scores bags."""
     if hasattr(model, "bag_scores"):
         return model.bag_scores
     if hasattr(model, "decision_function"):
@@ -122,6 +123,6 @@ def _scorer(model: Any) -> Any:
 
 
 def _repeated(bags: Bags, instances: NDArray[Any], count: int) -> Bags:
-    """The same bags, several times, with these instances."""
+    """Return the same bags several times, with these instances."""
     covariates = None if bags.covariates is None else bags.covariates.subset([*range(len(bags))] * count)
     return Bags(instances, sizes=np.tile(bags.sizes, count), feature_names=bags.feature_names, covariates=covariates)

@@ -1,6 +1,6 @@
-"""Facts about labels, warnings of what can spoil a result, and cheap looks for what gives the label away.
+"""Facts about labels, warnings of problems that can spoil a result, and quick checks for leaks of the label.
 
-That may be one feature or covariate, the size of a bag, or the same bag twice.
+A leak is a feature, a covariate or the bag size that reveals the label.
 """
 
 import math
@@ -24,19 +24,19 @@ from midam.evaluate.ranking import Pairs
 from midam.report.words import METRIC_NAMES
 from midam.targets import target_of
 
-_SHOWN = 30  # classes that are listed
-_TOLD = 5  # classes that a warning names
+_SHOWN = 30  # limit of listed classes
+_TOLD = 5  # limit of classes in a warning
 _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
 _TELLS = {"binary": "the label", "survival": "who has the event first", "ordinal": "the grade"}
 _TELLS |= {"continuous": "the number"}
-MANY_BAGS = 20_000  # from which a bootstrap of the groups takes minutes
+MANY_BAGS = 20_000  # for more bags, a bootstrap of the groups takes minutes
 _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
-MOST = 0.98  # AUROC or C-index of a single feature, from which it is named
-_NUMBERS = 4_000_000  # bags times features that are compared at most
-_BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # bags that are looked at, and instances of each
-_BYTES = 1 << 26  # that are read of a file
+MOST = 0.98  # a feature with a higher AUROC or C-index is reported
+_NUMBERS = 4_000_000  # limit of bags times features in the comparison
+_BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, and most instances of each
+_BYTES = 1 << 26  # limit of bytes that are read from a file
 _PAIRS, _AT_A_TIME = 4000, 512
-_CHANCE = 0.01  # of one such feature among all, where none tells anything
+_CHANCE = 0.01  # probability that any uninformative feature is reported
 _LEAKS_SHOWN = 5
 _ALONE = f"single {{}} rank the bags alone, {{}} above {MOST}: {{}}; if one of them is the label in another form, {{}}"
 GAPS, _MISSING = "gaps", "whether it is missing"
@@ -45,7 +45,7 @@ Numbers = NDArray[np.float64]
 
 
 def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
-    """The kind of labels, in two words; `counts` begins with the events where there are any.
+    """Return the kind of labels in two words; for survival, `counts` begins with the number of events.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str
 
 
 def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
-    """Bags of each class or grade, with each label [C], with the event [1]; of numbers none [0].
+    """Return the number of bags of each class or grade or with each label [C], with the event [1], or nothing [0].
 
     Examples
     --------
@@ -75,7 +75,7 @@ def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
 
 
 def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, str]:
-    """Facts about an outcome, name and value, of bags of these sizes [N]."""
+    """Return facts about an outcome by name, for bags of these sizes [N]."""
     facts, count = {"target": outcome.target}, len(outcome)
     if outcome.target == "survival":
         (events,), time = label_counts(outcome).tolist(), outcome.values[:, 0]
@@ -104,7 +104,7 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
 
 
 def split_words(outcome: TargetLabels) -> str:
-    """Labels of the bags of a split: the least of any class or label, the events, the median."""
+    """Describe the labels of a split: smallest count of a class or label, number of events, or median."""
     if not len(outcome):
         return "none"
     if outcome.target not in _UNITS:
@@ -115,7 +115,7 @@ def split_words(outcome: TargetLabels) -> str:
 
 
 def label_warnings(outcome: TargetLabels) -> Iterator[str]:
-    """Classes, labels or events that are missing or rare."""
+    """Yield warnings of missing or rare classes, labels or events."""
     if outcome.target in _UNITS:
         yield from _rare(outcome)
     elif outcome.target == "survival":
@@ -130,7 +130,7 @@ def label_warnings(outcome: TargetLabels) -> Iterator[str]:
 
 
 def size_warnings(bags: Bags) -> Iterator[str]:
-    """Say where the sizes of the bags rank them; the level is 0.95 for all classes or labels together."""
+    """Yield a warning if bag sizes rank the bags; the level is 0.95 for all classes or labels together."""
     if bags.outcome is None and bags.labels is None:
         return
     target, outcome, sizes = target_of(bags), bags.outcome, bags.sizes.astype(np.float64)
@@ -157,14 +157,14 @@ def size_warnings(bags: Bags) -> Iterator[str]:
 
 
 def kinds(bags: Bags) -> tuple[NDArray[np.int64] | None, tuple[str, str]]:
-    """Labels of the bags [N], 1 or 0, and what those are called: of survival the events; None where there are none."""
+    """Return labels [N] of 1 and 0, or events for survival, and their names; None if there are none."""
     if bags.outcome is not None and bags.outcome.target == "survival":
         return bags.outcome.values[:, 1].astype(np.int64), ("with the event", "without")
     return bags.labels, ("positive", "negative")
 
 
 def label_codes(bags: Bags) -> NDArray[np.int64] | None:
-    """A number [N] that is equal where the labels of two bags are; None of unlabeled bags."""
+    """Return numbers [N] that are equal if the labels of two bags are equal; None for unlabeled bags."""
     if bags.outcome is None:
         return bags.labels
     values = (
@@ -174,7 +174,7 @@ def label_codes(bags: Bags) -> NDArray[np.int64] | None:
 
 
 def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
-    """Labels [N, C] of classes, grades or labels, 1 and 0, NaN where it is not known."""
+    """Return classes, grades or labels as columns [N, C] of 1 and 0, with NaN if unknown."""
     if outcome.target in CODED:
         return one_against_rest(outcome.values[:, 0], len(outcome.names))
     return outcome.values
@@ -194,7 +194,7 @@ def _rare(outcome: TargetLabels) -> Iterator[str]:
 
 
 def _alike(outcome: TargetLabels) -> Iterator[str]:
-    """Say which labels are the same in all bags: a column that was copied, or two words for one thing."""
+    """Yield warnings of labels that are equal in all bags, such as a copied column."""
     columns: dict[bytes, list[str]] = {}
     for name, column in zip(outcome.names, np.nan_to_num(outcome.values, nan=-1.0).T):
         columns.setdefault(column.tobytes(), []).append(name)
@@ -214,7 +214,7 @@ def _listed(parts: Sequence[str], most: int = _SHOWN) -> str:
 
 
 class Single(NamedTuple):
-    """A feature or covariate that alone ranks bags: its name, AUROC or C-index, and the statistic that does."""
+    """A feature or covariate that alone ranks the bags: name, AUROC or C-index, and statistic of the bag."""
 
     name: str
     area: float
@@ -222,22 +222,22 @@ class Single(NamedTuple):
 
     @property
     def of(self) -> str:
-        """The part of the feature that ranks the bags."""
+        """The statistic of the feature that ranks the bags, in words."""
         return _MISSING if self.statistic == GAPS else f"its {self.statistic}"
 
 
 class _Label(NamedTuple):
-    """A label that orders bags: of two classes [N], NaN where it is not known, or comparable pairs."""
+    """A label that orders bags: values [N] of two classes, NaN if unknown, or numbers with comparable pairs."""
 
     values: Numbers
     pairs: Pairs | None
 
 
 def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Iterator[str]:
-    """Name single features, by a statistic of the bag, and covariates that alone rank bags above 0.98.
+    """Yield warnings of single features or covariates that alone rank the bags above 0.98.
 
-    The statistics are mean, max, min, range, distance from the median of all, and the share of missing values: `gaps`
-    [N, D] of features whose missing values were filled.
+    The statistics of a feature in a bag are mean, max, min, range, distance from the median of all bags, and the share
+    of missing values; `gaps` [N, D] holds these shares if missing values were filled.
     """
     labels = _labels(bags)
     if not labels:
@@ -258,7 +258,7 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
 
 
 def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
-    """Single features that rank the bags, or a sample of them."""
+    """Return single features that rank the bags, or a sample of the bags."""
     if gaps is None and (gaps := missing_shares(bags)) is not None:
         bags = impute(bags, np.zeros(bags.instance_shape))
     width = bags.instance_shape[0]
@@ -280,7 +280,7 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
     table = {"mean": mean, "max": high, "min": low, "range": high - low, **distance}
     if int(part.sizes.max()) == 1:
         table = {"value": mean, **distance}
-    elif _ranked_by_size(part, labels):  # then the max and the min of any feature tell the label, by the size alone
+    elif _ranked_by_size(part, labels):  # max and min of any feature then rank the bags by size
         table = {"mean": mean}
     if gaps is not None:
         table = {GAPS: gaps[chosen], **table}
@@ -299,14 +299,14 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
 
 
 def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
-    """Whether the sizes of the bags alone rank them as well as a feature that is named."""
+    """Return whether bag sizes alone rank the bags almost as well as a reported feature."""
     return any(_area(label, bags.sizes.astype(np.float64), tests=len(labels)) > MOST - 0.1 for label in labels)
 
 
 def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
-    """Covariates that rank the bags that have them, or by whether they have them.
+    """Yield covariates whose values rank the bags, or whose missing values do.
 
-    A category stands for the mean label of its bags.
+    The value of a category is the mean label of its bags.
     """
     if bags.covariates is None:
         return
@@ -325,7 +325,7 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
 
 
 def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
-    """Mean label of the bags of each category; of a category of fewer than three bags, that of all."""
+    """Return the mean label of each category; for a category of fewer than three bags, the mean of all bags."""
     _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
     held = np.nan_to_num(label, nan=float(np.nanmean(label)))
     means = np.where(counts >= 3, np.bincount(codes, weights=held) / counts, held.mean())
@@ -333,7 +333,7 @@ def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
 
 
 def _labels(bags: Bags) -> list[_Label]:
-    """Labels that order the bags: two classes, each class or label, or the pairs that numbers or times order."""
+    """Return the labels that order the bags: two classes, each class or label, or pairs of numbers or times."""
     if bags.outcome is None:
         return [] if bags.labels is None else [_Label(bags.labels.astype(np.float64), None)]
     values, target = bags.outcome.values, bags.outcome.target
@@ -347,14 +347,14 @@ def _labels(bags: Bags) -> list[_Label]:
 
 
 def _area(label: _Label, values: Numbers, *, tests: int) -> float:
-    """`_areas` of one column [N]."""
+    """Return `_areas` of one column [N]."""
     return float(_areas(label, values[:, None], scipy.stats.rankdata(values)[:, None], tests=tests)[0])
 
 
 def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Numbers:
-    """AUROC or C-index of each column [N, K], whichever way it ranks; 0 where it may be as high by chance.
+    """Return AUROC or C-index of each column [N, K] in its better direction; 0 if chance explains it.
 
-    `ranks` [N, K] are those of the columns.
+    `ranks` [N, K] are the ranks of the columns.
     """
     if label.pairs is not None:
         return _concordances(label, columns, tests=tests)
@@ -371,14 +371,14 @@ def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Nu
 
 
 def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
-    """C-indices: exact of those that are high among some pairs of bags that differ in the label."""
+    """Return C-indices, exact for columns that are high in a sample of pairs with different labels, else 0."""
     count, pairs = len(columns), label.pairs
     if pairs is None or not pairs.total > 0:
         return np.zeros(columns.shape[1])
     few = np.arange(0, count, max(1, count // 200))
     sample = columns[few]
     order = np.argsort(label.values[few], kind="stable")
-    first, second = np.triu_indices(len(few), k=max(1, len(few) // 3))  # far apart in the order of the label
+    first, second = np.triu_indices(len(few), k=max(1, len(few) // 3))  # pairs far apart in the order of the label
     chosen = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
     low, high = sample[order[first[chosen]]], sample[order[second[chosen]]]
     shares = ((high > low) + 0.5 * (high == low)).mean(axis=0)
@@ -389,7 +389,7 @@ def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
 
 
 def _beyond_chance(areas: Numbers, spread: float, tests: int) -> Numbers:
-    """Areas above one half, whichever way they rank; 0 where so many tests would reach them by chance."""
+    """Return areas in their better direction, at least 0.5; 0 if so many tests may reach them by chance."""
     turned = np.maximum(areas, 1 - areas)
     by_chance = 2 * scipy.stats.norm.sf((turned - 0.5) / spread) * tests
     return np.where(by_chance < _CHANCE, turned, 0.0)

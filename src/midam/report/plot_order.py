@@ -31,7 +31,7 @@ def plot_grade_scores(
     cuts: Sequence[float] = (),
     ids: Sequence[str] = (),
 ) -> Figure:
-    """Draw the scores of the bags of each grade, with their quartiles and the cuts between grades.
+    """Plot the scores of the bags of each grade, with their quartiles and the cuts between grades.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def plot_number_scores(
     knots: tuple[ArrayLike, ArrayLike] | None = None,
     ids: Sequence[str] = (),
 ) -> Figure:
-    """Draw the score of each bag against its number, and what number a score stands for.
+    """Plot the score of each bag against its number, and the predicted number of each score.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def plot_number_scores(
     title : str
         Title of the figure.
     knots : pair of array_like, shape [K], optional
-        Scores and the numbers that they stand for, see `midam.evaluate.NumberScale`.
+        Scores and their predicted numbers, see `midam.evaluate.NumberScale`.
     ids : sequence of str
         Names of the bags, which the page shows at their dots.
 
@@ -131,7 +131,7 @@ def plot_number_scores(
 
 
 def plot_predicted_numbers(name: str, true: NDArray[np.float64], predicted: NDArray[np.float64], ids: Any) -> Figure:
-    """Draw the predicted against the true number of each bag."""
+    """Plot the predicted against the true number of each bag."""
     short = shortened(name, _LONG_NAME)
     figure, axes = _square_chart([true, predicted], f"True {short}", f"Predicted {short}")
     _named_dots(axes, true, predicted, ids)
@@ -139,7 +139,7 @@ def plot_predicted_numbers(name: str, true: NDArray[np.float64], predicted: NDAr
 
 
 def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -> Figure:
-    """Draw the mean true number of parts of the bags against their mean prediction, with the range of 80% of them."""
+    """Plot mean true numbers of parts of the bags against mean predictions, with the range of 80% of each part."""
     predicted, true, low, high = columns = np.array(dots).T
     figure, axes = _square_chart([*columns], "Predicted, mean", "True, mean")
     axes.vlines(predicted, low, high, color=BLUE, linewidth=1.4, zorder=3)
@@ -150,7 +150,7 @@ def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -
 
 
 def _square_chart(values: Sequence[NDArray[np.float64]], across: str, up: str) -> tuple[Figure, Axes]:
-    """Axes with the line of perfect predictions, which hold all values on both sides."""
+    """Return square axes for all values, with the line of perfect predictions."""
     figure, axes = new_chart(height=3.3)
     bounds = span(np.concatenate(values))
     axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
@@ -161,7 +161,7 @@ def _square_chart(values: Sequence[NDArray[np.float64]], across: str, up: str) -
 def plot_risk(
     name: str, time: NDArray[np.float64], event: NDArray[np.bool_], scores: NDArray[np.float64], ids: Any
 ) -> Figure:
-    """Draw the risk of each bag along its time: filled where the event came, hollow where none was seen."""
+    """Plot the risk of each bag against its time: filled with an event, hollow if censored."""
     figure, axes = new_chart(height=3.3)
     shown = np.isin(np.arange(time.size), evenly(time))
     parts: tuple[tuple[NDArray[np.bool_], str, str, str], ...] = (
@@ -187,18 +187,18 @@ def plot_survival(
     title: str = "",
     unit: str = "",
 ) -> Figure:
-    """Draw Kaplan-Meier curves of groups of bags with their intervals, the numbers at risk, and the log-rank p-value.
+    """Plot Kaplan-Meier curves of groups of bags with intervals, the numbers at risk and the log-rank p-value.
 
     Parameters
     ----------
     path : str or Path, optional
         PNG file to write; replaced in one step.
     time, event : array_like, shape [N]
-        Times to the event, or of censoring where `event` is 0; a tick on a curve is a censored bag.
+        Times of the event, or of censoring if `event` is 0; a tick on a curve is a censored bag.
     groups : array_like of int, shape [N]
         Group of each bag, a position in `names`.
     names : sequence of str
-        The groups.
+        Names of the groups.
     title : str
         Title of the figure.
     unit : str
@@ -225,7 +225,7 @@ def plot_survival(
     p = log_rank(t, e, group_of) if len(present) > 1 else None
     if p is not None:
         shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
-        axes.plot([], [], linestyle="None", label=shown)  # in the legend, where no curve can run behind it
+        axes.plot([], [], linestyle="None", label=shown)  # only in the legend, where no curve can run behind it
     axes.set(ylim=(-0.02, 1.04), ylabel="Share without event", xlim=(0, float(t.max()) * 1.02))
     ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= t.max()]
     axes.set_xticks(ticks)
@@ -235,7 +235,7 @@ def plot_survival(
 
 
 def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, NDArray[np.float64]]) -> None:
-    """Write, below the axis, how many bags of each group are still followed at each tick."""
+    """Write below the axis how many bags of each group are at risk at each tick."""
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "center", "annotation_clip": False}
     axes.annotate("Bags at risk", (0, 0), (-6, -40), xycoords="axes fraction", color=GRAY, **style, ha="right")
     for row, (name, time) in enumerate(times.items()):
@@ -267,7 +267,7 @@ def _named_dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], ids:
 def _dots(
     axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], *, tips: Sequence[str], color: str = GRAY
 ) -> None:
-    """Draw a dot for each bag, smaller and fainter the more there are."""
+    """Plot a dot for each bag; with more bags, dots are smaller and fainter."""
     many = x.size > _MANY_BAGS
     style: dict[str, Any] = {"markersize": 2.2 if many else 3.6, "alpha": float(np.clip(400 / x.size, 0.12, 0.65))}
     add_dots(axes, x, y, tips, markeredgewidth=0, color=color, zorder=3, **style)

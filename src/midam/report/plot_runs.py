@@ -1,4 +1,4 @@
-"""Figures of runs and comparisons: learning curves, forest plots, folds; and the sizes of bags."""
+"""Figures of runs and comparisons: learning curves, forest plots, folds; and figures of bag sizes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,14 +20,14 @@ _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
 _DECADES = 1000
-_MOST_BOXES, _LONGEST_NAME = 20, 24  # classes by their bag sizes, letters of their names
-_WIDEST, _LETTER = 2.3, 0.08  # inches that names of rows take at most, and a letter of them
+_MOST_BOXES, _LONGEST_NAME = 20, 24  # most classes in the plot by size, most letters of a name
+_WIDEST, _LETTER = 2.3, 0.08  # in inches: most width for names of rows, and width of a letter
 
 History = Sequence[Mapping[str, float | None]]
 
 
 class Row(NamedTuple):
-    """A row of a forest plot; one that is not `filled` is drawn hollow."""
+    """A row of a forest plot; its marker is hollow unless `filled`."""
 
     name: str
     estimate: Estimate | None
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
-    """Return the panels of the learning curves: a title, and the name of the line of each column."""
+    """Return the panels of the learning curves: a title, and the line name of each column."""
     metric = metric_of_history(history)
     return [
         ("Loss", {"loss": "Training", "val_loss": "Validation"}),
@@ -46,17 +46,17 @@ def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
 
 
 def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = None) -> Figure:
-    """Draw all panels of the learning curves to a PNG file.
+    """Plot all panels of the learning curves to a PNG file.
 
     Parameters
     ----------
     path : str or Path
         PNG file to write; replaced in one step.
     history : sequence of mapping
-        A row an epoch: `epoch`, and where known `lr`, `loss`, `train_auroc`, `val_auroc` and `val_loss`
-        (None or absent where not measured).
+        A row for each epoch: `epoch`, and `lr`, `loss`, `train_auroc`, `val_auroc` and `val_loss` (None or missing if
+        not measured).
     best_epoch : int, optional
-        Epoch with the best validation bags, marked in all panels.
+        Epoch with the best validation metric, marked in all panels.
     """
     figure = new_figure((8.4, 3.8))
     for axes, panel in zip(figure.subplots(1, 2), learning_panels(history), strict=True):
@@ -67,7 +67,7 @@ def plot_curves(path: str | Path, history: History, *, best_epoch: int | None = 
 
 
 def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_epoch: int | None = None) -> Figure:
-    """Draw one of `learning_panels`."""
+    """Plot one of `learning_panels`."""
     figure, axes = new_chart()
     _learning(axes, history, panel, best_epoch)
     axes.set_ylabel(panel[0])
@@ -88,7 +88,7 @@ def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], b
     if best_epoch is not None:
         axes.axvline(best_epoch, color=GRAY, linewidth=1.4, label=f"Best validation: epoch {best_epoch}", zorder=1)
     rates = _column(history, "lr")
-    falls = rates[1:] < 0.5 * rates[:-1]  # steps, not smooth decay
+    falls = rates[1:] < 0.5 * rates[:-1]  # only steps, not a smooth decay
     for position, epoch in enumerate(epochs[1:][falls].tolist()):
         name = "Learning rate lowered" if position == 0 else None
         axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
@@ -103,9 +103,9 @@ def plot_forest(
     missing: str = "one class only",
     names: Mapping[str, tuple[str, str, bool]] | None = None,
 ) -> Figure:
-    """Draw a row for each estimate, hollow without an interval; `missing` stands where there is none.
+    """Plot a row for each estimate, hollow without an interval; `missing` is the text without an estimate.
 
-    A dashed line stands at the reference. `names` are those of the legend: marker, color, filled.
+    A dashed line marks `reference`. `names` are the entries of the legend: marker, color, filled.
     """
     figure, axes = _row_chart([row.name for row in rows], 0.27)
     draw_forest(axes, rows, reference=reference, missing=missing, hollow=names is None)
@@ -124,7 +124,7 @@ def draw_forest(
     missing: str = "one class only",
     hollow: bool = True,
 ) -> None:
-    """Draw the rows of `plot_forest`; `hollow` leaves those without an interval empty."""
+    """Draw the rows of `plot_forest`; with `hollow`, markers without an interval are hollow."""
     known = [row.estimate for row in rows if row.estimate is not None]
     bounds = [bound for estimate in known for bound in estimate[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
@@ -146,7 +146,7 @@ def draw_forest(
 def plot_fold_strip(
     label: str, folds: Mapping[str, Sequence[tuple[float, str]]], means: Mapping[str, float | None]
 ) -> Figure:
-    """Draw the figure of each fold of each method, a value and its tip, and the mean of each method."""
+    """Plot the figure of each fold (a value and its tip) and the mean of each method."""
     figure, axes = _row_chart(list(folds), 0.31)
     known = [value for values in folds.values() for value, _ in values]
     axes.set_xlim(max(0.0, min(known) - 0.03), 1.0)
@@ -163,7 +163,7 @@ def plot_fold_strip(
 
 
 def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) -> Figure:
-    """Draw which bags each fold tests, kind by kind from the left; `folds` are counts of the kinds."""
+    """Plot which bags each fold tests, kind by kind from the left; `folds` are counts of the kinds."""
     figure, axes = _row_chart(list(folds), 0.27)
     counts = np.array(list(folds.values()))
     total, starts = int(counts.sum()), np.append(0, np.cumsum(counts.sum(axis=0))[:-1])
@@ -180,7 +180,7 @@ def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) ->
 def plot_mean_curves(
     curves: Mapping[str, tuple[ArrayLike, ArrayLike]], across: str, up: str, *, chance: bool
 ) -> Figure:
-    """Draw a curve of each method."""
+    """Plot the curve of each method."""
     figure, axes = new_chart(height=3.3)
     if chance:
         axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
@@ -192,7 +192,7 @@ def plot_mean_curves(
 
 
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Axes of rows, so many inches each, the first on top; long names lose their middle."""
+    """Return axes of rows of a height in inches, the first on top; long names lose their middle."""
     left = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))
     width = max(2.4, 4.4 - left)
     figure, axes = new_chart(width=width, height=height * (len(names) + 0.3), left=left)
@@ -206,10 +206,10 @@ def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
 def plot_sizes(
     path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: TargetLabels | None = None
 ) -> Figure:
-    """Draw the histogram of the bag sizes [N], the classes (labels [N], 0 or 1) on top of each other, to a PNG file.
+    """Plot a histogram of bag sizes [N] to a PNG file, with the classes (labels [N] of 0 and 1) stacked.
 
-    Of bags with an `outcome`, a second panel shows it by the size: boxes of up to 20 classes, grades or labels, else a
-    point a bag.
+    For bags with an `outcome`, a second panel shows it by size: boxes of up to 20 classes, grades or labels, or a point
+    for each bag.
     """
     sizes = np.asarray(sizes, dtype=np.int64)
     boxes = outcome is not None and outcome.target not in ("continuous", "survival")
@@ -222,7 +222,7 @@ def plot_sizes(
     if is_wide(sizes):
         axes[0].set_xscale("log")
         axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        if sizes.max() < _DECADES * sizes.min():  # few powers of ten: matplotlib would name others as powers, too
+        if sizes.max() < _DECADES * sizes.min():  # else matplotlib writes other ticks as powers of ten
             axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes[0].xaxis.set_minor_formatter(NullFormatter())
     else:
@@ -234,7 +234,7 @@ def plot_sizes(
 
 
 def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None) -> None:
-    """Bars of the bag sizes, of classes on top of each other."""
+    """Draw bars of the bag sizes, with classes stacked."""
     edges = size_edges(sizes, bins=_BINS)
     parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
     if labels is not None:
@@ -249,14 +249,14 @@ def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None
         style |= {"align": "edge", "edgecolor": "white", "linewidth": 0.6, "label": f"{len(part)} {name}"}
         axes.bar(edges[:-1] - 0.5, counts, np.diff(edges), bottom, **style)
         bottom += counts
-    if len(edges) == 2:  # bags of one size: a bar, not a wall, over one number
+    if len(edges) == 2:  # bags of one size: a bar that does not fill the axes
         axes.set_xlim(edges[0] - 3, edges[0] + 3)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel("Bags")
 
 
 def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> None:
-    """Boxes of the sizes of the bags of each class, grade or label, the first on top; numbers and times as points."""
+    """Draw boxes of the bag sizes of each class, grade or label, the first on top; numbers and times as points."""
     values = outcome.values
     if outcome.target == "survival":
         event = values[:, 1] == 1
@@ -278,13 +278,13 @@ def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> Non
 
 
 def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
-    """One column of the history; NaN, which matplotlib leaves out, for what was not measured."""
+    """Return a column of the history, with NaN, which matplotlib leaves out, for missing values."""
     values = (row.get(key) for row in history)
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
-    """Draw the curve of training or validation bags through the epochs that have a value."""
+    """Draw the curve of training or validation bags through the epochs with a value."""
     color, marker, dashes = _LINES[name]
     known = np.isfinite(values)
     if not known.any():

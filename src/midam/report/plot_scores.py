@@ -1,4 +1,4 @@
-"""Figures of bags of two classes, and of several classes or labels: curves of ranking, probabilities, confusion."""
+"""Figures for two or several classes and labels: ranking curves, probabilities, confusion."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,14 +38,14 @@ def plot_roc(
     baseline: ArrayLike | None = None,
     band: Band | None = None,
 ) -> Figure:
-    """Draw the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
+    """Plot the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
 
     Parameters
     ----------
     path : str or Path, optional
         PNG file to write; replaced in one step.
     labels, scores : array_like, shape [N]
-        Labels 0 or 1, and scores. With one class only the figure says that there is no curve.
+        Labels 0 or 1, and scores. With one class only, the figure is a text that there is no curve.
     summary : mapping
         Result of `midam.evaluate.metrics.summarize` on the same bags.
     title : str
@@ -85,7 +85,7 @@ def plot_roc(
 
 
 def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
-    """Mark the operating point, its Wilson intervals as bars."""
+    """Mark the operating point, with its Wilson intervals as bars."""
     x, up = 1 - point["specificity"], point["sensitivity"]
     low, high = (1 - bound for bound in reversed(point["specificity_ci95"]))
     below, above = point["sensitivity_ci95"]
@@ -107,7 +107,7 @@ def _band(axes: Axes, band: Band | None, color: str) -> None:
 
 
 def plot_precision(bands: Bands, *, share: float) -> Figure:
-    """Draw the precision-recall curve with its band; `share` of the bags is positive."""
+    """Plot the precision-recall curve with its band; `share` is the share of positive bags."""
     figure, axes = new_chart()
     _band(axes, bands.precision, BLUE)
     axes.plot(bands.precision.x, bands.precision.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
@@ -117,7 +117,7 @@ def plot_precision(bands: Bands, *, share: float) -> Figure:
 
 
 def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
-    """Draw the histogram of scores: positive bags upward, negative bags downward."""
+    """Plot the histogram of scores: positive bags upward, negative bags downward."""
     figure, axes = new_chart()
     edges = np.linspace(*span(scores, pad=0.02), _BINS + 1)
     most = 1
@@ -136,7 +136,7 @@ def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, th
 
 
 def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
-    """Draw sensitivity and specificity along the threshold on the score."""
+    """Plot sensitivity and specificity against the threshold on the score."""
     figure, axes = new_chart()
     axes.set(xlim=span(scores, pad=0.02), ylim=(-0.02, 1.02), ylabel="Share of the class")
     axes.set_xlabel("Threshold on the score")
@@ -168,9 +168,9 @@ def plot_reliability(
     labels: NDArray[np.int64] | None = None,
     probabilities: NDArray[np.float64] | None = None,
 ) -> Figure:
-    """Draw observed shares against probabilities, in bins with their intervals.
+    """Plot observed shares against probabilities, in bins with intervals.
 
-    Of labels [N] and probabilities [N] the recalibration line and, below, two histograms are drawn as well.
+    With labels [N] and probabilities [N], the plot also shows the recalibration line and, below, two histograms.
     """
     figure, axes = new_chart(height=3.3)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
@@ -198,7 +198,7 @@ def plot_reliability(
 
 
 def plot_decision_curve(benefit: Band, everyone: NDArray[np.float64]) -> Figure:
-    """Draw the net benefit along the threshold probability, next to that of acting on all bags and on none."""
+    """Plot the net benefit against the threshold probability, for the model, for acting on all bags and on none."""
     figure, axes = new_chart()
     top = max(float(benefit.high.max()), float(everyone.max()))
     low = -0.35 * top
@@ -219,16 +219,16 @@ def plot_class_rocs(
     summary: Mapping[str, Any],
     title: str = "",
 ) -> Figure:
-    """Draw the ROC curve of each class against the rest, or of each label, with the AUROCs and their intervals.
+    """Plot the ROC curve of each class against the rest, or of each label, with AUROCs and intervals.
 
     Parameters
     ----------
     path : str or Path, optional
         PNG file to write; replaced in one step.
     names : sequence of str
-        The C classes or labels. Of more than ten, those with the most positive bags are drawn.
+        The C classes or labels. At most ten are plotted, those with the most positive bags.
     labels, scores : array_like, shape [N, C]
-        As of `midam.evaluate.classes.class_aurocs`; NaN where a label is not known.
+        As in `midam.evaluate.classes.class_aurocs`; NaN if a label is unknown.
     summary : mapping
         Result of `midam.targets.Target.summarize` on the same bags.
     title : str
@@ -266,7 +266,7 @@ def plot_class_rocs(
 def plot_confusion(
     path: str | Path | None = None, *, names: Sequence[str], confusion: ArrayLike, title: str = "", what: str = "class"
 ) -> Figure:
-    """Draw a confusion matrix: counts, shaded by their share of the bags of a class (row).
+    """Plot a confusion matrix: counts, shaded by their share of the bags of a class (row).
 
     Parameters
     ----------
@@ -275,14 +275,14 @@ def plot_confusion(
     names : sequence of str
         The C classes or grades.
     confusion : array_like of int, shape [C, C]
-        Bags of each class (row) that are called each class (column).
+        Number of bags by true class (row) and predicted class (column).
     title, what : str
-        Title of the figure; what the names are, such as "grade".
+        Title of the figure; the kind of the names, such as "grade".
 
     Raises
     ------
     BagDataError
-        Not a row and a column of each name.
+        The table does not have a row and a column for each name.
     """
     table = np.asarray(confusion, dtype=np.int64)
     count = len(names)

@@ -1,4 +1,4 @@
-"""Set up a program around its command: a console, warnings, SIGTERM as Ctrl-C; and its result as JSON."""
+"""Set up the console, warnings and SIGTERM (as Ctrl-C) of a command, and return its result as JSON."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _PLAIN_WIDTH = 120
 
 
 def stdout_console() -> Console:
-    """Console for results, plain where the output is not a terminal."""
+    """Return a console for results, plain if the output is not a terminal."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _PLAIN_WIDTH)
@@ -27,13 +27,13 @@ def stdout_console() -> Console:
 
 
 def say(text: str) -> None:
-    """Print a line of the results as it is."""
+    """Print a line of the results without markup."""
     stdout_console().print(escape(text))
 
 
 def remark(console: Console, message: object, kind: str = "note") -> None:
-    """Print a note, or a warning, with its parameters as flags; nothing of None."""
-    from midam.report.words import as_flags  # late: a command that says nothing needs no settings
+    """Print a note or a warning with its parameters as flags; nothing for None."""
+    from midam.report.words import as_flags  # imported late: a command without notes needs no settings
 
     if message is None:
         return
@@ -43,7 +43,7 @@ def remark(console: Console, message: object, kind: str = "note") -> None:
 
 @contextmanager
 def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
-    """Console on stderr that shows each `UserWarning` once, shortened by `shorten`; others are hidden."""
+    """Yield a console on stderr that shows each `UserWarning` once, shortened by `shorten`, and no others."""
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
@@ -62,12 +62,12 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
 
 
 def note_result(**facts: Any) -> None:
-    """Note facts of a command's result, by name, which `midam --json` prints."""
+    """Add facts by name to the result of a command, which `midam --json` prints."""
     _RESULT.update(facts)
 
 
 def take_result() -> str:
-    """The facts that were noted since the last call, as JSON; a path is text, a number that is not finite null."""
+    """Return and clear the noted facts as JSON; paths become text, and numbers that are not finite null."""
     text = json.dumps(_plain(_RESULT), indent=2, allow_nan=False)
     _RESULT.clear()
     return text

@@ -1,4 +1,4 @@
-"""Pseudonyms for a page that is shared: bags, groups, levels and files get numbers, and a key tells whose they are."""
+"""Pseudonyms for a page that is shared: bags, groups, levels and files get numbers; a key maps them to names."""
 
 import csv
 import io
@@ -19,26 +19,26 @@ from midam.plain_files import replacing
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
-_RANGE = re.compile(r"\S+ to \S+")  # of numbers, as `midam.evaluate.subgroups.make_levels` writes it
+_RANGE = re.compile(r"\S+ to \S+")  # a range of numbers as in `midam.evaluate.subgroups.make_levels`
 _LEFT_OUT = "{} notes that may hold names, such as of files that were left out, are not shown here"
 
 
 class Pseudonyms:
-    """Pseudonyms by kind of name, such as ``bag-001``: numbered as the names appear in the data."""
+    """Pseudonyms by kind of name, such as ``bag-001``, numbered in the order of the data."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
         self._counts = Counter[str]()
 
     def of(self, kind: str, name: str) -> str:
-        """The pseudonym of a name."""
+        """Return the pseudonym of a name."""
         if (kind, name) not in self._known:
             self._counts[kind] += 1
             self._known[kind, name] = f"{kind}-{self._counts[kind]:03d}"
         return self._known[kind, name]
 
     def setting(self, name: str, value: Any) -> Any:
-        """Value of a setting, in which files bear pseudonyms."""
+        """Return the value of a setting with pseudonyms of files."""
 
         def change(text: str) -> str:
             return self.of("file", text) if name in PATHS or re.search(r"[/\\]", text) else text
@@ -46,18 +46,18 @@ class Pseudonyms:
         return _changed(value, change)
 
     def text(self, text: str) -> str:
-        """A message without the files that it names."""
+        """Return a message with pseudonyms of files, without its "(in FILE)"."""
         files = [(name, other) for (kind, name), other in self._known.items() if kind == "file"]
         for name, other in sorted(files, key=lambda pair: -len(pair[0])):
             text = text.replace(name, other)
         return re.sub(r" \(in .*?\)", "", text)
 
     def notes(self, notes: Any) -> list[str]:
-        """Replace notes on the data, any of which may hold a name, by their number."""
+        """Replace notes on the data, which may contain names, by their number."""
         return [_LEFT_OUT.format(len(notes))] if notes else []
 
     def hide(self, report: Study) -> Study:
-        """The report with pseudonyms instead of names; its data, settings and facts have them already."""
+        """Return the report with pseudonyms instead of names; its data, settings and facts have them already."""
         columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         changes: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}
@@ -69,7 +69,7 @@ class Pseudonyms:
         return replace(report, parts=parts, columns=columns, **changes)
 
     def write(self, page: Path) -> Path:
-        """Write the key next to a page, readable by its owner alone; returns its path."""
+        """Write the key next to a page, readable only by its owner; returns its path."""
         path = page.with_name(f"{page.stem}.pseudonyms.csv")
         text = io.StringIO()
         rows = [("kind", "name", "pseudonym"), *((*key, pseudonym) for key, pseudonym in self._known.items())]
@@ -95,7 +95,7 @@ class Pseudonyms:
 
 
 def naming(bags: int, groups: int = 0) -> str:
-    """A caution about a page that names so many bags and groups, for whoever shares it."""
+    """Return a caution for readers who share a page with names of so many bags and groups."""
     named = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
     return (
         f"This page names {named} as the data does. Before you share it, check whether these are names of patients: "
@@ -104,7 +104,7 @@ def naming(bags: int, groups: int = 0) -> str:
 
 
 def _changed(value: Any, change: Callable[[str], str]) -> Any:
-    """A value whose texts are changed, also those in lists and dictionaries."""
+    """Change the texts of a value, also in lists and dictionaries."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

@@ -23,13 +23,13 @@ from midam.report.program import remark
 
 _LINES = 10
 _EVERY_SECONDS = 60.0
-_PACE_SECONDS = 1.0  # from which on a pace is shown
+_PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
-_SPARE = 3  # columns for the ^C that a terminal shows: one that broke the line would leave a second bar behind
+_SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
-_MOST_CLASSES = 30  # that are listed
-# Figures of a part of a summary, of whatever target.
+_MOST_CLASSES = 30  # most listed classes
+# Figures of a part of a summary, for all targets.
 _FIGURES = {
     **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
     **{"at_threshold.balanced_accuracy": "bal. acc.", "at_threshold.f1": "F1", "brier": "Brier"},
@@ -40,15 +40,15 @@ _FIGURES = {
 
 
 class LiveProgress:
-    """A bar of `total` work, with `columns` and a state next to it, shown on a terminal alone; a context manager.
+    """Context manager of a progress bar of `total` work, with `columns` and a state, shown only on a terminal.
 
-    Elsewhere, plain lines are due after each tenth of the work, and after each minute. An error removes the bar.
+    Without a terminal, plain lines are due after each tenth of the work and each minute. An error removes the bar.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
         self._console = console
         shown = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
-        # On a narrow terminal the bar gives way.
+        # On a narrow terminal, the bar shrinks first.
         times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
         self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
@@ -60,17 +60,17 @@ class LiveProgress:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar.disable:
-            return  # rich 14 would end with an empty line
+            return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
         self._bar.stop()
 
     def _print(self, line: str) -> None:
-        """Print a plain line where there is no terminal."""
+        """Print a plain line if there is no terminal."""
         if not self._console.is_terminal:
             self._console.print(line, soft_wrap=True)
 
     def _due(self, done: float, total: float) -> bool:
-        """Whether a plain line is due."""
+        """Return whether a plain line is due."""
         tenths, now = int(_LINES * done // total), time.monotonic()
         if tenths <= self._tenths and now - self._shown_at < _EVERY_SECONDS:
             return False
@@ -80,19 +80,19 @@ class LiveProgress:
 
 class _Bar(progress.Progress):
     def get_renderable(self) -> RenderableType:
-        width = max(1, self.console.width - _SPARE) if hasattr(self, "live") else None  # rich looks before it has one
+        width = max(1, self.console.width - _SPARE) if hasattr(self, "live") else None  # rich calls it before `start`
         return Constrain(super().get_renderable(), width)
 
 
 def epoch_words(row: Mapping[str, Any]) -> str:
-    """Loss of a finished epoch, and what the validation bags say of it."""
+    """Return the loss and the validation metric of a finished epoch in words."""
     metric = words.metric_of_history([row])
     val = row[f"val_{metric}"]
     return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {words.METRIC_NAMES[metric]} {val:.3f}")
 
 
 class FitProgress(LiveProgress):
-    """Progress of a training run, its scoring included: bars on a terminal, ten plain lines of each stage elsewhere."""
+    """Progress of training and scoring: bars on a terminal, else ten plain lines for each stage."""
 
     def __init__(self, epochs: int, *, console: Console) -> None:
         self._epochs, self._title = epochs, ""
@@ -107,13 +107,13 @@ class FitProgress(LiveProgress):
             self._print(f"epoch {row['epoch']}/{self._epochs}  {state}")
 
     def candidate(self, title: str, number: int, count: int) -> None:
-        """Show what begins of so many methods that are tried, or trained on all bags."""
+        """Show that method `number` of `count` begins."""
         self._bar.update(self._task, completed=number, total=count, state=title)
         self._print(f"{number + 1}/{count} {title}")
 
     def stage(self, title: str, bags: int) -> None:
-        """Show what begins after the last epoch, and that it goes through so many bags, 0 for none."""
-        self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have ended it
+        """Show that a stage after the last epoch begins, and the number of its bags (0 for none)."""
+        self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have stopped early
         self._title, self._bags, self._scored, self._tenths = title, bags, 0, 0
         self._print(f"{title}: 0/{bags} bags" if bags else title)
         if bags:
@@ -131,9 +131,9 @@ class FitProgress(LiveProgress):
 
 
 class BagProgress(LiveProgress):
-    """Progress through bags: bags, instances a second and the time left on a terminal, ten plain lines elsewhere.
+    """Progress through bags: bags, instances a second and time left on a terminal, else ten plain lines.
 
-    `sizes` [N] are the instances of each bag.
+    `sizes` [N] are the numbers of instances of the bags.
     """
 
     def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
@@ -141,7 +141,7 @@ class BagProgress(LiveProgress):
         self._sizes = sizes
         self._total = int(sizes.sum())
         self._bags = self._rows = 0
-        self._lately = (0, time.monotonic())  # instances that were done when the last line was shown, and when
+        self._lately = (0, time.monotonic())  # finished instances at the last line, and its time
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -160,7 +160,7 @@ class BagProgress(LiveProgress):
         self._bar.update(self._task, completed=self._rows, state=state)
 
     def _left(self) -> str:
-        """Time left at the pace since the last line; nothing at the end, or where it is too short to tell."""
+        """Return the time left at the pace since the last line; "" at the end, or too soon after that line."""
         rows, then = self._lately
         now = time.monotonic()
         self._lately = (self._rows, now)
@@ -171,7 +171,7 @@ class BagProgress(LiveProgress):
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
-    """Result of a run: a row a split, then the headline and the folder."""
+    """Print the result of a run: a row for each split, then the headline and the folder."""
     parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
     headline = next(iter(parts))
     _print_parts(console, parts, headline)
@@ -195,7 +195,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
 
 
 def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
-    """Result of `midam evaluate`."""
+    """Print the result of `midam evaluate`."""
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
     headline = result["headline"]
     seen = " (no test: the model has seen them)" if headline == "train" else ""
@@ -208,7 +208,7 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
 
 
 def format_metric(part: Mapping[str, Any]) -> str:
-    """Main metric with its interval, for people."""
+    """Format the main metric with its interval."""
     metric = words.metric_of_part(part)
     if part[metric] is None:
         why = "one class only" if metric == "auroc" else "no two bags that the labels order"
@@ -220,7 +220,7 @@ def format_metric(part: Mapping[str, Any]) -> str:
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
-    """The data sets of the catalog."""
+    """Print the data sets of the catalog."""
     table = Table("name", "bags", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
         here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
@@ -244,7 +244,7 @@ def print_description(
     labels: NDArray[np.int64] | None = None,
     kinds: tuple[str, str] = ("positive", "negative"),
 ) -> None:
-    """Facts about a set of bags, and a histogram of its bag sizes, by what `kinds` calls the labels 1 and 0."""
+    """Print facts about bags and a histogram of bag sizes; `kinds` are the names of the labels 1 and 0."""
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
@@ -265,7 +265,7 @@ def print_description(
 
 
 def print_features(console: Console, features: Sequence[FeatureFacts], *, metric: str) -> None:
-    """A table of features, those first that rank the bags best."""
+    """Print a table of features, those that rank the bags best first."""
     shown = Table(box=None, pad_edge=False, title_justify="left")
     for head in ("  feature", "kind", "missing", "least", "median", "greatest", f"{metric} of its mean"):
         shown.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
@@ -279,7 +279,7 @@ def print_features(console: Console, features: Sequence[FeatureFacts], *, metric
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:
-    """Print what can spoil a result, and what was not looked for."""
+    """Print problems that can spoil a result, and checks that were skipped."""
     for message in description.warnings:
         remark(console, message, "warning")
     for message in description.notes:
@@ -287,7 +287,7 @@ def print_warnings(console: Console, description: BagDescription) -> None:
 
 
 def _print_threshold(console: Console, metrics: Mapping[str, Any]) -> None:
-    """Print how the threshold was chosen, and what it does where its rule cannot be met."""
+    """Print how the threshold was chosen, and a warning if its rule cannot be met."""
     if "thresholds" not in metrics:
         return
     known = Thresholds.model_validate(metrics["thresholds"])
@@ -296,7 +296,7 @@ def _print_threshold(console: Console, metrics: Mapping[str, Any]) -> None:
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
-    """Print the methods that `auto` tried, and why it took what it took."""
+    """Print the methods that `auto` tried, and the reason for its choice."""
     auto = summary.get("auto")
     if auto is None:
         return
@@ -309,7 +309,7 @@ def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
-    """Compare the model with the baseline, in a line; add a caution where one is due."""
+    """Print the comparison of the model with the baseline, and cautions and advice if needed."""
     baseline, note = summary.get("baseline"), summary.get("baseline_note")
     remark(console, note and f"no baseline to compare the model with: {note}", "warning")
     if baseline is None:
@@ -321,7 +321,7 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
-    """A row a part; of the headline's part a row a class or label, its risk groups, and notes."""
+    """Print a row for each part; for the headline's part, also a row for each class or label, risk groups and notes."""
     metric = words.metric_of_part(next(iter(parts.values())))
     known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
@@ -348,7 +348,7 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
 
 
 def _figure(part: Mapping[str, Any], key: str) -> Any:
-    """A figure of a part; a dot leads into a mapping."""
+    """Return a figure of a part; a dot in the key leads into a mapping."""
     place, _, name = key.rpartition(".")
     return ((part.get(place) or {}) if place else part).get(name)
 

@@ -1,4 +1,4 @@
-"""Names and numbers as figures and pages show them, and the comparison of a run with its baseline in words."""
+"""Names and numbers in the form of figures and pages, and the comparison of a run with its baseline in words."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from midam.settings.data import DataSettings
 
 PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
-# Flags that have another name than the parameter of `midam.data.read_bags`.
+# Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
 _RENAMED |= {"site_column": "balance"}
 _FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout", "metrics"])
@@ -25,7 +25,7 @@ _SAYS |= {"open": "which of the two is better stays open", "alike": "both rank t
 
 
 def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:
-    """Main metric of the rows of a training, a key of `METRIC_NAMES`; of none, AUROC.
+    """Return the main metric of the rows of a training, a key of `METRIC_NAMES`; AUROC without rows.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def metric_of_part(part: Mapping[str, Any]) -> str:
-    """Main metric of a part of a summary, or of the baseline in it, a key of `METRIC_NAMES`.
+    """Return the main metric of a part of a summary, or of its baseline, a key of `METRIC_NAMES`.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def metric_of_part(part: Mapping[str, Any]) -> str:
 
 
 def shortened(name: str, limit: int) -> str:
-    """Name of at most `limit` characters, without its middle: names often differ at the end. Nothing below 4.
+    """Shorten a name to `limit` characters by leaving out its middle (names often differ at the end); "" below 4.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def shortened(name: str, limit: int) -> str:
 
 
 def signed(value: float, form: str = ".3g") -> str:
-    """A number with a true minus sign.
+    """Format a number with a true minus sign.
 
     Examples
     --------
@@ -71,9 +71,9 @@ def signed(value: float, form: str = ".3g") -> str:
 
 
 def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) -> str:
-    """Form of numbers with as many decimals, at least `least`, as tell each score from another threshold.
+    """Return a format with enough decimals, at least `least`, to distinguish each score from the threshold.
 
-    In this form a score below the threshold never reads as one that reaches it.
+    In this format, a score below the threshold never looks equal to it.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) ->
 
 
 def mean_words(summary: Mapping[str, Any]) -> str | None:
-    """Say what the score of a run is the mean of, by its summary.json; None where it is that of one scorer.
+    """Return what the score of a run averages, from its summary.json; None for a single scorer.
 
     Examples
     --------
@@ -111,9 +111,9 @@ def mean_words(summary: Mapping[str, Any]) -> str | None:
 
 
 def verdict(baseline: Mapping[str, Any]) -> str:
-    """Whether the model is "ahead" of the baseline or "behind", by the interval of their difference, or it is "open".
+    """Return whether the model is "ahead" of the baseline, "behind", or "open", by the interval of their difference.
 
-    "alike" where there is no difference to put an interval around: both rank the bags in the same way.
+    The verdict is "alike" if the interval is 0 to 0: both rank the bags in the same way.
 
     Examples
     --------
@@ -127,12 +127,12 @@ def verdict(baseline: Mapping[str, Any]) -> str:
 
 
 def verdict_words(baseline: Mapping[str, Any]) -> str:
-    """The verdict in words."""
+    """Return the verdict in words."""
     return _SAYS[verdict(baseline)]
 
 
 def result_words(baseline: Mapping[str, Any]) -> str:
-    """The metric of the baseline, the difference with its interval, and the verdict: a line of the console."""
+    """Return a console line with the baseline's metric, the difference with its interval, and the verdict."""
     metric, bounds = metric_of_part(baseline), _interval(baseline["difference_ci95"], form="+.3f")
     return (
         f"baseline {METRIC_NAMES[metric]} {baseline[metric]:.3f} ({baseline['method']}); model minus baseline "
@@ -141,7 +141,7 @@ def result_words(baseline: Mapping[str, Any]) -> str:
 
 
 def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
-    """Lines on the covariates of a run, and on how they do alone: the entry `covariates` of summary.json."""
+    """Return lines on the covariates of a run and on their result alone, from entry `covariates` of summary.json."""
     kinds = ", ".join(f"{name} ({kind})" for name, kind in zip(covariates["names"], covariates["kinds"], strict=True))
     lines, alone = [f"covariates: {kinds}"], covariates["alone"]
     metric = next((name for name in METRIC_NAMES if name in (alone or {})), None)
@@ -154,7 +154,7 @@ def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
 
 
 def covariate_verdict(alone: Mapping[str, Any]) -> str:
-    """Whether a model ranks better than its covariates alone, in words.
+    """Return in words whether a model ranks better than its covariates alone.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
 
 
 def caution(baseline: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
-    """A caution about a comparison on validation bags; `selected` is that of summary.json."""
+    """Return a caution about a comparison on validation bags; `selected` is the entry of summary.json."""
     if baseline["part"] != "val":
         return None
     on = "the baseline is compared on validation bags"
@@ -180,7 +180,7 @@ def caution(baseline: Mapping[str, Any], selected: Mapping[str, Any]) -> str | N
 
 
 def data_options(settings: DataSettings) -> list[str]:
-    """Words of a command that read data as these settings do.
+    """Return the words of a command that reads data with these settings.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def data_options(settings: DataSettings) -> list[str]:
 
 
 def flag_words(name: str, value: Any = True) -> list[str]:
-    """A setting as the words of a command line.
+    """Return a setting as words of a command line.
 
     Examples
     --------
@@ -204,14 +204,14 @@ def flag_words(name: str, value: Any = True) -> list[str]:
 
 
 def value_text(value: Any) -> str:
-    """The value of a setting as the command line takes it: a list with commas, texts as they are, else YAML."""
+    """Return the value of a setting for the command line: lists with commas, texts unchanged, other values as JSON."""
     if isinstance(value, list | tuple) and value:
         value = ",".join(f'"{part}"' if "," in str(part) else str(part) for part in value)
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
 def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = "") -> str:
-    """A message with its parameters as the command line spells them, where they are among `names`; `mark` around each.
+    """Return a message whose parameters in `names` are written as command-line flags, with `mark` around each.
 
     Examples
     --------
@@ -233,9 +233,9 @@ def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = ""
 def advice(
     baseline: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
 ) -> str | None:
-    """Advice where the baseline is ahead of the model trained on `data`; `target` where it is not two classes.
+    """Return advice if the baseline is better than the model trained on `data`, else None.
 
-    `options` are `data_options`, of the command that trained it.
+    `target` is given for other targets than two classes. `options` are the `data_options` of the training command.
     """
     if verdict(baseline) != "behind":
         return None

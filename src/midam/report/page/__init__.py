@@ -1,1 +1,1 @@
-"""The pages about runs and comparisons: Python prepares numbers and figures, templates show them."""
+"""The pages about runs and comparisons: Python computes numbers and figures, and templates show them."""

@@ -32,7 +32,7 @@ _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negat
 
 
 class BinaryPage(TargetPage):
-    """Two classes, of which one is positive."""
+    """Page of two classes, one of them positive."""
 
     of_target = "binary"
     label = "label 1"
@@ -47,20 +47,20 @@ class BinaryPage(TargetPage):
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Draw the ROC curve, next to that of the baseline."""
+        """Plot the ROC curves of the model and the baseline."""
         marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
         plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     @cached_property
     def _bands(self) -> Bands | None:
-        """Bands of the curves; None where there are no bags of both classes."""
+        """Bands of the curves; None without bags of both classes."""
         bags = self.tested
         given: dict[str, Any] = {"groups": bags.groups, "probabilities": bags.predicted}
         return curve_bands(bags.values, bags.scores, **given) if self.ranked else None
 
     @property
     def ranked(self) -> bool:
-        """Whether there are bags of both classes."""
+        """Whether the tested bags hold both classes."""
         return self.tested.both_classes
 
     @property
@@ -69,11 +69,11 @@ class BinaryPage(TargetPage):
         return held if held is not None and held.both_classes else None
 
     def counted(self) -> str:
-        """Bags, and positive ones."""
+        """Return the counts of bags and positive bags."""
         return self.tested.counts()
 
     def second(self) -> str | None:
-        """How many bags of each class are called correctly."""
+        """Return a sentence on how many bags of each class are classified correctly."""
         at, known = self.summary.get("at_threshold"), self._thresholds
         if at is None or known is None:
             return None
@@ -85,7 +85,7 @@ class BinaryPage(TargetPage):
         )
 
     def tiles(self) -> list[Tile]:
-        """AUROC, average precision, sensitivity, specificity, calibration."""
+        """Return AUROC, average precision, sensitivity, specificity and calibration."""
         summary, threshold, at = self.summary, self.study.threshold, self.summary.get("at_threshold") or {}
         precision = interval(None if self._bands is None else self._bands.auprc, none=_NO_INTERVAL)
         tiles = [self.metric_tile(), Tile("Average precision", Number(summary["auprc"], key="auprc"), precision)]
@@ -105,16 +105,16 @@ class BinaryPage(TargetPage):
         )
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Positive bags and their share."""
+        """Return positive bags and their share."""
         bags, positives = sum(map(len, parts)), sum(part.positives for part in parts)
         return [f"{positives:,} positive ({positives / bags:.1%})"]
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Positive bags and their share."""
+        """Return positive bags and their share."""
         return [bags.positives, Number(bags.positives / len(bags) if len(bags) else None, ".1%")]
 
     def sections(self) -> list[Section]:
-        """Ranking to abstention."""
+        """Return the sections from ranking to abstention."""
         return [
             Section("ranking", "Ranking: do positive bags score above negative ones?", "binary.html", self._ranking()),
             Section("calibration", "Calibration: do probabilities come true?", "binary.html", self._calibration()),
@@ -124,7 +124,7 @@ class BinaryPage(TargetPage):
         ]
 
     def _rate(self, label: int, called: NDArray[np.bool_]) -> Estimate | None:
-        """Share of the bags of a class that are called right."""
+        """Return the share of a class that is classified correctly."""
         return _share(self.tested, self.tested.values == label, called == bool(label))
 
     def _ranking(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class BinaryPage(TargetPage):
 
     @cached_property
     def _thresholds(self) -> calibrate.Thresholds | None:
-        """How the run's threshold was chosen; of a run of an earlier version, by the validation bags in its files."""
+        """Choice of the run's threshold; for a run of an earlier version, made again from its validation bags."""
         known, held, threshold = self.study.thresholds, self._validation, self.study.threshold
         if known is not None or threshold is None or held is None:
             return known
@@ -270,7 +270,7 @@ class BinaryPage(TargetPage):
         return {**content, "most": f"{1 - min(_ERRORS):.0%}"}
 
     def errors(self) -> Section:
-        """The bags furthest on the wrong side of the threshold."""
+        """Return the section of the bags that are furthest on the wrong side of the threshold."""
         tested, threshold = self.tested, self.study.threshold
         if threshold is None:
             return self.error_section(_NO_VALIDATION)
@@ -290,7 +290,7 @@ class BinaryPage(TargetPage):
         return self.error_section(f"At the run's threshold, {shown}; the bags furthest from it first.", *parts)
 
     def few(self) -> list[str]:
-        """A caution where a class is rare."""
+        """Return a caution if a class is rare."""
         few = min(self.tested.positives, len(self.tested) - self.tested.positives)
         asked = "a hundred or more of each class are usually asked for"
         text = f"calibration, subgroups and net benefit rest on few bags; {asked}"
@@ -299,7 +299,7 @@ class BinaryPage(TargetPage):
 
     @property
     def shift(self) -> Sequence[str]:  # type: ignore[override]
-        """Share of positive bags."""
+        """Caution about other shares of positive bags."""
         return [
             f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
             "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
@@ -308,11 +308,11 @@ class BinaryPage(TargetPage):
     level_heads = ("positive",)
 
     def level_cells(self, values: NDArray[Any]) -> list[Any]:
-        """Number of positive bags."""
+        """Return the number of positive bags."""
         return [int(values.sum())]
 
     def subgroup_figures(self) -> dict[str, Estimator]:
-        """AUROC, and sensitivity and specificity at the run's threshold."""
+        """Return AUROC, and sensitivity and specificity at the run's threshold."""
         return dict(zip(("AUROC", "sensitivity", "specificity"), binary_figures(self.study.threshold).values()))
 
 
@@ -321,6 +321,6 @@ def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) 
 
 
 def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
-    """A figure of the summary with an interval that was computed here, from scores of nine digits."""
+    """Return a figure of the summary with an interval computed here from the rounded scores in predictions.csv."""
     known = summary.get(key)
     return Number(None if estimate is None or known is None else estimate._replace(value=known), ".2f", key)

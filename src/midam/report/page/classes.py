@@ -1,4 +1,4 @@
-"""Pages of several classes, of which a bag has one, and of several labels, of which it has any."""
+"""Pages of several classes (one for each bag) and of several labels (any number for each bag)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,14 +29,14 @@ from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_relia
 from midam.report.words import PART_NAMES
 from midam.targets import Target
 
-_CURVES, _FOREST = 10, 30  # classes up to which there are ROC curves, and rows of the forest plot
-_FOLDED, _PAIRS = 30, 15  # classes up to which a click shows the whole confusion; confusions that are listed
+_CURVES, _FOREST = 10, 30  # most classes with ROC curves, and most rows of the forest plot
+_FOLDED, _PAIRS = 30, 15  # most classes of a confusion matrix on the page; most confusions in the list
 _KINDS = ((1, "Missed: with the label, least probable"), (0, "False alarms: without it, most probable"))
 _CALIBRATION = "Calibration: do probabilities come true?"
 
 
 class ClassesPage(TargetPage):
-    """Several classes, of which a bag has one."""
+    """Page of several classes, one for each bag."""
 
     one, against = "class", "the rest"
     of_target = "multiclass"
@@ -49,12 +49,12 @@ class ClassesPage(TargetPage):
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Draw the ROC curve of each class or label."""
+        """Plot the ROC curve of each class or label."""
         labels = one_against_rest(part.values[:, 0], target.count) if target.pairs == "classes" else part.values
         plot_class_rocs(folder / "roc.png", names=target.names, labels=labels, **part.shown)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
-        """Labels [N, C] of 0 and 1, NaN where one is not known."""
+        """Return labels [N, C] of 0 and 1, with NaN if unknown."""
         return one_against_rest(bags.values[:, 0], len(self.target.names))
 
     @property
@@ -66,16 +66,16 @@ class ClassesPage(TargetPage):
         return "score" if self.tested.predicted is None else "probability"
 
     def counted(self) -> str:
-        """Bags and classes."""
+        """Return the counts of bags and classes."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'class')}")
 
     def second(self) -> str | None:
-        """How many bags are called correctly."""
+        """Return a sentence on how many bags are classified correctly."""
         correct = np.trace(self.summary["confusion"])
         return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were called their own class."
 
     def estimates(self) -> list[tuple[str, Estimate | None]]:
-        """AUROC of each class or label with its interval."""
+        """Return the AUROC of each class or label with its interval."""
         estimates = []
         for name, part in self.summary["per_class"].items():
             (low, high), count = part["auroc_ci95"] or (np.nan, np.nan), part["positives"] + part["negatives"]
@@ -83,7 +83,7 @@ class ClassesPage(TargetPage):
         return estimates
 
     def tiles(self) -> list[Tile]:
-        """AUROC, accuracy, and the extremes of the classes."""
+        """Return AUROC, accuracy, and the highest and lowest AUROC of a class."""
         below, chance = f"weighted by bags of the {self.one}", f"{1 / len(self.target.names):.3f} by chance"
         known = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
         tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
@@ -97,11 +97,11 @@ class ClassesPage(TargetPage):
         return tiles
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Bags of each class."""
+        """Return the number of bags of each class."""
         return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), self.one))
 
     def flow_by_name(self) -> Table:
-        """Bags of each class in each part."""
+        """Return a table of the bags of each class in each part."""
         parts = self.study.parts
         gaps = bool(np.isnan(joined(list(parts.values()))).any())
         rows: list[list[Any]] = [[name] for name in self.target.names]
@@ -114,7 +114,7 @@ class ClassesPage(TargetPage):
         return Table(f"Bags of each {self.one} in each part", heads, rows, sorts=True)
 
     def sections(self) -> list[Section]:
-        """Ranking, confusion, calibration."""
+        """Return the sections on ranking, confusion and calibration."""
         decided = "The run has no probabilities." if self.tested.predicted is None else ""
         opening = f"A bag is called the class of its largest {self._measure}. {decided}"
         content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), kind="class")
@@ -125,7 +125,7 @@ class ClassesPage(TargetPage):
         ]
 
     def ranking(self) -> dict[str, Any]:
-        """ROC curves, a forest plot, and a table of the classes."""
+        """Return ROC curves, a forest plot, and a table of the classes."""
         names, summary, figures = list(self.target.names), self.summary, list[Drawing]()
         if len(names) <= _CURVES:
             given: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
@@ -163,7 +163,7 @@ class ClassesPage(TargetPage):
         return self.reliability(bins, ("Largest probability", "Share called correctly"))
 
     def reliability(self, bins: Sequence[Any], axes: tuple[str, str], more: str = "") -> dict[str, Any]:
-        """Reliability curve, with the mean probability and the share of each class."""
+        """Return the reliability curve, and the mean probability and share of each class."""
         p, labels, rows = self.tested.predicted, self.columns(self.tested), list[list[Any]]()
         if p is None:
             return {"missing": UNDECIDED}
@@ -179,7 +179,7 @@ class ClassesPage(TargetPage):
         return {"missing": None, "reliability": shown, "table": table, "note": note}
 
     def errors(self) -> Section | None:
-        """The bags whose own class was the least probable."""
+        """Return the section of the bags whose true class had the lowest probability."""
         shown, codes, names = self._shown, self.codes, self.target.names
         called = shown.argmax(axis=1)
         shown_true = shown[np.arange(len(codes)), codes]
@@ -197,7 +197,7 @@ class ClassesPage(TargetPage):
         )
 
     def few(self) -> list[str]:
-        """A caution where a class is rare."""
+        """Return a caution if a class is rare."""
         least = min(part["positives"] for part in self.summary["per_class"].values())
         rest = (
             f"its figures and all probabilities rest on few; a hundred or more of each {self.one} are usually asked for"
@@ -212,7 +212,7 @@ class ClassesPage(TargetPage):
 
 
 class LabelsPage(ClassesPage):
-    """Several labels, of which a bag has any."""
+    """Page of several labels, any number for each bag."""
 
     one, against = "label", "bags without it"
     of_target = "multilabel"
@@ -224,15 +224,15 @@ class LabelsPage(ClassesPage):
     flow_heads = ("labels a bag", "entries unknown")
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
-        """The labels."""
+        """Return the labels [N, C]."""
         return bags.values
 
     def counted(self) -> str:
-        """Bags and labels."""
+        """Return the counts of bags and labels."""
         return self.tested.counted(f" with {plural(len(self.target.names), 'label')}")
 
     def second(self) -> str | None:
-        """From the lowest label to the highest."""
+        """Return a sentence on the lowest and the highest AUROC of a label."""
         known = sorted((estimate.value, name) for name, estimate in self.estimates() if estimate is not None)
         if len(known) < 2:
             return None
@@ -240,18 +240,18 @@ class LabelsPage(ClassesPage):
         return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Labels a bag, and how many are unknown."""
+        """Return the mean number of labels of a bag, and how many are unknown."""
         values = joined(parts)
         unknown = int(np.isnan(values).sum())
         has = f"{np.nansum(values) / len(values):.2f} labels a bag"
         return [has, *([f"{unknown:,} entries unknown"] if unknown else [])]
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Labels a bag, and how many are unknown."""
+        """Return the mean number of labels of a bag, and how many are unknown."""
         return [Number(float(np.nansum(bags.values)) / len(bags), ".2f"), int(np.isnan(bags.values).sum())]
 
     def sections(self) -> list[Section]:
-        """Ranking and calibration."""
+        """Return the sections on ranking and calibration."""
         calibration = Section("calibration", _CALIBRATION, "classes.html", self._calibration())
         title = "Ranking: is each label's score higher with it?"
         return [Section("ranking", title, "classes.html", self.ranking()), calibration]
@@ -268,13 +268,13 @@ class LabelsPage(ClassesPage):
         return self.reliability(bins, ("Probability of a label", "Share that have it"), more)
 
     def errors(self) -> Section | None:
-        """The entries that were the least probable."""
+        """Return the section of the labels whose probability was furthest from the truth."""
         p, values, names = self.tested.predicted, self.tested.values, self.target.names
         if p is None:
             return None
         tables = []
         for label, title in _KINDS:
-            # Of each bag the label that it has (or has not) and whose probability was the furthest from that.
+            # For each bag, the present (or absent) label whose probability was furthest from 1 (or 0).
             off = np.where((values == label) & np.isfinite(p), np.abs(values - p), -np.inf)
             at, worst = off.argmax(axis=1), off.max(axis=1)
             order = np.argsort(-worst, kind="stable")
@@ -290,7 +290,7 @@ class LabelsPage(ClassesPage):
 
 
 def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:
-    """The confusion as a chart or, of many classes, its most frequent errors; as a table; and how each class does."""
+    """Return the confusion as a chart (of many classes, the most frequent errors) and a table, and figures by class."""
     names, matrix = page.target.names, np.asarray(page.summary["confusion"], dtype=np.int64)
     content: dict[str, Any] = {"missing": None, "opening": opening, "chart": None, "pairs": None, "matrix": None}
     content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
@@ -313,7 +313,7 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
 
 
 def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table | str:
-    """The most frequent confusions; an empty text without any."""
+    """Return the most frequent confusions; an empty text if there are none."""
     wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_PAIRS]]
@@ -324,7 +324,7 @@ def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table 
 def _each_class(
     codes: ArrayLike, called: ArrayLike, names: Sequence[str], kind: str, groups: NDArray[np.str_] | None
 ) -> Table:
-    """How many bags of each class are found, and how many of those called so belong to it, with intervals."""
+    """Return recall and precision of each class with intervals."""
     rows, right = list[list[Any]](), np.asarray(codes) == np.asarray(called)
     for code, name in enumerate(names):
         parts = [np.asarray(codes) == code, np.asarray(called) == code]

@@ -16,12 +16,12 @@ from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_f
 from midam.report.words import METRIC_NAMES
 
 _GRID = np.linspace(0, 1, 101)
-_MOST_KINDS = 7  # kinds of bags whose folds are drawn
+_MOST_KINDS = 7  # with more kinds of bags, the folds are not plotted
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Scores [n] or [n, C] of a method on the test bags of one fold; a label is a place in `MethodsStudy.kinds`."""
+    """Scores [n] or [n, C] of a method on the test bags of a fold; labels are positions in `MethodsStudy.kinds`."""
 
     repeat: int
     fold: int
@@ -33,24 +33,24 @@ class Tested:
 
 @dataclass(frozen=True)
 class Method:
-    """A method: its row of summary.csv, and its folds."""
+    """A method with its row of summary.csv and its folds."""
 
     name: str
     figures: Mapping[str, float]
     tested: Sequence[Tested]
 
     def estimate(self, name: str) -> Estimate | None:
-        """A figure of the summary with its interval; None where there is none."""
+        """Return a figure of the summary with its interval, or None."""
         value, low, high = (self.figures[key] for key in (name, f"{name}_low", f"{name}_high"))
         return Estimate(value, low, high, int(self.figures["folds"])) if np.isfinite(value) else None
 
 
 @dataclass(frozen=True)
 class MethodsStudy:
-    """All that the page shows of a comparison; settings and facts as of `midam.report.page.target_page.Study`.
+    """Content of the page of a comparison; settings and facts are as in `midam.report.page.target_page.Study`.
 
-    `basis` is what the intervals rest on, `metric` a key of `midam.report.words.METRIC_NAMES`; `kinds` are the bags
-    that folds hold in like shares, none where labels are no such kinds. `by_class` has a row a class or label: its
+    `basis` is a sentence on the intervals, and `metric` a key of `midam.report.words.METRIC_NAMES`. `kinds` are the
+    classes by which folds are stratified; empty for other labels. `by_class` has a row for each class or label: its
     name, and its AUROC by each method.
     """
 
@@ -67,13 +67,13 @@ class MethodsStudy:
 
     @property
     def title(self) -> str:
-        """The metric in words, with a capital."""
+        """Name of the metric, with a capital letter."""
         metric = METRIC_NAMES[self.metric]
         return f"{metric[:1].upper()}{metric[1:]}"
 
 
 def comparison_page(study: MethodsStudy) -> str:
-    """HTML of the page."""
+    """Return the HTML of the page."""
     template = "comparison.html"
     sections = [Section("summary", "In short", template, _summary(study))]
     if study.metric == "auroc":
@@ -148,7 +148,7 @@ def _sensitivity(part: Tested) -> NDArray[np.float64]:
 
 def _precision(part: Tested) -> NDArray[np.float64]:
     share, recall, _ = precision_recall_curve(part.labels, part.scores)
-    # Recall falls from the lowest threshold on: at each recall, the precision of the highest one that reaches it.
+    # Recall falls as the threshold rises: take the precision at the highest threshold that reaches each recall.
     at = recall.size - 1 - np.searchsorted(recall[::-1], np.maximum(_GRID, 1e-12) - 1e-12)
     return np.asarray(share[at])
 

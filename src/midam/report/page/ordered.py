@@ -30,7 +30,7 @@ _TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
 
 
 class GradesPage(TargetPage):
-    """Grades, the lowest first."""
+    """Page of grades, the lowest first."""
 
     of_target = "ordinal"
     label = "each grade"
@@ -50,11 +50,11 @@ class GradesPage(TargetPage):
         return self.target.names
 
     def counted(self) -> str:
-        """Bags and grades."""
+        """Return the counts of bags and grades."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
 
     def second(self) -> str | None:
-        """How many bags get their grade, and how many a neighboring one."""
+        """Return a sentence on how many bags get their true grade or a neighboring grade."""
         if "confusion" not in self.summary:
             return None
         matrix = np.asarray(self.summary["confusion"])
@@ -65,21 +65,21 @@ class GradesPage(TargetPage):
         )
 
     def tiles(self) -> list[Tile]:
-        """C-index, kappa, accuracy, tau."""
+        """Return C-index, kappa, accuracy and tau."""
         kappa = self.tile("Kappa (quadratic)", "quadratic_kappa", "1 is perfect, 0 chance")
         tau = self.tile("Kendall's tau-b", "kendall_tau", "0 is chance")
         return [self.metric_tile(), kappa, self.tile("Accuracy", "accuracy"), tau]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Bags of each grade."""
+        """Return the number of bags of each grade."""
         return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), "grade"))
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Bags of each grade."""
+        """Return the number of bags of each grade."""
         return list(np.bincount(bags.values[:, 0].astype(np.int64), minlength=len(self.target.names)).tolist())
 
     def sections(self) -> list[Section]:
-        """Ranking, and predicted grades."""
+        """Return the sections on ranking and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
         given: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
         figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **given)
@@ -93,7 +93,7 @@ class GradesPage(TargetPage):
         return [first, Section("operating", "Decisions: which grade is predicted", "classes.html", content)]
 
     def _steps(self) -> Table:
-        """AUROC of each grade and those above it against those below."""
+        """Return the AUROC of each grade and higher grades against lower grades."""
         rows: list[list[Any]] = []
         for grade, name in list(enumerate(self.target.names))[1:]:
             above, estimate = self.codes >= grade, None
@@ -104,7 +104,7 @@ class GradesPage(TargetPage):
         return Table("Ranking at each step of the grades", ["against lower ones", "bags", "lower", "AUROC"], rows)
 
     def errors(self) -> Section | None:
-        """The bags whose grade is the furthest from the predicted one."""
+        """Return the section of the bags whose grade is furthest from the predicted grade."""
         if self.tested.predicted is None:
             return None
         names, called, tables = self.target.names, self.tested.predicted.astype(np.int64), []
@@ -120,7 +120,7 @@ class GradesPage(TargetPage):
         return self.error_section("Bags with another predicted grade, the most grades off first.", *tables)
 
     def few(self) -> list[str]:
-        """A caution where a grade is rare, which the summary does not warn of."""
+        """Return a caution if a grade is rare, in addition to the warnings of the summary."""
         counts = np.bincount(self.codes, minlength=len(self.target.names))
         least, name = int(counts.min()), self.target.names[int(counts.argmin())]
         words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures of it and its neighbors rest on few."
@@ -133,7 +133,7 @@ class GradesPage(TargetPage):
 
 
 class NumbersPage(TargetPage):
-    """Any number."""
+    """Page of a number."""
 
     of_target = "continuous"
     label = "the number"
@@ -144,7 +144,7 @@ class NumbersPage(TargetPage):
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Draw the scores against the numbers, with the number that each score stands for."""
+        """Plot the scores against the numbers, with the predicted number of each score."""
         knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
         options: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
         plot_order.plot_number_scores(folder / "scores.png", **options, **part.shown)
@@ -155,7 +155,7 @@ class NumbersPage(TargetPage):
         return self.tested.values[:, 0]
 
     def second(self) -> str | None:
-        """How far off the prediction is."""
+        """Return a sentence on the mean error of the prediction."""
         error, constant = self.summary.get("mae"), self.summary.get("mae_constant")
         if error is None or constant is None:
             return None
@@ -163,7 +163,7 @@ class NumbersPage(TargetPage):
         return f"The predicted {self.target.names[0]} was off by {signed(error)} on average; {median}."
 
     def tiles(self) -> list[Tile]:
-        """C-index, rank correlations, mean error."""
+        """Return C-index, rank correlations and mean error."""
         constant = self.summary.get("mae_constant")
         below = None if constant is None else f"{signed(constant)} by a constant"
         return [
@@ -174,16 +174,16 @@ class NumbersPage(TargetPage):
         ]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Median and range."""
+        """Return median and range."""
         low, middle, high = np.quantile(joined(parts), (0, 0.5, 1)).tolist()
         return [f"median {signed(middle)}", f"{signed(low)} to {signed(high)}"]
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Quartiles."""
+        """Return minimum, quartiles and maximum."""
         return [Number(value, ".3g") for value in np.quantile(bags.values, (0, 0.25, 0.5, 0.75, 1)).tolist()]
 
     def sections(self) -> list[Section]:
-        """Ranking, predicted numbers, and whether they are right on average."""
+        """Return the sections on ranking, predicted numbers and calibration."""
         tested, summary, name = self.tested, self.summary, self.target.names[0]
         given: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
         figure = plot_order.plot_number_scores(name=name, summary=summary, **given)
@@ -218,7 +218,7 @@ class NumbersPage(TargetPage):
         return {"missing": None, "figure": shown, "numbers": numbers, "caption": f"Errors of the predicted {name}"}
 
     def _calibration(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
-        """Means of the true numbers where similar ones are predicted."""
+        """Return the mean true numbers of bags with similar predicted numbers."""
         edges = np.unique(np.quantile(predicted, np.arange(1, _PARTS) / _PARTS))
         place, rows, dots = np.searchsorted(edges, predicted, side="left"), list[list[Any]](), []
         for part in np.unique(place).tolist():
@@ -235,7 +235,7 @@ class NumbersPage(TargetPage):
         return {"figure": drawing(plot_order.plot_number_reliability(dots), says, "Reliability."), "table": table}
 
     def errors(self) -> Section | None:
-        """The bags that are the furthest off."""
+        """Return the section of the bags with the largest errors."""
         predicted, tables = self.tested.predicted, []
         if predicted is None:
             return None
@@ -258,7 +258,7 @@ class NumbersPage(TargetPage):
 
 
 def _dot(values: NDArray[np.float64]) -> str:
-    """Say which bags a scatter plot shows."""
+    """Return a sentence on the bags that a scatter plot shows."""
     return f"A dot is a bag:{some}" if (some := _some(values)) else f"A dot is a bag, n = {len(values)}."
 
 

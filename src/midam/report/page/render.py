@@ -1,4 +1,4 @@
-"""From numbers, tables and figures to HTML: the templates of this folder, with all text escaped."""
+"""Render numbers, tables and figures as HTML by the templates of this folder, with all text escaped."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,13 @@ from midam.report.figures import svg_text
 from midam.report.words import as_flags, signed
 
 DASH = Markup("&ndash;")
-_ENDS = 30  # characters from which a code may be broken
+_ENDS = 30  # code of at least so many characters may be broken
 
 
 class Number(NamedTuple):
     """A number, or an estimate with its interval.
 
-    `form` is how it is shown ("p": a p-value), `key` its place in
-    summary.json.
+    `form` is the format ("p": a p-value), `key` the place in summary.json.
     """
 
     value: float | Estimate | None
@@ -40,7 +39,7 @@ class Link(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure with its title and what else its caption says; one that is `wide` takes more of the page."""
+    """A figure with the title and the text of its caption; a `wide` figure gets more of the page."""
 
     svg: Markup
     title: str
@@ -49,7 +48,7 @@ class Drawing(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A key figure: its name, the figure, and what stands below it."""
+    """A key figure: its name, its value, and the line below it."""
 
     name: str
     value: Any
@@ -58,7 +57,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first cells head their rows; `sorts`: by a click on a head. See `cell` for what cells may be."""
+    """A table whose first column names the rows; if `sorts`, a click on a head sorts it. `cell` renders its cells."""
 
     caption: str
     heads: Sequence[str]
@@ -67,15 +66,15 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers alone, which stand to the right."""
+        """Whether each column holds only numbers, which are aligned to the right."""
         columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.heads)
         return [any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in columns]
 
 
 class Section(NamedTuple):
-    """A section: the name that links to it, its title, and the template whose macro of this name shows the content.
+    """A section: its name, which is also its link and the macro of the template that shows it, its title and content.
 
-    The contents of the page hold the title up to its colon.
+    The table of contents shows the title up to its colon.
     """
 
     name: str
@@ -85,17 +84,17 @@ class Section(NamedTuple):
 
 
 def drawing(figure: Figure, description: str, title: str, text: str = "", *, wide: bool = False) -> Drawing:
-    """A figure for a page; `description` is read to those who cannot see it."""
+    """Return a figure for a page; screen readers read `description`."""
     return Drawing(Markup(svg_text(figure, description)), title, text, wide)
 
 
 def render(template: str, **context: Any) -> str:
-    """HTML of a page of this folder's templates."""
+    """Return the HTML of a page by a template of this folder."""
     return _environment().get_template(template).render(**context)
 
 
 def cell(value: Any) -> Markup:
-    """HTML of a cell: a number with its exact value in it, with its interval where it has one; a dash for None."""
+    """Return the HTML of a cell: a number holds its exact value and shows its interval, if any; None is a dash."""
     if isinstance(value, Estimate):
         value = Number(value)
     if isinstance(value, list):
@@ -117,7 +116,7 @@ def cell(value: Any) -> Markup:
 
 
 def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f", *, none: str | Markup = DASH) -> Markup:
-    """The bounds of a 95% interval in brackets; a dash for None, `none` where there are no bounds."""
+    """Return the bounds of a 95% interval in brackets; a dash for None, `none` for bounds that are not finite."""
     if figure is None:
         return DASH
     low, high = (figure.low, figure.high) if isinstance(figure, Estimate) else tuple(figure)
@@ -127,7 +126,7 @@ def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f", *, no
 
 
 def prose(words: object) -> Markup:
-    """Text whose parts between backticks are code; parameters are flags, see `midam.report.words.as_flags`."""
+    """Return text with parts between backticks as code, and parameters as flags (`midam.report.words.as_flags`)."""
     if isinstance(words, Markup):
         return words
     parts = as_flags(words, mark="`").split("`")
@@ -149,7 +148,7 @@ def _is_number(value: Any) -> bool:
 
 @cache
 def _environment() -> Environment:
-    """Templates that escape everything but what `Markup` marks as HTML: drawings, and what this file makes."""
+    """Return the environment of the templates, which escape every text that is not `Markup`."""
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
@@ -159,5 +158,5 @@ def _environment() -> Environment:
 
 
 def _asset(name: str) -> Markup:
-    """A style or a script of this package, as it is."""
+    """Return a style or a script of this package, unescaped."""
     return Markup((files("midam.report.page") / "templates" / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The page of a run, or of an evaluation on other data: its key figures first, then everything behind them."""
+"""The page of a run, or of an evaluation on other data: key figures first, then the details."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ from midam.report.pseudonyms import naming
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
-_SHOWN = 20  # features in the chart
-# What the tested bags were to the training.
+_SHOWN = 20  # most features in the chart
+# Role of the tested bags in the training.
 _ROLES = {
     "test": "that played no part in training",
     "new": "of other data than the run's",
@@ -35,12 +35,12 @@ _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institut
 
 
 def page_class(target: Target) -> type[TargetPage]:
-    """Page of a target; that of a target from outside shows its main metric."""
+    """Return the page class of a target; the page of a plugin's target shows only its main metric."""
     return next((page for page in _PAGES if page.of_target == target.name), TargetPage)
 
 
 def report_page(study: Study) -> str:
-    """HTML of the page."""
+    """Return the HTML of the page."""
     page = page_class(study.target)(study)
     errors = page.errors() if page.ranked or page.always_errors else None
     sections = [Section("summary", "In short", "common.html", _summary(study, page))]
@@ -86,13 +86,13 @@ def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
 
 
 def _naming(study: Study, html: str) -> str:
-    """A caution about the names on the page, for whoever shares it; nothing where there are none."""
+    """Return a caution about names on the page for readers who share it; "" if there are no names."""
     if study.pseudonyms:
         return (
             "Names of bags, groups, levels and files are pseudonyms here; the key is a file of whoever wrote this page."
         )
     cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
-    cells |= {cell.partition(": ")[0] for cell in cells}  # of a dot in a chart
+    cells |= {cell.partition(": ")[0] for cell in cells}  # tips of a chart begin with a name
     cells = set(map(unescape, cells))
     known = (study.tested.ids, study.tested.groups)
     bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in known)
@@ -105,7 +105,7 @@ def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
-    """List what the numbers of the page cannot show."""
+    """List the limits of the numbers on the page."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
         which = f"These are {words.PART_NAMES[study.part]} bags"
@@ -127,13 +127,13 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
-    """Figures of new bags next to those of the run's own test bags."""
+    """Return a table that compares new bags with the run's test bags."""
     known, new = study.parts.get("test"), study.tested
     if not study.external or known is None or not page.ranked or len(known) == 0:
         return None
     names = ("own test bags", study.data)
     units = [known.ids, new.ids] if known.groups is None or new.groups is None else [known.groups, new.groups]
-    groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # none of one is of both
+    groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # no group is in both
     pairs = zip((known.ids, known.values, known.scores), (new.ids, new.values, new.scores))
     ids, values, scores = map(np.concatenate, pairs)
     both = ScoredBags(ids, values, scores, groups=groups)
@@ -143,7 +143,7 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
 
 
 def _baseline(study: Study) -> dict[str, Any] | None:
-    """Main metric of the model and of the baseline on the same bags, and their difference."""
+    """Return the main metric of model and baseline on the same bags, and their difference."""
     baseline = study.baseline
     if baseline is None:
         return None
@@ -163,7 +163,7 @@ def _baseline(study: Study) -> dict[str, Any] | None:
 
 
 def _covariates(study: Study) -> dict[str, Any] | None:
-    """Main metric of the covariates alone, and how far the model is ahead of them, on the same bags."""
+    """Return the main metric of the covariates alone, and the difference of the model on the same bags."""
     entry = study.covariates
     if entry is None:
         return None
@@ -178,7 +178,7 @@ def _covariates(study: Study) -> dict[str, Any] | None:
 
 
 def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Number]:
-    """The main metric of an entry of summary.json, which stands at a place of it, and its difference."""
+    """Return the main metric and the difference of an entry of summary.json; `place` is the entry's key."""
     metric = words.metric_of_part(entry)
     difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{place}.difference")
     return [Number(_estimate(entry, metric, bags), key=f"{place}.{metric}"), difference]
@@ -186,7 +186,7 @@ def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Nu
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
     low, high = entry[f"{name}_ci95"]
-    low, high = (low, high) if low < high else (np.nan, np.nan)  # scores that rank alike
+    low, high = (low, high) if low < high else (np.nan, np.nan)  # both rank alike: no interval
     return Estimate(entry[name], low, high, bags)
 
 
@@ -195,7 +195,7 @@ def _sentence(words: str) -> str:
 
 
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
-    """Where the bags went: the run's data and its parts, and new data."""
+    """Return the flow of bags: the run's data with its parts, and new data."""
     parts = {name: bags for name, bags in study.parts.items() if name != "new"}
     roles = {"train": "fits the weights", "val": page.validates, "test": "tests, and nothing else"}
     heads = ["part", "bags", *page.flow_heads, "groups", "instances"]
@@ -226,12 +226,12 @@ def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str =
 
 
 def names_sites(column: str) -> bool:
-    """Whether a column tells sites apart, by its name."""
+    """Return whether the name of a column suggests sites."""
     return _SITES.search(column.replace("_", " ")) is not None
 
 
 def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> dict[str, Any]:
-    """Figures of the levels of a column, and their differences to the largest."""
+    """Return the figures of the levels of a column, and their differences to the largest level."""
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
@@ -246,7 +246,7 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
 
 
 def _training(study: Study) -> Section:
-    """Learning curves."""
+    """Return the section of the learning curves."""
     history, content, curves = study.history, None, list[Drawing]()
     if history:
         for title, lines in learning_panels(history):
@@ -260,13 +260,13 @@ def _training(study: Study) -> Section:
 
 
 def _features(study: Study) -> Section:
-    """What the features are worth, as a chart and a table; of the run's own bags."""
+    """Return the section on the importance of the features for the run's bags: a chart and a table."""
     importance: Mapping[str, Any] = study.importance or {}
     rows = importance["features"]
     metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
     says = f"Drop of the {metric} as the values of each feature are shuffled."
-    text = "Values move between the instances of all bags. Features that say the same cover for each other."
+    text = "Values move between the instances of all bags. Features with the same information replace each other."
     chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, text)
     keys = ("drop", "low", "high")
     cells = [
@@ -281,7 +281,7 @@ def _features(study: Study) -> Section:
 
 
 def _tried(auto: Mapping[str, Any]) -> Section:
-    """The methods that `auto` tried, as a chart and a table; `auto` is its entry of summary.json."""
+    """Return the section on the methods that `auto` tried; `auto` is the entry of summary.json."""
     rows: list[list[Any]] = []
     lines = list[Row]()
     for at, row in enumerate(auto["tried"]):
@@ -312,7 +312,7 @@ def _tried(auto: Mapping[str, Any]) -> Section:
 
 
 def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
-    """The items of TRIPOD+AI."""
+    """Return the section of the TRIPOD+AI items."""
     asked, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
     content = {"names": names, "label": page.label, "without": page.without, "external": study.external}
     content |= {"sites": sites, "asked": asked}

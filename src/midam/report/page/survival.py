@@ -1,4 +1,4 @@
-"""Page of times to an event: the score is a risk, and risk groups have curves of survival."""
+"""Page of times to an event: the score is a risk, and risk groups have survival curves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ _RANKING = (
 
 
 class SurvivalPage(TargetPage):
-    """Time and event; the higher the score, the earlier the event."""
+    """Page of time and event; a higher score means an earlier event."""
 
     of_target = "survival"
     label = "the event, and when time begins,"
@@ -36,7 +36,7 @@ class SurvivalPage(TargetPage):
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Draw the survival of each group of risk."""
+        """Plot the survival of each risk group."""
         if part.decision is not None:
             time, event = part.values.T
             groups = part.decision.predict(part.scores)
@@ -44,20 +44,20 @@ class SurvivalPage(TargetPage):
 
     @property
     def time(self) -> NDArray[np.float64]:
-        """Times [N] of the event, or until which none was seen."""
+        """Times [N] of the event or of censoring."""
         return self.tested.values[:, 0]
 
     @property
     def event(self) -> NDArray[np.bool_]:
-        """Whether the event came [N]."""
+        """Whether the event was seen [N]."""
         return np.asarray(self.tested.values[:, 1] == 1)
 
     def counted(self) -> str:
-        """Bags and events."""
+        """Return the counts of bags and events."""
         return self.tested.counted(f", {int(self.event.sum())} with the event")
 
     def second(self) -> str | None:
-        """Events of the risk groups."""
+        """Return a sentence on the events in the risk groups."""
         rows, names = self.summary.get("risk_groups"), self.target.predicted_names
         if not rows:
             return None
@@ -65,7 +65,7 @@ class SurvivalPage(TargetPage):
         return f"The event was seen in {', '.join(parts[:-1])}{' and ' if parts[:-1] else ''}{parts[-1]}."
 
     def tiles(self) -> list[Tile]:
-        """C-index, its weighted form, events, follow-up, log-rank test."""
+        """Return C-index, weighted C-index, events, follow-up and log-rank test."""
         until = self.summary["c_ipcw_truncation"]
         p = Number(self.summary.get("log_rank_p"), "p", "log_rank_p")
         return [
@@ -77,18 +77,18 @@ class SurvivalPage(TargetPage):
         ]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Events and follow-up."""
+        """Return events and median follow-up."""
         time, event = joined(parts).T
         return [f"{int(event.sum()):,} events ({event.mean():.1%})", f"median follow-up {_follow_up(time, event)}"]
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Events and follow-up."""
+        """Return events, follow-up and longest time."""
         time, event = bags.values.T
         shares = [int(event.sum()), Number(float(event.mean()), ".1%")]
         return [*shares, _follow_up(time, event), Number(float(time.max()), ".4g")]
 
     def sections(self) -> list[Section]:
-        """Ranking, and the risk groups."""
+        """Return the sections on ranking and risk groups."""
         predicted, title = self.tested.predicted, "Risk groups: who stays without the event"
         content = {"missing": UNDECIDED} if predicted is None else self._groups(predicted)
         first = Section("ranking", "Ranking: who has the event first", "ordered.html", self._ranking())
@@ -138,7 +138,7 @@ class SurvivalPage(TargetPage):
         return Table(caption, ["risk", "bags", "events", "share", "median time"], rows)
 
     def errors(self) -> Section | None:
-        """Early events at low risk, and long times without one at high risk."""
+        """Return the section of early events at low risk and long times without an event at high risk."""
         predicted, names, time = self.tested.predicted, self.target.predicted_names, self.time
         if predicted is None:
             return None
@@ -159,7 +159,7 @@ class SurvivalPage(TargetPage):
         )
 
     def few(self) -> list[str]:
-        """A caution where events are few."""
+        """Return a caution if events are few."""
         events = int(self.event.sum())
         words = f"{plural(events, 'event')}: risk groups rest on few; a hundred or more are usually asked for."
         return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
@@ -172,6 +172,6 @@ class SurvivalPage(TargetPage):
 
 
 def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:
-    """Median follow-up in words."""
+    """Return the median follow-up in words."""
     median = median_follow_up(time, event)
     return "not reached" if median is None else signed(median, ".4g")

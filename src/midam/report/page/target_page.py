@@ -1,4 +1,4 @@
-"""Content of a page about a run or an evaluation, and the base of its parts that depend on the target."""
+"""Content of a page about a run or an evaluation, and the base class of the pages of each target."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ from midam.targets import Target
 
 # Subgroups that are shown by default.
 BY_GROUP, BY_SIZE = "group", "instances a bag"
-MOST_NAMES = 12  # classes, labels or grades up to which all are shown without a click
+MOST_NAMES = 12  # with more classes, labels or grades, a click shows all
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
-# Bags of a class, or events, below which a validation says little (Collins et al. 2016, Statistics in Medicine 35:214).
+# A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
 FEW = 100
-WORST = 10  # bags shown of a kind
-_ASKED = 4  # bags named in the command that explains them
+WORST = 10  # bags in a table of errors
+_ASKED = 4  # bags in the command `midam explain` on the page
 
 
 Cells = Callable[[int], Sequence[Any]]
-"""Cells of a table about the bag at a position."""
+"""Function that returns the cells of a table for the bag at a position."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class ScoredBags:
     ids : array of str [N]
         Names.
     values : array [N], or [N, L]
-        Labels 0 or 1; of other targets as `midam.data.target_labels.TargetLabels` has them.
+        Labels 0 or 1; for other targets, the values of `midam.data.target_labels.TargetLabels`.
     scores : array of float64 [N], or [N, C] of classes and labels
         Scores.
     predicted : array of float64 or None
-        What the scores mean: probabilities [N], or [N, C] of classes and labels, NaN of a label that has none; the
-        position of the grade, the number, or the position of the risk group [N]. None where nothing was decided.
+        Predictions: probabilities [N], or [N, C] of classes and labels, with NaN for a label without a probability; or
+        the position of the grade, the number, or the position of the risk group [N]. None without a decision.
     groups, sizes : array [N], or None
-        Patients, instances of each bag; None where unknown.
+        Patient and number of instances of each bag; None if unknown.
     """
 
     ids: NDArray[np.str_]
@@ -65,32 +65,32 @@ class ScoredBags:
 
     @property
     def grouped(self) -> bool:
-        """Whether some group holds several bags."""
+        """Whether any group holds several bags."""
         return self.groups is not None and len(np.unique(self.groups)) < len(self)
 
     @property
     def positives(self) -> int:
-        """Number of positive bags, of two classes."""
+        """Number of positive bags, for two classes."""
         return int(self.values.sum())
 
     @property
     def both_classes(self) -> bool:
-        """Whether there are bags of both of two classes."""
+        """Whether the bags hold both of two classes."""
         return 0 < self.positives < len(self)
 
     def counted(self, labels: str = "") -> str:
-        """Count bags, and groups if they are known, around words on their labels: "100 bags, 50 sick, of 40 groups"."""
+        """Return counts of bags and known groups, around a text on labels: "100 bags, 50 sick, of 40 groups"."""
         groups = f", of {plural(len(np.unique(self.groups)), 'group')}" if self.groups is not None else ""
         return f"{plural(len(self), 'bag')}{labels}{groups}"
 
     def counts(self) -> str:
-        """Bags of two classes in words, such as "100 bags, 50 positive, of 40 groups"."""
+        """Return counts of bags of two classes, such as "100 bags, 50 positive, of 40 groups"."""
         return self.counted(f", {self.positives} positive")
 
 
 @dataclass(frozen=True)
 class Explained:
-    """Explanations of bags: the page of all, and a picture of each."""
+    """Explanations of bags: their page, and a picture of each bag."""
 
     page: str
     pictures: Mapping[str, str]
@@ -98,20 +98,20 @@ class Explained:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The baseline that was trained with the run, or why there is none.
+    """The baseline that was trained with the run, or the reason why there is none.
 
     Attributes
     ----------
     found : mapping, optional
-        Its entry in summary.json.
+        Entry of the baseline in summary.json.
     note : str, optional
-        Why there is none.
+        Reason why there is no baseline.
     model : mapping
-        Entry of summary.json of the bags that both were compared on.
+        Entry of summary.json for the compared bags.
     scores : array, shape [N], optional
-        Its scores of the tested bags; None where it was compared on others.
+        Baseline scores of the tested bags; None if other bags were compared.
     caution, advice : str, optional
-        What the comparison hides; what to do where the baseline is ahead.
+        Caution about the comparison; advice if the baseline is better.
     """
 
     found: Mapping[str, Any] | None = None
@@ -124,51 +124,51 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """All that a page shows of a run (`external` False) or of an evaluation of it on other data.
+    """Content of a page about a run (`external` False), or about its evaluation on other data.
 
     Attributes
     ----------
     data, trained_on, method : str
         Names of the tested data, of the data that the run was trained on, and of its method.
     target : Target
-        Its metric is that of the summary; its names are those of the labels.
+        Target of the run, which gives the main metric and the names of the labels.
     classes : sequence of str, optional
         Names of the labels 0 and 1.
     external : bool
         Whether the tested bags come from other data than the run.
     part : str
-        What the tested bags are: "test", "val", "train" or "new".
+        Part of the tested bags: "test", "val", "train" or "new".
     tested, validation : ScoredBags
-        The bags that are reported; those that thresholds, calibration and the like come from, None without any.
+        Reported bags; validation bags, on which threshold and calibration were fitted, or None.
     summary : mapping
-        Of the tested bags, as in summary.json.
+        Figures of the tested bags, as in summary.json.
     parts : mapping of str to ScoredBags
-        All parts of the run's data, and of the evaluated data, in the order of the flow.
+        All parts of the run's data and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
-        What reading the tested data left out, or warned of; why the tested bags may be no test, or the classes and
+        Notes and warnings from reading the tested data; reasons why the tested bags may be no test, or why classes and
         probabilities mean nothing.
     columns : mapping of str to array of str [N]
-        Level of each tested bag, by the name of the subgroups.
+        Level of each tested bag, by name of the column.
     baseline : Baseline, optional
-        Of the run's own test bags.
+        Baseline of the run.
     covariates : mapping, optional
         The entry `covariates` of summary.json.
     explained, explain_command : Explained or None, str
-        Where explanations of tested bags are, and how to make them.
+        Explanations of tested bags, and the command that makes them.
     history, best_epoch, selected : sequence of mapping, int or None, mapping
-        Rows of metrics.csv; the epoch with the best validation bags; whose weights are reported.
+        Rows of metrics.csv; the epoch with the best validation metric; epoch and kind of the reported weights.
     chosen : mapping, optional
-        What `auto` tried, and why it took what it took: its entry in summary.json.
+        Methods that `auto` tried and its choice: its entry in summary.json.
     importance : mapping, optional
         Permutation importance of the features: its entry in summary.json.
     thresholds : Thresholds, optional
-        Of two classes, how the threshold was chosen, and those of other rules; None of runs of earlier versions.
+        For two classes, the choice of the threshold, and thresholds of other rules; None for runs of earlier versions.
     changed, settings : sequence
-        Settings that differ from their defaults (name, value, default), and all of them (name, value).
+        Settings that differ from their defaults (name, value, default), and all settings (name, value).
     facts : sequence of (str, str)
-        Versions, hashes, command and the like.
+        Facts such as versions, hashes and command.
     pseudonyms : bool, default False
-        Whether names are those of `midam.report.pseudonyms`.
+        Whether names are pseudonyms of `midam.report.pseudonyms`.
     """
 
     data: str
@@ -207,24 +207,24 @@ class Study:
 
     @property
     def metric_name(self) -> str:
-        """Main metric, as people know it; begins with a capital."""
+        """Common name of the main metric, with a capital letter."""
         name = METRIC_NAMES.get(self.metric, self.metric)
         return f"{name[:1].upper()}{name[1:]}"
 
     @property
     def threshold(self) -> float | None:
-        """The operating point of a run of two classes, chosen on validation bags."""
+        """Operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
 
     def figure(self, name: str) -> Estimate | None:
-        """A figure of the summary with its interval; None where there is none."""
+        """Return a figure of the summary with its interval, or None."""
         value, (low, high) = self.summary.get(name), self.summary.get(f"{name}_ci95") or (np.nan, np.nan)
         return None if value is None else Estimate(value, low, high, len(self.tested))
 
 
 class ScoredPart(NamedTuple):
-    """Bags of a part of a run, to draw their scores: labels, scores, their summary, decision and baseline."""
+    """Bags of a part of a run for a plot of their scores: labels, scores, summary, decision and baseline."""
 
     values: NDArray[Any]
     scores: NDArray[np.float64]
@@ -235,32 +235,33 @@ class ScoredPart(NamedTuple):
 
     @property
     def fitted(self) -> Mapping[str, Any]:
-        """Numbers of the decision; empty without one."""
+        """Numbers of the decision; empty without a decision."""
         return {} if self.decision is None else self.decision.to_dict()
 
     @property
     def shown(self) -> dict[str, Any]:
-        """Arguments that the figures of all targets have."""
+        """Arguments that the plots of all targets take."""
         return {"scores": self.scores, "summary": self.summary, "title": self.title}
 
 
 class TargetPage:
-    """Base of the target pages, and the page of a target that has none of its own.
+    """Base class of the target pages, and the page of a target without its own class.
 
     Attributes
     ----------
     label : str
-        What the authors of a study have to define.
+        The label in words, which the authors of a study have to define.
     claim, pairs : str
-        The sentence on ranking, which follows "On N bags, that played no part in training"; the pairs it counts.
+        The part of the sentence on ranking after "On N bags, that played no part in training"; the pairs that it
+        counts.
     validates, val_role : str
-        What validation bags are for, and so why they are no test.
+        Use of the validation bags; the reason why they are no test.
     missing : str
-        What stands in a forest plot where a level has no figure.
+        Text in a forest plot for a level without a figure.
     without : str
-        Why a section is missing.
+        Reason why a section is missing.
     always_errors : bool
-        Whether wrong bags are listed also where nothing can be ranked.
+        Whether wrong bags are listed even if nothing can be ranked.
     """
 
     of_target: ClassVar[str] = ""
@@ -274,11 +275,11 @@ class TargetPage:
     without: ClassVar[str] = "the page has no such section for this kind of label"
     always_errors: ClassVar[bool] = False
     shift: Sequence[str] = ()
-    """Cautions about data with other shares of labels."""
+    """Cautions about data with other shares of the labels."""
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Draw how well scores follow the labels into the folder of a run; nothing for a target without a page."""
+        """Plot how well scores agree with the labels into a run folder; nothing for a target without a page."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
@@ -291,11 +292,11 @@ class TargetPage:
 
     @property
     def codes(self) -> NDArray[np.int64]:
-        """Position of the class or grade of each tested bag."""
+        """Position of the class or grade of each tested bag [N]."""
         return self.tested.values[:, 0].astype(np.int64)
 
     def counted(self) -> str:
-        """Number of the tested bags in words, with what matters of their labels."""
+        """Return the number of tested bags in words, with counts of their labels."""
         return self.tested.counted()
 
     def second(self) -> str | None:
@@ -303,7 +304,7 @@ class TargetPage:
         return None
 
     def tiles(self) -> list[Tile]:
-        """Key figures."""
+        """Return the key figures."""
         return [self.metric_tile()]
 
     def tiles_note(self) -> str:
@@ -311,13 +312,13 @@ class TargetPage:
         return f"n = {self.counted()}. Brackets are 95% intervals."
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:  # noqa: ARG002
-        """Lines on the labels of these parts, on their card in the flow of bags."""
+        """Return the lines on the labels of these parts for their card in the flow of bags."""
         return []
 
     flow_heads: Sequence[str] = ()
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:  # noqa: ARG002
-        """Cells of `flow_heads`, of a part."""
+        """Return the cells under `flow_heads` for a part."""
         return []
 
     def flow_by_name(self) -> Table | None:
@@ -325,7 +326,7 @@ class TargetPage:
         return None
 
     def sections(self) -> list[Section]:
-        """Sections on ranking and on what is predicted."""
+        """Return the sections on ranking and on predictions."""
         return []
 
     def errors(self) -> Section | None:
@@ -333,16 +334,16 @@ class TargetPage:
         return None
 
     def few(self) -> list[str]:
-        """Cautions about figures that rest on few bags."""
+        """Return cautions about figures that rest on few bags."""
         return list(self.summary.get("warnings", []))
 
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
     ) -> tuple[Table, list[Row]]:
-        """Figures of the bags of each level, the reference first, and rows of a forest plot."""
+        """Return the figures of each level, the reference first, and rows of a forest plot."""
         figures = self.subgroup_figures()
         first, *others = figures
-        compared = list(figures)[:2]  # those with a column of differences
+        compared = list(figures)[:2]  # these figures get a column of differences
         given: dict[str, Any] = {"figures": figures, "groups": bags.groups, "reference": reference}
         parts = find_subgroups(bags.values, bags.scores, levels, **given)
         several, rows = any(part.differences for part in parts), list[list[Any]]()
@@ -364,19 +365,19 @@ class TargetPage:
     level_heads: Sequence[str] = ()
 
     def level_cells(self, values: NDArray[Any]) -> list[Any]:  # noqa: ARG002
-        """Cells of `level_heads`, of the bags of a level with these labels."""
+        """Return the cells under `level_heads` for the bags of a level with these labels."""
         return []
 
     def subgroup_figures(self) -> dict[str, Estimator]:
-        """Figures of subgroups by name; the first has a difference and a line in the forest plot."""
+        """Return the figures of subgroups by name; the first has a line in the forest plot."""
         return {self.study.metric_name: self.target.estimate}
 
     def metric_tile(self) -> Tile:
-        """Tile of the main metric."""
+        """Return the tile of the main metric."""
         return self.tile(self.study.metric_name, self.study.metric)
 
     def tile(self, name: str, key: str, below: Any = None, *, form: str = ".3f") -> Tile:
-        """Tile of a figure of the summary; below it stands its interval, where it has one, and what is given."""
+        """Return the tile of a figure of the summary; below it are its interval, if any, and `below`."""
         estimate = self.study.figure(key)
         if estimate is None:
             return Tile(name, None, below)
@@ -387,7 +388,7 @@ class TargetPage:
     def error_table(
         self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: str | None = None
     ) -> dict[str, Any]:
-        """Describe the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
+        """Return a table of the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
         shown, every = order[:WORST].tolist(), len(self.tested)
         rest = f", the worst {len(shown)}" if len(shown) < len(order) and (total or len(order) < every) else ""
         caption = f"{len(order) if rest else len(shown)} of {total or plural(every, 'bag')}{rest}"
@@ -397,11 +398,11 @@ class TargetPage:
 
     @property
     def _pictures(self) -> Mapping[str, str]:
-        """Pictures of the bags that are explained."""
+        """Pictures of the explained bags."""
         return {} if self.study.explained is None else self.study.explained.pictures
 
     def error_section(self, opening: str, *tables: Mapping[str, Any]) -> Section:
-        """Return the section of the most wrong bags, and how to see why they scored as they did."""
+        """Return the section of the most wrong bags, with the command that explains their scores."""
         study = self.study
         bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
         content: dict[str, Any] = {"opening": opening, "tables": tables, "page": None, "command": None}
@@ -414,7 +415,7 @@ class TargetPage:
         return Section("errors", "Errors: the most wrong bags", "common.html", content)
 
     def bag_table(self, index: Sequence[int], heads: Sequence[str], cells: Cells, *, caption: str) -> Table:
-        """Bags at these positions: name, cells, instances and group where known, explanation where there is one."""
+        """Return a table of the bags at these positions: name, cells, and instances, group and explanation if known."""
         known, names = self._pictures, self.tested.ids[index].tolist()
         links = [Link("explanation", known[bag]) if bag in known else None for bag in names]
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
@@ -425,12 +426,12 @@ class TargetPage:
 
 
 def joined(parts: Sequence[ScoredBags]) -> NDArray[np.float64]:
-    """Values of the bags of some parts."""
+    """Return the values of the bags of all `parts`."""
     return np.concatenate([part.values for part in parts])
 
 
 def named_counts(codes: NDArray[np.float64], names: Sequence[str], unit: str) -> list[str]:
-    """How many bags have each class or grade; their range where they are many."""
+    """Return how many bags each class or grade has; for many classes, the range of these counts."""
     counts = np.bincount(codes.astype(np.int64), minlength=len(names))
     if len(names) <= 4:
         return [f"{name}: {count:,}" for name, count in zip(names, counts.tolist())]
