@@ -47,7 +47,7 @@ def run(options: Namespace, console: Console) -> int:
         typed = None if options.out is None else page  # a link is followed only at a path that the user gave
         write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
-        # The folder of a run may not be writable; the figures are still printed.
+        # The run folder may be read-only; the figures are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", stacklevel=2)
     else:
         note_result(report=page)

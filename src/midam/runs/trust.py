@@ -33,7 +33,7 @@ from midam.registry import (
     import_path,
 )
 
-# Settings that may hold a class path; a test compares this with the settings.
+# Settings that may hold a class path; a test checks that this table is complete.
 NAMED: dict[str, Registry] = {"pooling": POOLINGS, "estimator": ESTIMATORS, "objective": OBJECTIVES, "draw": DRAWS}
 NAMED |= {"encoder": ENCODERS, "logger": LOGGERS, "reader": READERS, "method": BASELINES}
 _TORCH = "torch.nn."
