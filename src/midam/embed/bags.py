@@ -37,8 +37,8 @@ Dtype = Literal["float16", "float32"]
 # Keys of `Bags.cut` for vectors, in addition to keys on how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
 _KEYS = "files.json"  # in a store of vectors: the key of each bag, by which they are known again
-_CELLS = 1024  # of an image that pass at once: 32 x 32
-_NUMBERS = 16 * 3 * 224 * 224  # of patches or slices that pass at once
+_CELLS = 1024  # of an image in one pass: 32 x 32
+_NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
 _LARGEST_SIDE = 2048
 _PLACED = ("hf:", "timm:", "onnx:")  # prefixes of names with a path, which may differ between machines
 _WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
@@ -67,7 +67,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._local = threading.local()  # of each thread: the last block, the open file, the network
+        self._local = threading.local()  # for each thread: the last block, the open file, the network
         self._kept: tuple[NDArray[Any] | Rows, NDArray[np.int64]] | None = None
 
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
@@ -352,7 +352,7 @@ def embed_like(
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at some positions by the recipe `cut` of a run, into a store that is removed with them.
+    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store.
 
     Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained.
     """

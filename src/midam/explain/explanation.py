@@ -31,9 +31,9 @@ from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
-FEATURES_SHOWN = 5  # of an instance
+FEATURES_SHOWN = 5  # for each instance
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
-ROWS, ORDERED = ("line", "row"), "order_"  # columns of instances of a table
+ROWS, ORDERED = ("line", "row"), "order_"  # columns about instances of a table
 
 
 class FeatureShare(NamedTuple):

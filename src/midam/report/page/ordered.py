@@ -40,7 +40,7 @@ class GradesPage(TargetPage):
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Draw the scores of each grade, with the cuts between grades."""
+        """Plot the scores of each grade with the cuts between grades."""
         options: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0]}
         plot_order.plot_grade_scores(folder / "scores.png", **options, cuts=part.fitted.get("cuts", ()), **part.shown)
 
