@@ -1,4 +1,4 @@
-"""Many methods on the same folds of any labeled bags: trials, intervals, a table and a picture."""
+"""Compare methods on the same folds of labeled bags: trials, intervals, a table and a picture."""
 
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.compare.deploy import deploy_method

@@ -1,7 +1,7 @@
-"""Baselines: methods that are not settings of this library. Those of feature vectors come from scikit-learn.
+"""Baselines: methods that are not settings of this library, for feature vectors from scikit-learn.
 
-They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer where a class is
-rare), stratified and disjoint by group; the first of equals is taken.
+They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer if a class is rare),
+stratified and disjoint by group; ties go to the first candidate.
 """
 
 import math
@@ -67,7 +67,7 @@ _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
-MOST_BAGS = 2000  # of a kernel machine, which compares all pairs
+MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 Rows = NDArray[np.float64]
@@ -76,9 +76,9 @@ _MEDIAN_ROWS = 500
 
 
 class Baseline(ABC):
-    """A method of a comparison that trains and scores by itself.
+    """A method of a comparison that trains and scores in its own way.
 
-    It is made before anything runs: its constructor raises a `ConfigError` if a package that it needs is missing.
+    It is constructed before anything runs; the constructor raises a `ConfigError` if a required package is missing.
 
     Examples
     --------
@@ -93,13 +93,13 @@ class Baseline(ABC):
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({"binary"})
-    """The kinds of pairs that it can rank by, `pairs` of a `midam.targets.Target`. Default: pairs of two classes."""
+    """Kinds of targets that it serves, by `pairs` of `midam.targets.Target`. Default: two classes."""
     pixels: ClassVar[bool] = False
-    """Whether it needs the pixels of images and cannot use vectors."""
+    """Whether it needs pixels of images and cannot use vectors."""
     uses_torch = False
-    """Whether it uses torch's global random state: in threads of one process such methods take turns."""
+    """Whether it uses torch's global random state; threads of a process run such methods one after the other."""
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
-    """Why it cannot be kept as a model that scores new bags; None if it can."""
+    """Reason why it cannot be a model that scores new bags; None if it can."""
     chooses: ClassVar[bool] = False
     """Whether it is `auto`, whose `choose` returns a model of several parts."""
 
@@ -107,13 +107,13 @@ class Baseline(ABC):
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
-        Positive bags score higher; of several score columns, it is [n, C]. Only the labels of the training bags may be
-        used.
+        Positive bags score higher. For several score columns, the shape is [n, C]. Only labels of the training bags may
+        be used.
         """
 
 
 class ModelBaseline(Baseline):
-    """A baseline that can be a model: it is kept as a run, and scores bags that come later.
+    """A baseline that can be a model, which is written as a run and scores new bags.
 
     Examples
     --------
@@ -127,9 +127,9 @@ class ModelBaseline(Baseline):
 
     @abstractmethod
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """Train on all these bags as `score` does, and return a model that scores others in [0, 1], ranked alike.
+        """Train on all these bags as `score` does, and return a model with scores in [0, 1] of the same ranking.
 
-        Its state dictionary holds all that it learned, as tensors of finite numbers.
+        Its state dictionary holds everything that it learned, as tensors of finite numbers.
         """
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
@@ -138,7 +138,7 @@ class ModelBaseline(Baseline):
             yield predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
     def out_of_fold(self, bags: Bags, *, seed: int) -> OutOfFold | None:
-        """Scores of bags by models of inner folds that hold them out; None where there are too few bags for folds."""
+        """Return scores of bags by models of inner folds that hold them out; None if bags are too few for folds."""
         trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
         if not trials:
             return None
@@ -147,25 +147,25 @@ class ModelBaseline(Baseline):
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """Make a model as `fit` returns it for instances of this shape, to be filled with its weights.
+        """Make a model like the result of `fit` for instances of this shape, to be filled with `weights`.
 
-        A `ValueError` or `KeyError` if the `weights`, a state dictionary from a file, do not fit such a model.
+        Raises a `ValueError` or `KeyError` if `weights`, a state dictionary from a file, do not fit such a model.
         """
 
 
 def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
-    """`standardized_bags` as float32 tensors."""
+    """Return `standardized_bags` as float32 tensors."""
     return [[torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)]
 
 
 def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
-    """Training and scored bags as rows, standardized by the training instances."""
+    """Return training and scored bags as rows, standardized by the training instances."""
     train, scaler = _standardized(bags, trial.train)
     return train, [scaler.transform(x) for x in flat_bags(bags, trial.score)]
 
 
 def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardScaler]:
-    """Bags as standardized rows, and the scaler that standardizes other bags in the same way."""
+    """Return bags as standardized rows, and the scaler for other bags."""
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
@@ -178,13 +178,13 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
 
 
 class _OfStatistics(ModelBaseline):
-    """A model of the `statistics` of bags, which are computed once for all folds."""
+    """Base of baselines on `statistics` of bags, which are computed once for all folds."""
 
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """The method as a model."""
+        """Fit the baseline as a model."""
         return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
@@ -196,16 +196,16 @@ class _OfStatistics(ModelBaseline):
 
     @abstractmethod
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        """Model of these bags; `rows` [n, D] are their statistics."""
+        """Return a model fitted to these bags; `rows` [n, D] are their statistics."""
 
 
 class BagStatisticsTrees(_OfStatistics):
-    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) of `statistics`, untuned."""
+    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) on `statistics`, untuned."""
 
     serves = frozenset({"binary", "classes", "labels", "order", "survival"})
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of the trees."""
+        """Return the scores of the trees."""
         target, rows = target_of(bags), self.statistics(bags, trial.train)
         values = target.values(bags)[trial.train]
         return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
@@ -216,17 +216,17 @@ class BagStatisticsTrees(_OfStatistics):
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """A model to be filled, with the number of trees and nodes of the weights."""
+        """Return a model to be filled, with as many trees and nodes as the weights."""
         return empty_forest_scorer(self.summary, instance_shape, weights)
 
 
 class BagStatisticsLogistic(_OfStatistics):
-    """`bag-statistics-logistic`: logistic regression of `statistics`; C is chosen."""
+    """`bag-statistics-logistic`: logistic regression on `statistics`; C is chosen by inner folds."""
 
     serves = frozenset({"binary", "classes", "labels"})
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of logistic regression."""
+        """Return the scores of logistic regression."""
         if target_of(bags).pairs != "binary":
             return logistic_scores(self.statistics, bags, trial, _LOGISTIC_C)
         fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
@@ -251,55 +251,55 @@ class BagStatisticsLogistic(_OfStatistics):
 
 
 class BagStatisticsRidge(Baseline):
-    """`bag-statistics-ridge`: ridge regression of the grade or number on bag statistics; the ridge is chosen."""
+    """`bag-statistics-ridge`: ridge regression of grade or number on bag statistics; inner folds choose the penalty."""
 
     serves = frozenset({"order"})
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Predicted grades or numbers."""
+        """Return predicted grades or numbers."""
         return ridge_scores(bag_statistics, bags, trial)
 
 
 class BagStatisticsCox(Baseline):
-    """`bag-statistics-cox`: Cox regression on bag statistics, with a ridge that is chosen."""
+    """`bag-statistics-cox`: Cox regression on bag statistics; inner folds choose the ridge penalty."""
 
     serves = frozenset({"survival"})
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Log hazards."""
+        """Return log hazards."""
         return cox_scores(bag_statistics, bags, trial)
 
 
 class ColorLogistic(BagStatisticsLogistic):
-    """`rgb-logistic`."""
+    """`rgb-logistic`: logistic regression on color statistics."""
 
     statistics = staticmethod(color_statistics)
     summary, pixels = ChannelSummary, True
 
 
 class ColorTrees(BagStatisticsTrees):
-    """`rgb-trees`."""
+    """`rgb-trees`: extremely randomized trees on color statistics."""
 
     statistics = staticmethod(color_statistics)
     summary, pixels = ChannelSummary, True
 
 
 class PatchStatisticsTrees(BagStatisticsTrees):
-    """`patch-statistics-extratrees`."""
+    """`patch-statistics-extratrees`: extremely randomized trees on statistics of patches."""
 
     statistics = staticmethod(partial(summary_rows, PatchSummary))
     summary, pixels = PatchSummary, True
 
 
 class VoxelLogistic(BagStatisticsLogistic):
-    """`voxel-logistic`."""
+    """`voxel-logistic`: logistic regression on voxel counts."""
 
     statistics = staticmethod(voxel_counts)
     summary, pixels = VoxelSummary, True
 
 
 class SetKernelSVM(Baseline):
-    """`mi-kernel-svm`; C and gamma, a multiple of 1 / median squared distance, are chosen."""
+    """`mi-kernel-svm`: a support vector machine on `set_kernels`; inner folds choose C and gamma."""
 
     lacks = "it compares all instances of a bag with each other, and with those of the training bags, which it keeps"
 
@@ -321,7 +321,7 @@ class SetKernelSVM(Baseline):
 class MeanMapSVM(ModelBaseline):
     """`mean-map-svm`: a support vector machine on the `FourierSummary`.
 
-    C, and gamma as a multiple of 1 / median squared distance, are chosen.
+    Inner folds choose C, and gamma as a multiple of 1 / median squared distance.
     """
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
@@ -329,7 +329,7 @@ class MeanMapSVM(ModelBaseline):
         return logit(predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """The machine as a model: its support vectors as one weight for each column."""
+        """Fit the machine as a linear model, whose weights sum up the support vectors."""
         if len(bags) > MOST_BAGS:
             raise ConfigError(
                 f"Expected at most {MOST_BAGS} training bags for mean-map-svm, got {len(bags)} (in {bags.source}); "
@@ -370,7 +370,7 @@ class MeanMapSVM(ModelBaseline):
 def _mean_map(
     instance_shape: tuple[int, ...], make_head: Callable[[int], nn.Module], *, scales: int = 1
 ) -> tuple[BagScorer, FourierSummary]:
-    """A scorer by a head on the mean map of standardized instances, unfitted, and its pooling."""
+    """Return an unfitted scorer by a head on the mean map of standardized instances, and its pooling."""
     encoder, size = FourierSummary.reading(instance_shape)
     pooling = FourierSummary(size, make_head, scales)
     standardizer = Standardizer(instance_shape, clip=_CLIP, scaling="auto")
@@ -378,17 +378,17 @@ def _mean_map(
 
 
 class InstanceLogisticMax(ModelBaseline):
-    """`instance-logistic-max`: logistic regression on instances, C = 1; a bag's score is its largest."""
+    """`instance-logistic-max`: logistic regression on instances with C = 1; a bag has the maximum score."""
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Largest score of an instance of each bag."""
+        """Return the largest instance score of each bag."""
         train, score = standardized_bags(bags, trial)
         labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
         model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
         return np.array([model.decision_function(x).max() for x in score])
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
-        """The regression as a model: a maximum of instance scores."""
+        """Fit the regression as a model: the maximum of instance scores."""
         rows, scaler = _standardized(bags, np.arange(len(bags)))
         labels = np.repeat(bags.require_labels(), bags.sizes)
         fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels)
@@ -404,7 +404,7 @@ class InstanceLogisticMax(ModelBaseline):
 def _search(
     model: Any, grid: dict[str, Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64]
 ) -> GridSearchCV:
-    """Fit the model with the values of the best mean AUROC over inner folds."""
+    """Fit the model with the grid values of the best mean AUROC over inner folds."""
     inner = [(np.setdiff1d(np.arange(len(y)), test), test) for test in folds]
     return GridSearchCV(model, grid, cv=inner, scoring=_area, error_score="raise").fit(x, y)
 
@@ -414,7 +414,7 @@ def _area(model: Any, x: Scores, y: NDArray[np.int64]) -> float:
 
 
 def median_gamma(rows: Rows, *, seed: int) -> float:
-    """1 / the median squared distance of up to 500 random rows; 1 where that is zero."""
+    """Return 1 / median squared distance of up to 500 random rows; 1 if the median is zero."""
     chosen = np.random.default_rng(seed).permutation(len(rows))[:_MEDIAN_ROWS]
     distances = pdist(rows[chosen], "sqeuclidean")
     median = float(np.median(distances)) if len(distances) else 0.0
@@ -422,7 +422,7 @@ def median_gamma(rows: Rows, *, seed: int) -> float:
 
 
 def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLike) -> Rows:
-    """Kernel [G, len(left), len(right)] of each bag of `left` with each of `right`, for G gammas in one pass.
+    """Return the kernel [G, len(left), len(right)] of each bag in `left` with each in `right`, for G gammas.
 
     The normalized set kernel (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML):
     `k(X, Z) = sum_x sum_z exp(-gamma |x - z|^2)`, over `sqrt(k(X, X) k(Z, Z))`.
@@ -444,7 +444,7 @@ def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLik
 
 
 def _distances(bag: Rows, columns: Rows) -> Iterator[Rows]:
-    """Squared distances of the rows of a bag to the columns, a chunk of rows at a time."""
+    """Yield squared distances of chunks of the rows of a bag to the columns."""
     step = max(1, _CHUNK_ENTRIES // len(columns))
     for low in range(0, len(bag), step):
         yield cdist(bag[low : low + step], columns, "sqeuclidean")

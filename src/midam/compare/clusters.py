@@ -1,4 +1,4 @@
-"""Seats on the workers of a Dask or Ray cluster: one task a worker, and a GPU each where that is asked for."""
+"""Seats on the workers of a Dask or Ray cluster: one task for each worker, with a GPU if requested."""
 
 import os
 import socket
@@ -19,17 +19,17 @@ _POLL_SECONDS = 0.5
 
 
 def open_cluster(workers: Workers) -> Farm:
-    """Connect with the cluster, or start one on this machine."""
+    """Connect to the cluster, or start one on this machine."""
     return DaskFarm(workers) if workers.backend == "dask" else RayFarm(workers)
 
 
 def address_of(workers: Workers) -> str | None:
-    """Address of the cluster; None to start one."""
+    """Return the address of the cluster; None to start one."""
     return workers.cluster or os.environ.get(_ENVIRONMENT[workers.backend]) or None
 
 
 def check_address(workers: Workers) -> None:
-    """Refuse an address at which nothing answers."""
+    """Refuse an address that does not answer."""
     address = address_of(workers)
     if address is None or (workers.backend == "ray" and address in ("auto", "local")):
         return
@@ -59,7 +59,7 @@ class Cluster(Farm):
         )
 
     def free_slots(self) -> int:
-        """Workers that can take a task now."""
+        """Return the number of workers that can take a task now; wait for a first worker."""
         most, busy, until = self._workers.jobs, self._busy(), time.monotonic() + self._workers.patience
         while not (free := self._free()) and not busy:
             if time.monotonic() > until:
@@ -79,7 +79,7 @@ class Cluster(Farm):
 
 
 class DaskFarm(Cluster):
-    """A task goes to a worker by its address: Dask's own retries would not tell which of its tasks killed a worker."""
+    """Farm that sends tasks to Dask workers by address; Dask's retries would not show which task killed a worker."""
 
     def __init__(self, workers: Workers) -> None:
         super().__init__(workers)
@@ -107,7 +107,7 @@ class DaskFarm(Cluster):
         self._news = threading.Event()
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Give the task to a free worker, which gets the function once; False if none is left."""
+        """Give the task to a free worker, which gets the function once; return False if no worker is free."""
         taken = {address for _, address in self._running.values()}
         free = [address for address in self._addresses() if address not in taken]
         if not free:
@@ -118,7 +118,7 @@ class DaskFarm(Cluster):
                 self._held[address] = (function, self._client.scatter(function, workers=[address], hash=False))
             device = self._device(address) if self._workers.gpu else None
         except (OSError, TimeoutError, KeyError, ValueError):
-            # The worker has died meanwhile. If it is still there, something else is wrong.
+            # The worker has died meanwhile; if it is alive, the error has another cause.
             if address in self._addresses():
                 raise
             return False
@@ -130,7 +130,7 @@ class DaskFarm(Cluster):
         return True
 
     def ended(self) -> list[tuple[int, Any]]:
-        """Results of the tasks that are done, and of those whose worker is gone."""
+        """Return the results of finished tasks, and `Lost` for tasks whose worker is gone."""
         done = [future for future in self._running if future.done()]
         if not done:
             self._news.wait(_POLL_SECONDS)
@@ -150,7 +150,7 @@ class DaskFarm(Cluster):
         return results
 
     def stop(self) -> None:
-        """Cancel what has not begun; a task that runs on a worker of others ends there."""
+        """Cancel tasks that have not begun; a running task ends on its worker."""
         self._client.cancel(list(self._running))
         self._running.clear()
         self._client.close()
@@ -165,7 +165,7 @@ class DaskFarm(Cluster):
                 return Lost(first_line(error))
             raise error
         while future.status == "finished":
-            # The result is still with the worker, which may die before it has sent it.
+            # The worker still has the result, and may die before it sends it.
             try:
                 return future.result(timeout=_ANSWER_SECONDS)
             except (TimeoutError, self._package.client.FutureCancelledError):
@@ -186,7 +186,7 @@ class DaskFarm(Cluster):
         return len(self._running)
 
     def _device(self, address: str) -> str | None:
-        """The GPU of a worker: workers of one machine that see the same ones get one each."""
+        """Return the GPU of a worker; workers of one machine with the same GPUs get different ones."""
         if address not in self._devices:
             seen = self._client.run(visible_devices, workers=[address])[address]
             host, alive = urlsplit(address).hostname, self._addresses()
@@ -197,7 +197,7 @@ class DaskFarm(Cluster):
 
 
 class RayFarm(Cluster):
-    """A task is one of Ray's, without its retries, with a CPU and, where asked for, a GPU that Ray chooses."""
+    """Farm of Ray tasks without Ray's retries, each with a CPU and, if requested, a GPU that Ray chooses."""
 
     def __init__(self, workers: Workers) -> None:
         super().__init__(workers)
@@ -222,14 +222,14 @@ class RayFarm(Cluster):
         self._held: tuple[Callable[[Any], Any] | None, Any] = (None, None)
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Submit the task; the function travels to each machine once."""
+        """Submit the task; the function is sent to each machine once."""
         if self._held[0] is not function:
             self._held = (function, self._package.put(function))
         self._running[self._remote.remote(self._held[1], task)] = number
         return True
 
     def ended(self) -> list[tuple[int, Any]]:
-        """Results of the tasks that are done, and of those whose worker has died."""
+        """Return the results of finished tasks, and `Lost` for tasks whose worker has died."""
         ray, results = self._package, []
         for reference in ray.wait(list(self._running), num_returns=1, timeout=_POLL_SECONDS)[0]:
             number = self._running.pop(reference)
@@ -243,7 +243,7 @@ class RayFarm(Cluster):
         return results
 
     def stop(self) -> None:
-        """Kill the workers of what still runs."""
+        """Kill the workers of running tasks."""
         for reference in self._running:
             self._package.cancel(reference, force=True)
         self._running.clear()
@@ -261,6 +261,6 @@ class RayFarm(Cluster):
 
 
 def call(function: Callable[[Any], Any], task: Any, device: str | None = None) -> Any:
-    """Work of a worker."""
+    """Run a task on a worker."""
     use_device(device)
     return function(task)

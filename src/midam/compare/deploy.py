@@ -1,4 +1,4 @@
-"""The best method of a comparison, trained on all bags and kept as a run that scores new ones."""
+"""Train the best method of a comparison on all bags, and write it as a run that scores new bags."""
 
 import time
 from collections import Counter
@@ -47,9 +47,9 @@ def deploy_method(
 ) -> dict[str, Any]:
     """Train a method of a comparison on all bags, and write it as a run; returns its summary.
 
-    The method is the one with the highest mean AUROC over the folds, the first of equals. That figure is the largest of
+    By default, the method is the first with the highest mean AUROC over the folds. This figure is the largest of
     several on the same folds, and so optimistic; the summary notes this and the number of methods. If the method chose
-    learning rate and margin, the values that most folds chose are taken, and the median epoch of these folds. No bag is
+    learning rate and margin, the values that most folds chose are used, and the median epoch of these folds. No bag is
     held out. For `auto`, and for a method that is fitted in one step, inner folds give calibration and threshold. The
     scores of separate trainings have no common scale, so a run of a trained method has neither.
 
@@ -60,7 +60,7 @@ def deploy_method(
     out : str or Path
         Run folder; new or empty.
     settings : Settings, optional
-        The settings of the comparison.
+        Settings of the comparison.
     method : str, optional
         Another method of the comparison.
     data : str, optional
@@ -68,14 +68,14 @@ def deploy_method(
     notes : sequence of str
         Warnings from reading the bags.
     on_epoch, on_stage, on_bags : callable, optional
-        As of `midam.runs.fit_run`.
+        As in `midam.runs.fit_run`.
 
     Raises
     ------
     ConfigError
-        If there is no such method, or it cannot be kept as a model; for bags with other labels than 0 and 1.
+        If there is no such method, or it cannot be a model; for bags of other targets than two classes.
     RunExistsError
-        If the folder holds something.
+        If the folder is not empty.
     """
     check_target(bags)
     name = typed(best_method(comparison, method))
@@ -83,7 +83,7 @@ def deploy_method(
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
     trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
     config, epochs = _config(base, compared, trials, bags.instance_shape)
-    # No bag is left to compare on; the comparison has its baselines.
+    # No bags are left for the baseline of a run; the comparison has baselines.
     config = config.replace(baseline=False)
     folder.require_free()
     with folder.held():
@@ -124,7 +124,7 @@ def deploy_method(
 
 
 def check_target(bags: Bags) -> None:
-    """Refuse to deploy for bags with other labels than 0 and 1, with a `ConfigError`."""
+    """Raise a `ConfigError` for bags of other targets than two classes, for which no method can be deployed."""
     if bags.outcome is not None:
         raise ConfigError(
             f"Expected bags of two classes to deploy a method, got the target {bags.outcome.target!r} (in "
@@ -133,9 +133,9 @@ def check_target(bags: Bags) -> None:
 
 
 def best_method(comparison: Comparison, method: str | None = None) -> str:
-    """The method with the highest mean AUROC over the folds, or the one that is named.
+    """Return the method with the highest mean AUROC over the folds, or check the given `method`.
 
-    A `ConfigError` if it is not in the comparison, or cannot be kept as a model.
+    Raises a `ConfigError` if the method is not in the comparison, or cannot be a model.
     """
     table = comparison.summary.dropna(subset=["auroc"])
     ranked = table.sort_values("auroc", ascending=False, kind="stable")["method"].tolist()
@@ -153,14 +153,14 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
 
 
 def why_no_model(method: ComparedMethod) -> str | None:
-    """Why a method cannot be kept as a model; None if it can."""
+    """Return why a method cannot be a model; None if it can."""
     return None if method.baseline is None else method.baseline.lacks
 
 
 def _config(
     base: Settings, method: ComparedMethod, trials: pd.DataFrame, instance_shape: tuple[int, ...]
 ) -> tuple[ResolvedSettings, int]:
-    """Settings and number of epochs to train on all bags: those that most folds have chosen."""
+    """Return settings and number of epochs for the training on all bags, as most folds chose them."""
     if method.baseline is not None:
         return base.resolve(instance_shape), 0
     values = settings_of(base, method)
@@ -193,7 +193,7 @@ def _train(
 
 
 def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) -> dict[str, Any]:
-    """Entries of the summary about the comparison, and a sentence on it."""
+    """Return the summary's entries about the comparison, with a note."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)
     choice = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"

@@ -1,7 +1,7 @@
-"""The engine of trials: finds those that are missing, and computes them side by side.
+"""The engine of trials: find missing trials, and compute them in parallel.
 
-A trial is a row, a dictionary that JSON can hold, identified by the fields that name it. A `Group` of trials is
-computed as a whole even if only some are missing.
+A trial is a row, a dictionary that JSON can hold, with fields that name it. A `Group` of trials is computed as a whole
+even if only some are missing.
 """
 
 import json
@@ -22,17 +22,18 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Group(Generic[Task]):
-    """Names of trials that are computed together, by tasks that run side by side."""
+    """Names of trials that are computed together, by tasks that run in parallel."""
 
     names: Sequence[Row]
     tasks: Sequence[Task]
 
 
 class TrialStore:
-    """Rows of finished trials, in a journal of one process at a time, or in memory alone.
+    """Rows of finished trials, in a journal that one process at a time writes, or only in memory.
 
-    Leave the context, or call `close`, to release the journal; one without rows is removed. A last line cut off by a
-    crash is dropped; other damage is a `CheckpointError`, a journal that another process has a `ConfigError`.
+    Leave the context, or call `close`, to release the journal; a journal without rows is removed. A last line that a
+    crash cut off is dropped; other damage raises a `CheckpointError`, and a journal that another process holds a
+    `ConfigError`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -54,7 +55,7 @@ class TrialStore:
             )
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add rows; they are on the disk when this returns."""
+        """Add rows; they are on the disk when the call returns."""
         new = list(rows)
         if self._journal is not None:
             self._journal.add(new)
@@ -63,7 +64,7 @@ class TrialStore:
             index.update((_key(row, fields), row) for row in new)
 
     def find(self, names: Sequence[Row]) -> list[Row | None]:
-        """The row of each name, or None; all names have the same fields."""
+        """Return the row of each name, or None; all names have the same fields."""
         if not names:
             return []
         fields = tuple(sorted(names[0]))
@@ -72,15 +73,15 @@ class TrialStore:
         return [self._indexes[fields].get(_key(name, fields)) for name in names]
 
     def select(self, *names: Row) -> list[Row]:
-        """All rows that match one of the names, in the order of the store."""
+        """Return all rows that match a name, in the order of the store."""
         return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
 
     def missing(self, groups: Iterable[Group[Task]]) -> list[Group[Task]]:
-        """The groups that are not done."""
+        """Return the groups with missing trials."""
         return [group for group in groups if None in self.find(group.names)]
 
     def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:
-        """Add the rows of those names that have none yet."""
+        """Add the results of names that have no row yet."""
         held = self.find(names)
         self.add({**n, **r} for n, r, row in zip(names, results, held, strict=True) if row is None)
 
@@ -105,12 +106,12 @@ def compute(
     workers: Workers | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Compute the tasks of all groups side by side with `function`, and `keep` each group with its results.
+    """Compute the tasks of all groups in parallel with `function`, and `keep` each group with its results.
 
-    Function, tasks and results can be pickled. Default of `workers`: one task at a time, in this process. `on_progress`
-    is called with the number of trials done, in which the tasks of a group count equally. A task whose worker dies is
-    tried again, three times in all; a group with one that is lost for good is not kept, and when all others are, a
-    `TrialsLostError` names it.
+    Function, tasks and results must be picklable. The default of `workers` is one task at a time in this process.
+    `on_progress` is called with the number of finished trials; unfinished groups count by their share of finished
+    tasks. A task whose worker dies is tried three times in all. A group with a lost task is not kept, and a
+    `TrialsLostError` names it after all other groups are kept.
     """
     if not groups:
         return

@@ -1,7 +1,7 @@
-"""Baselines of scikit-learn on statistics of bags, for any target, as scorers of this library: without a pickle.
+"""Baselines of scikit-learn on statistics of bags for any target, and their form as scorers without a pickle.
 
 They choose hyperparameters by the mean metric of the target over inner folds of the training bags, disjoint by group;
-the first of equals is taken.
+ties go to the first candidate.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from midam.train.trials import Trial
 Numbers = NDArray[np.float64]
 Scores = NDArray[np.float64]
 Statistics = Callable[[Bags, Positions], Scores]
-# Of a strength, rows and labels of training bags, and rows of others: their scores, [n] or [n, C].
+# (strength, rows and labels of training bags, rows of other bags) -> scores [n] or [n, C] of the other bags.
 Fit = Callable[[float, Scores, Scores, Scores], Scores]
 _TREES = 500
 _RIDGES = 10.0 ** np.arange(4, -4, -1)
@@ -42,15 +42,15 @@ _MAX_ITERATIONS = 5000
 def summary_scorer(
     summary: type[SummaryPooling], instance_shape: tuple[int, ...], make_head: Callable[[int], nn.Module]
 ) -> BagScorer:
-    """A scorer of bags by a head, which `make_head` makes of its width, on a summary of instances of this shape."""
+    """Return a scorer by a head on a summary of instances of this shape; `make_head` takes the head's width."""
     encoder, size = summary.reading(instance_shape)
     return BagScorer(encoder, summary(size, make_head))
 
 
 def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Numbers:
-    """Rows [n, W] that a head on a summary reads, of the bags at the positions `index`; streamed as a model is."""
+    """Return the summaries [n, W] of the bags at the positions `index`, streamed as for a model."""
     model, subset = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
-    # The head changes nothing, so that the score of a bag is its row.
+    # The head is the identity, so the score of a bag is its summary.
     return predict(model, subset, reader=InstanceReader(subset, workers=0))
 
 
@@ -60,9 +60,9 @@ def forest_scorer(
     forest: ExtraTreesClassifier,
     offset: Numbers | None = None,
 ) -> BagScorer:
-    """A scorer of bags by a fitted forest of the classes 0 and 1, whose probability of class 1 is the score.
+    """Return a scorer by a fitted forest of two classes; the score is the probability of class 1.
 
-    The forest was fitted to rows minus the `offset` [W], if there is one.
+    The forest was fitted to rows minus the `offset` [W], if any.
     """
     trees = [estimator.tree_ for estimator in forest.estimators_]
     counts = [tree.node_count for tree in trees]
@@ -81,9 +81,9 @@ def forest_scorer(
 def empty_forest_scorer(
     summary: type[SummaryPooling], instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]
 ) -> BagScorer:
-    """A scorer as `forest_scorer` makes it, to be filled with these weights, which are checked.
+    """Return a scorer like that of `forest_scorer`, filled with these weights, which are checked.
 
-    A `ValueError` or `KeyError` if they are not those of a forest.
+    Raises a `ValueError` or `KeyError` if they are not weights of a forest.
     """
     parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
     trees, nodes = parts["roots"].numel(), parts["feature"].numel()
@@ -96,27 +96,27 @@ def empty_forest_scorer(
 
 
 def tree_offset(rows: Numbers) -> Numbers | None:
-    """Offset of rows [N, W] before trees, which use float32: the middle of columns that need it."""
+    """Return the offset of rows [N, W] for trees, which use float32: the middle of columns that are too fine for it."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     fine = coarse(low, high)
     return np.where(fine, low + (high - low) / 2, 0.0) if fine.any() else None
 
 
 def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Numbers, Numbers]:
-    """Weights [D] and bias [1] of a regression on standardized features, for the features as they are."""
+    """Convert a regression on standardized features to weights [D] and bias [1] for raw features."""
     weight = model.coef_[0] / scaler.scale_
     return weight, model.intercept_ - weight @ scaler.mean_
 
 
 def fill_linear(head: Any, weight: Numbers, bias: Numbers) -> None:
-    """Give a linear head these numbers."""
+    """Set weight and bias of a linear head."""
     fill(head.weight, weight)
     fill(head.bias, bias)
 
 
 @torch.no_grad()
 def fill(parameter: Tensor, values: Any) -> None:
-    """Give a parameter these numbers."""
+    """Set a parameter to these values."""
     parameter.copy_(torch.from_numpy(values))
 
 
@@ -125,7 +125,7 @@ def _head(model: BagScorer) -> Any:
 
 
 def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
-    """Children, feature, threshold and value of the nodes of a tree, of which the first gets the number `first`."""
+    """Return children, feature, threshold and value of the nodes of a tree, numbered from `first`."""
     children = np.stack([tree.children_left, tree.children_right], axis=1).astype(np.int64)
     leaf, numbers = tree.children_left < 0, np.arange(tree.node_count)
     children[leaf] = numbers[leaf, None]
@@ -134,11 +134,11 @@ def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
 
 
 def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores, *, seed: int) -> Scores:
-    """Scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006), fitted to statistics of bags.
+    """Return scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006) on statistics of bags.
 
-    For classes and labels the scores are probabilities. Each label has a forest, fitted to the bags whose entry is
-    known. A class without training bags scores 0; a label with one value in training scores that value. For grades and
-    numbers the scores are the predictions of the trees. For survival the trees predict the martingale residuals of the
+    For classes and labels, scores are probabilities. Each label has its own forest, fitted to the bags with a known
+    label. A class without training bags scores 0; a label with one value in training scores this value. For grades and
+    numbers, scores are the predictions of the trees. For survival, the trees predict the martingale residuals of the
     training bags: the event minus the cumulative hazard at the bag's time, which is above 0 for early events (Therneau,
     Grambsch and Fleming 1990, Biometrika 77:147).
 
@@ -147,11 +147,11 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     target : Target
         Target of the bags.
     x, values : array, shape [N, D] and [N] or [N, L]
-        Statistics of the training bags, and their labels as `Target.values` has them.
+        Statistics of the training bags, and their labels as `Target.values` returns them.
     scored : array, shape [n, D]
         Statistics of the bags to score.
     seed : int
-        Of the trees.
+        Seed of the trees.
     """
     offset = tree_offset(x)
     if offset is not None:
@@ -167,7 +167,7 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
 
 
 def make_forest(*, seed: int) -> ExtraTreesClassifier:
-    """The trees of classes, unfitted."""
+    """Return unfitted trees for classes."""
     return ExtraTreesClassifier(_TREES, random_state=seed)
 
 
@@ -186,7 +186,7 @@ def _of_label(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
 
 
 def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
-    """Scores [n, C] of logistic regression, of several classes at once, or of each label; C of `strengths` is chosen.
+    """Return scores [n, C] of logistic regression for all classes or for each label; inner folds choose the strength.
 
     A class without training bags scores 0, as does a label with one value in training.
     """
@@ -209,7 +209,7 @@ def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths:
 
 
 def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Grades or numbers [n] by ridge regression."""
+    """Return grades or numbers [n] predicted by ridge regression."""
 
     def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
         model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
@@ -219,7 +219,7 @@ def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
 
 
 def cox_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Log hazards [n] of Cox regression, see `choose_cox`."""
+    """Return log hazards [n] of Cox regression, see `choose_cox`."""
     time, event = target_of(bags).values(bags)[trial.train].T
     groups = None if bags.groups is None else bags.groups[trial.train]
     model = choose_cox(statistics(bags, trial.train), time, event, groups=groups, seed=trial.seed)
@@ -231,7 +231,7 @@ def _logistic(strength: float) -> Any:
 
 
 def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Scores with the strength that has the best mean metric over inner folds; without folds, the middle strength."""
+    """Return scores with the strength of the best mean metric over inner folds; without folds, the middle strength."""
     target = target_of(bags)
     x, y = statistics(bags, trial.train), target.values(bags)[trial.train]
     metrics: list[list[float | None]] = []
@@ -245,7 +245,7 @@ def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bag
 
 
 def _residuals(values: Scores) -> Scores:
-    """Martingale residuals [n] of times and events [n, 2] without any statistics, by the Nelson-Aalen estimator."""
+    """Return martingale residuals [n] of times and events [n, 2] by the Nelson-Aalen estimator, without covariates."""
     time, event = values.T
     curve = kaplan_meier(time, event)
     hazard = np.cumsum(curve.events / curve.at_risk)

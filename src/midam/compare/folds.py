@@ -17,17 +17,17 @@ from midam.errors import BagDataError, ConfigError
 from midam.targets import target_of
 from midam.train.trials import Trial
 
-MANY, _FEW_FOLDS = 500, 3  # bags above which inner cross-validation is cut short
+MANY, _FEW_FOLDS = 500, 3  # for more bags, only three inner folds are used
 Positions = NDArray[np.int64]
-Parts = tuple[Positions, Positions]  # to train and to validate on
+Parts = tuple[Positions, Positions]  # positions for training and for validation
 
 
 class Fold(NamedTuple):
-    """One split of the bags, named by its two numbers; the repeat is the seed of its trials.
+    """One split of the bags, named by repeat and fold; the repeat is the seed of its trials.
 
     Examples
     --------
-    A custom fold, as `midam.compare.run_comparison` takes it:
+    A custom fold for `midam.compare.run_comparison`:
 
     >>> fold = Fold(repeat=0, fold=0, train=np.arange(8), test=np.arange(8, 10))
     >>> len(fold.train), fold.test.tolist()
@@ -41,13 +41,13 @@ class Fold(NamedTuple):
 
 
 def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
-    """Repeated k-fold splits, stratified by label and disjoint by group; without groups, each bag is a group.
+    """Return repeated k-fold splits, stratified by label and disjoint by group; without groups, each bag is a group.
 
-    Repeat r is shuffled with seed r. The number of folds is reduced, with one warning, until each test part holds both
-    classes and two positive groups (with one, an AUROC ranks a single patient), but to no less than two. Fewer than two
-    groups of a class are a `BagDataError`.
+    Repeat r is shuffled with seed r. The number of folds is reduced, with a warning, until each test part holds both
+    classes and two positive groups (with one, an AUROC ranks a single patient), but not below two. Fewer than two
+    groups of a class raise a `BagDataError`.
 
-    Bags with other labels than 0 and 1 are stratified by `midam.targets.Target.strata`, and the number of folds is
+    For other targets than two classes, bags are stratified by `midam.targets.Target.strata`, and the number of folds is
     reduced until the labels of each test part rank two groups above others.
 
     Examples
@@ -75,10 +75,10 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
 def table_folds(
     bags: Bags, path: str | Path, *, group_column: str | None = None, skip_missing: bool = False
 ) -> list[Fold]:
-    """The folds of a split table, CLAM's or Patho-Bench's; or the one split of another, see `read_splits`.
+    """Return the folds of a table of CLAM or Patho-Bench, or the single split of another table, see `read_splits`.
 
-    Training and validation bags of the table are the training part; methods take new validation bags from it. Bags that
-    a fold does not name are left out of it. A fold without test bags is a `BagDataError`.
+    Training and validation bags of the table form the training part, from which methods take new validation bags. A
+    fold leaves out bags that it does not name. A fold without training or test bags raises a `BagDataError`.
     """
     made = []
     asked = Request(
@@ -100,7 +100,7 @@ def table_folds(
 
 
 def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
-    """Sentences on folds whose test part ranks a single group, and on classes that some of them cannot rank."""
+    """Return notes on folds whose test part ranks a single group, and on classes that some folds cannot rank."""
     single = sum(_ranked_units(bags, fold) == 1 for fold in folds)
     unit, target = "bag" if bags.groups is None else "group", target_of(bags)
     remarks = [f"{single} of {len(folds)} folds rank a single {unit} above others"] if single else []
@@ -116,7 +116,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
 
 
 def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
-    """Folds with int64 positions; refuses none, equal names, unknown positions, and bags or groups on both sides."""
+    """Return folds with int64 positions; refuse empty, duplicate, invalid or overlapping ones."""
     checked = [Fold(int(r), int(f), np.asarray(a, dtype=np.int64), np.asarray(b, np.int64)) for r, f, a, b in folds]
     if not checked:
         raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
@@ -141,7 +141,7 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
 
 
 def folds_digest(folds: Sequence[Fold]) -> str:
-    """SHA-256 of the numbers and positions of the folds."""
+    """Return the SHA-256 of the numbers and positions of the folds."""
     digest = hashlib.sha256()
     for fold in folds:
         digest.update(f"{fold.repeat},{fold.fold},{len(fold.train)}".encode())
@@ -150,13 +150,13 @@ def folds_digest(folds: Sequence[Fold]) -> str:
 
 
 def ranked(bags: Bags, positions: Positions) -> bool:
-    """Whether the bags at these positions have a main metric: of two classes, whether they hold both."""
+    """Return whether the main metric of these bags can be computed: for two classes, whether they hold both."""
     target = target_of(bags)
     return target.has_metric(target.values(bags)[positions])
 
 
 def trainable(bags: Bags, positions: Positions) -> bool:
-    """Whether something can be learned from the bags at these positions: of two classes, whether they hold both."""
+    """Return whether a model can be trained on these bags: for two classes, whether they hold both."""
     try:
         target_of(bags).check(bags.subset(positions))
     except BagDataError:
@@ -165,10 +165,9 @@ def trainable(bags: Bags, positions: Positions) -> bool:
 
 
 def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> Parts | None:
-    """Split training bags into parts to train and, a `fraction`, to validate on: stratified, disjoint by group.
+    """Split training bags into a training and a validation part, a `fraction` of them: stratified, disjoint by group.
 
-    None if the parts cannot both hold both classes; for other targets, if one cannot be trained on or the other cannot
-    be ranked.
+    None if both parts cannot hold both classes; for other targets, if one part cannot train or the other not be ranked.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
     values = target.values(bags)[train]
@@ -181,7 +180,7 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
 
 
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Test positions among the training bags of up to five folds; empty where two folds cannot be made.
+    """Return the test positions of up to five folds of the training bags; empty if two folds are impossible.
 
     Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
     """
@@ -195,13 +194,13 @@ def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
 
 
 def inner_trials(bags: Bags, train: Positions, *, seed: int) -> list[Trial]:
-    """Inner folds of the training bags at the positions `train`: five, or three of them for more than 500 bags."""
+    """Return trials of the inner folds of the training bags: all five, or three of them for more than 500 bags."""
     folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
     return [Trial(np.setdiff1d(train, train[test]), train[test], seed) for test in folds]
 
 
 def _most_folds(bags: Bags, unit: str) -> int:
-    """Folds that can be made, at least two; or a `BagDataError`."""
+    """Return the largest possible number of folds; raise a `BagDataError` if it is below two."""
     target, units = target_of(bags), _units(bags)
     values = target.values(bags)
     possible = target.most_folds(values, units)
@@ -224,12 +223,12 @@ def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
 
 
 def _units(bags: Bags) -> NDArray[np.str_]:
-    """Group of each bag; without groups, the bag itself."""
+    """Return the group of each bag; without groups, each bag is its own."""
     return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
 
 
 def _ranked_units(bags: Bags, fold: Fold) -> int:
-    """Number of groups that the labels of the test bags rank above others: the largest of the label columns."""
+    """Return how many groups the labels of the test bags rank above others, the maximum over label columns."""
     target, units = target_of(bags), _units(bags)[fold.test]
     sides = target.sides(target.values(bags)[fold.test])
     return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)

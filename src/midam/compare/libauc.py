@@ -1,17 +1,17 @@
 """Methods of other libraries: LibAUC 2.0.1's MIDAM, and torchmil's ABMIL.
 
 `libauc-midam-att` and `libauc-midam-smx` run through LibAUC's own loss, optimizer and network.
-The settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9, tau 0.1, momentum 0.1, weight decay
-1e-4, batches of 8 + 8 bags, 4 instances a bag, 100 epochs, the rates lowered after 50 and 75. Features are standardized
-by the training instances. Nothing is tuned or selected; the weights of the last epoch score.
+Settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9, tau 0.1, momentum 0.1, weight decay 1e-4,
+batches of 8 + 8 bags, 4 instances a bag, 100 epochs, with lower rates after 50 and 75. Features are standardized by the
+training instances. Nothing is tuned or selected; the weights of the last epoch are tested.
 
-LibAUC's packages import torchvision, torch_geometric and more, so the few files that are needed are imported one by one
-under empty parent packages. Nothing of LibAUC is changed or copied.
+LibAUC's packages import torchvision, torch_geometric and more, so only the required files are imported, under empty
+parent packages. No code of LibAUC is changed or copied.
 
 `torchmil-abmil` (Ilse et al. 2018) runs through torchmil's own loss, optimizer and network.
-Cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with ReLU before it,
-Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by the training instances.
-Nothing is selected; the weights of the last epoch score.
+It trains with cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with
+ReLU precedes it; Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by the
+training instances. Nothing is selected; the weights of the last epoch are tested.
 """
 
 import contextlib
@@ -51,9 +51,9 @@ class LibAUCAttention(Baseline):
     uses_torch = True
     lacks = "it is a network of LibAUC, which the run would need to score"
     loss: ClassVar[dict[str, Any]] = {"mode": "attention"}
-    modes = ("att", "att")  # of its sampling and its aggregation
+    modes = ("att", "att")  # modes of its sampling and its aggregation
     lr = 0.01
-    num_instances = 4  # drawn of a bag
+    num_instances = 4  # sampled from each bag
 
     def __init__(self) -> None:
         load_libauc()
@@ -66,7 +66,7 @@ class LibAUCAttention(Baseline):
         labels = torch.from_numpy(y).float().view(-1, 1)
         sampler = BagSampler(y, bags.sizes[trial.train], num_instances=None, seed=trial.seed)
         pooled = {"tau": _TAU, "device": _CPU}
-        # Its network prints.
+        # LibAUC's network prints.
         with contextlib.redirect_stdout(io.StringIO()), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(trial.seed)
             model = self.network(peer, train[0].shape[1])
@@ -91,7 +91,7 @@ class LibAUCAttention(Baseline):
             return np.array([aggregate(x).item() for x in score])
 
     def tensors(self, bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
-        """Training and scored bags as it takes them."""
+        """Return training and scored bags as tensors."""
         return standardized_tensors(bags, trial)
 
     def network(self, peer: SimpleNamespace, width: int) -> Any:
@@ -119,7 +119,7 @@ class LibAUCSmoothedMax(LibAUCAttention):
 
 
 def libauc_folder() -> Path | None:
-    """Folder that holds the package `libauc`: ``MIDAM_LIBAUC``, else that of the installed one, else PREFIX/libauc."""
+    """Return the folder of the package `libauc`: ``MIDAM_LIBAUC``, else the installed package's, else PREFIX/libauc."""
     if named := os.environ.get("MIDAM_LIBAUC"):
         places = [Path(named)]
     else:
@@ -130,7 +130,7 @@ def libauc_folder() -> Path | None:
 
 
 def load_libauc() -> SimpleNamespace:
-    """Modules `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1; a `ConfigError` where it is not.
+    """Import `mil`, `midam`, `utils`, `paper_utils` and `mil_models` of LibAUC 2.0.1, or raise a `ConfigError`.
 
     They run unpatched on torch 2.13, which still has the `torch.optim.optimizer.required` that the optimizer imports.
     """
@@ -141,11 +141,11 @@ def load_libauc() -> SimpleNamespace:
             "MIDAM_LIBAUC=DIR."
         )
     for name in ("", *PACKAGES):
-        # An empty package whose modules lie in the folder: its `__init__.py` never runs.
+        # An empty package for the modules of the folder, so that its `__init__.py` never runs.
         package = ModuleType(f"{ROOT}.{name}".rstrip("."))
         package.__path__ = [str(folder / "libauc" / name)]
         sys.modules.setdefault(package.__name__, package)
-    # Only its recommenders use tqdm: where that is missing, an empty module stands in for it during the import.
+    # Only LibAUC's recommenders use tqdm; if tqdm is missing, an empty module replaces it during the import.
     stub = None if importlib.util.find_spec("tqdm") else ModuleType("tqdm")
     if stub is not None:
         stub.__dict__.update(tqdm=iter, trange=range)
@@ -162,7 +162,7 @@ def load_libauc() -> SimpleNamespace:
 
 
 class TorchMILABMIL(Baseline):
-    """`torchmil-abmil`."""
+    """`torchmil-abmil`: torchmil's attention-based pooling."""
 
     uses_torch = True
     lacks = "it is a network of torchmil, which the run would need to score"
@@ -195,7 +195,7 @@ class TorchMILABMIL(Baseline):
 
 
 def load_torchmil() -> tuple[ModuleType, ModuleType]:
-    """Modules `models` and `data` of torchmil; a `ConfigError` where it, or a package that it needs, is missing."""
+    """Import `models` and `data` of torchmil; raise a `ConfigError` if it, or a package that it needs, is missing."""
     try:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Peak memory of one trial a method, measured in fresh processes.
+"""Peak memory of one trial of each method, measured in fresh processes.
 
-``python -m midam.compare.memory PARENT`` is that process: it measures each task of its input in a fork of its own.
+``python -m midam.compare.memory PARENT`` is such a process: it measures each task of its input in a separate fork.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 def peaks_mib(bags: Bags, tasks: Mapping[str, Task]) -> dict[str, float]:
-    """Peak memory in MiB by method, above libraries and data; empty where processes cannot fork.
+    """Return the peak memory in MiB by method, above libraries and data; empty if processes cannot fork.
 
-    Measured over two epochs of the first fold of each task.
+    It is measured over two epochs of the first fold of each task.
     """
     if not tasks:
         return {}
     small = [_first_fold(task) for task in tasks.values()]
-    # A file without a name: none stays if this process is killed.
+    # A file without a name, which disappears if this process is killed.
     with tempfile.TemporaryFile() as file:
         joblib.dump((bags, small), file)
         file.seek(0)
@@ -49,14 +49,14 @@ def _first_fold(task: Task) -> Task:
 
 
 def _measure(bags: Bags, task: Task) -> float | None:
-    """Peak memory in MiB of a task in a fork, above what it starts with; None if it failed."""
+    """Return the peak memory in MiB of a task in a fork, above its start; None if it failed."""
     reader, writer = os.pipe()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reader)
         end_with(parent)
-        # Nothing of the parent's exit handlers may run in the fork.
+        # The parent's exit handlers must not run in the fork.
         try:
             before = _forget_peak()
             run_task(bags, task)
@@ -71,18 +71,18 @@ def _measure(bags: Bags, task: Task) -> float | None:
 
 
 def _peak() -> float:
-    # Linux: ru_maxrss counts what a process inherited at its fork; VmHWM is its own.
+    # On Linux, ru_maxrss includes memory inherited at the fork; VmHWM does not.
     if _STATUS.exists():
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
-    import resource  # there is none on Windows
+    import resource  # missing on Windows
 
     unit = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _forget_peak() -> float:
-    """Peak so far; on Linux, counted from the present use on."""
+    """Return the peak so far; on Linux, reset it to the present use first."""
     with suppress(OSError):
         _RESET.write_text("5")
     return _peak()

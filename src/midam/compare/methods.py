@@ -1,4 +1,4 @@
-"""Methods of a comparison by name: those trained here, and baselines, which include other libraries' models."""
+"""Methods of a comparison by name: methods of this library, and baselines, including models of other libraries."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,16 +19,16 @@ _WITHOUT_MARGIN = ("bce", "cross-entropy", "cox")
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """One method of a comparison: a baseline, or a method trained here."""
+    """A method of a comparison: a baseline, or a method of this library."""
 
     name: str
-    settings: dict[str, str]  # that replace those of the comparison
+    settings: dict[str, str]  # replace settings of the comparison
     tuned: bool = False  # learning rate, margin and epoch are chosen on validation bags
     baseline: Baseline | None = None
 
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
-    """Methods of at least two different names, ready to run; the class path of a `Baseline` is a name too."""
+    """Return methods of at least two different names or class paths of a `Baseline`, ready to run."""
     known = known_methods()
 
     def check(name: str) -> None:
@@ -44,7 +44,7 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
 
 
 def find_method(name: str) -> ComparedMethod:
-    """The method of a name, or of the class path of a `Baseline`."""
+    """Return the method of a name, or of the class path of a `Baseline`."""
     if name == DEFAULT:
         return ComparedMethod(name, {})
     if is_shorthand(name):
@@ -54,7 +54,7 @@ def find_method(name: str) -> ComparedMethod:
 
 
 def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
-    """Refuse methods that do not serve a target, and name those that do; `midam` takes the target's objective."""
+    """Refuse methods that do not serve a target, and name methods that do; `midam` takes the target's objective."""
     wrong = []
     for method in methods:
         objective = method.settings.get("objective")
@@ -72,19 +72,19 @@ def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
 
 
 def usual_methods(bags: Bags) -> list[str]:
-    """The methods that a comparison has at least: the library's own, and the baseline that stands next to a run."""
+    """Return the default methods of a comparison: `midam`, and the baseline of a run."""
     return [DEFAULT, usual_baseline(bags.instance_shape, target_of(bags))]
 
 
 def has_margin(objective: str) -> bool:
-    """Whether an objective has a margin to choose."""
+    """Return whether an objective has a margin to choose."""
     return objective not in _WITHOUT_MARGIN
 
 
 def _serving(target: Target) -> list[str]:
-    """Names of the baselines that serve a target."""
+    """Return the names of the baselines that serve a target."""
     names = []
     for name in BASELINES.names():
-        with suppress(ConfigError):  # a package of somebody's that cannot be imported
+        with suppress(ConfigError):  # a plugin that cannot be imported
             names += [name] if target.pairs in BASELINES.find(name).serves else []
     return names

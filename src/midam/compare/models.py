@@ -1,7 +1,7 @@
-"""The fitted models of a comparison, kept as run folders that `midam.load_run` and `midam predict` take.
+"""Write the fitted models of a comparison as run folders for `midam.load_run` and `midam predict`.
 
-A trial keeps only numbers. Its model is trained again, with the candidate and to the epoch that the trial has tested;
-the scores of the two agree to rounding.
+A trial keeps only numbers, so its model is trained again with the candidate and to the epoch that the trial tested; the
+scores of both agree up to rounding.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ FOLDER = "models"
 
 @dataclass(frozen=True, eq=False)
 class ModelTask:
-    """A model to train: the candidate that a trial has tested, and the epoch of its weights."""
+    """A model to train: the candidate and the epoch that a trial tested."""
 
     folder: Path
     config: Settings
@@ -45,7 +45,7 @@ class ModelTask:
 
 
 def model_folder(root: Path, method: str, fold: Fold) -> Path:
-    """Run folder of the model of a method in a fold."""
+    """Return the run folder of the model of a method in a fold."""
     return root / FOLDER / file_name(method) / f"repeat-{fold.repeat}-fold-{fold.fold}"
 
 
@@ -59,7 +59,7 @@ def keep_models(
     workers: Workers,
     on_progress: Callable[[float, int], None] | None = None,
 ) -> None:
-    """Train and write the models of all trials that have tested one, unless they are there.
+    """Train and write the missing models of all trials that tested a trained model.
 
     Columns are encoded and missing values filled by `data_settings`, from the training bags of each fold.
     """
@@ -79,7 +79,7 @@ def keep_models(
 
 
 def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None = None) -> dict[str, Any] | None:
-    """Content of the model file of a run; None if the training diverges."""
+    """Return the content of the model file of a run; None if the training diverges."""
     train, val = task.parts
     made = Prepared(bags) if data_settings is None else prepare(bags, data_settings, train=train)
     bags = made.bags
@@ -105,7 +105,7 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:
-    """Sentences on the methods that have no model to keep."""
+    """Return a note on the methods without a model to keep."""
     names = [method.name for method in methods if method.baseline is not None]
     return [f"no models are kept of {', '.join(names)}: baselines train and score in one call"] if names else []
 
@@ -117,7 +117,7 @@ def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iter
                 continue
             for task in group.tasks:
                 config, fold = task.config, task.folds[i]
-                # Cross-entropy has no margin, so its trials name none.
+                # Trials of cross-entropy hold no margin.
                 if config is not None and (config.training.lr, row["margin"] or config.method.margin) == (
                     row["lr"],
                     config.method.margin,

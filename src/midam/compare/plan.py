@@ -1,4 +1,4 @@
-"""Tasks of a comparison, each a function of its arguments alone, wherever it runs; and the plan that groups them."""
+"""Tasks of a comparison, whose results depend only on their arguments, and the plan that groups them."""
 
 import threading
 import time
@@ -38,21 +38,21 @@ from midam.train.memory import cpu_threads
 from midam.train.trainer import make_fabric
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 
-# Weights are drawn from torch's global state: trainings in threads of one process take turns.
+# Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
 _TURN = threading.Lock()
-# Candidates where none are given, by optimizer: the paper's, and around the default for deep encoders.
+# Default candidates by optimizer: the paper's, and values around the default for deep encoders.
 LEARNING_RATES = {"sgd": (0.1, 0.01, 0.001), "adam": (0.001, 0.0003, 0.0001)}
 _NOTHING: Positions = np.array([], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One method, or one candidate of it, on some folds."""
+    """One method, or one of its candidates, on some folds."""
 
     method: ComparedMethod
     config: Settings | None  # None: a baseline
     folds: Sequence[Fold]
-    parts: Sequence[Parts]  # of each fold; without validation bags nothing is selected
+    parts: Sequence[Parts]  # for each fold; without validation bags, nothing is selected
     every_epoch: bool = False  # select the epoch too
 
 
@@ -64,10 +64,10 @@ class Outcome(NamedTuple):
 
 
 def run_task(bags: Bags, task: Task, *, data_settings: DataSettings | None = None) -> tuple[list[Outcome], list[str]]:
-    """Outcomes of the folds, and warnings; uses one thread.
+    """Run a task in one thread, and return outcomes of the folds and warnings.
 
-    Columns are encoded and missing values filled by `data_settings` (see `midam.data.column_codes.prepare`), from the
-    training bags of each fold.
+    By `data_settings`, columns are encoded and missing values filled from the training bags of each fold (see
+    `midam.data.column_codes.prepare`).
     """
     if data_settings is not None:
         return _run_prepared(bags, task, data_settings)
@@ -80,13 +80,13 @@ def run_task(bags: Bags, task: Task, *, data_settings: DataSettings | None = Non
 
 
 def _run_prepared(bags: Bags, task: Task, data_settings: DataSettings) -> tuple[list[Outcome], list[str]]:
-    """Outcomes of the folds, each on bags that are prepared for it."""
+    """Run each fold of a task on bags that are prepared for this fold."""
     outcomes: list[Outcome] = []
     messages: list[str] = []
     for number, fold in enumerate(task.folds):
         parts = task.parts[number : number + 1]
         trained = parts[0][0] if parts else fold.train
-        with warnings.catch_warnings(action="ignore"):  # a line for each fold
+        with warnings.catch_warnings(action="ignore"):  # it would repeat for each fold
             made = prepare(bags, data_settings, train=trained)
         fold_outcomes, fold_messages = run_task(made.bags, replace(task, folds=[fold], parts=parts))
         outcomes, messages = outcomes + fold_outcomes, messages + fold_messages
@@ -95,11 +95,11 @@ def _run_prepared(bags: Bags, task: Task, data_settings: DataSettings) -> tuple[
 
 @contextmanager
 def single_threaded() -> Iterator[list[warnings.WarningMessage]]:
-    """Let one training at a time run in this process, by one thread; gives the warnings, which are not shown."""
+    """Run one training at a time in this process, in one thread; yield the list of its hidden warnings."""
     with cpu_threads(1), threadpool_limits(1), _TURN, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        # A cluster hands the bags over read-only, and nothing here writes to them.
+        # A cluster passes the bags read-only, and no training writes to them.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         yield caught
 
@@ -121,7 +121,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
 def _pick(
     target: Target, values: NDArray[Any], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
-    """Test the epoch with the best main metric of the validation bags, the later of equals; without any, the last."""
+    """Test the latest epoch with the best validation metric; without validation bags, the last epoch."""
     rows, margin = len(result.scores), config.method.margin if has_margin(config.method.objective) else None
     usable = np.flatnonzero(np.isfinite(result.scores.reshape(rows, -1)).all(axis=1))
     columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}
@@ -157,14 +157,14 @@ def _tested(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -
 
 
 def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
-    """Main metric of bags that the labels order; folds without such bags are not computed."""
+    """Return the main metric of bags; folds in which it is undefined are not computed."""
     value = target.metric_value(values, scores)
     return float("nan") if value is None else value
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How learning rate, margin and epoch are chosen: candidates in the order that decides between equals."""
+    """Choice of learning rate, margin and epoch; the order of the candidates decides between equals."""
 
     base: Settings
     lrs: list[float]
@@ -172,11 +172,11 @@ class Selection:
     select: str
 
     def validates(self, method: ComparedMethod) -> bool:
-        """Whether a method needs a validation part."""
+        """Return whether a method needs a validation part."""
         return method.tuned and (self.select == "best" or len(self.configs(method)) > 1)
 
     def configs(self, method: ComparedMethod) -> list[Settings]:
-        """Candidates of a method trained here: the grid, or the settings as they are."""
+        """Return the candidates of a trained method: the grid, or only its settings."""
         values = settings_of(self.base, method)
         if not method.tuned:
             return [Settings.from_flat(values)]
@@ -185,13 +185,13 @@ class Selection:
 
 
 def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
-    """Settings of a method trained here, by their flat names, before learning rate and margin are chosen."""
+    """Return the settings of a trained method by flat name, before learning rate and margin are chosen."""
     values = {**base.flat(), **method.settings}
     return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
 
 
 def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
-    """Check the candidates; learning rates that are not given depend on the optimizer."""
+    """Check the candidates; default learning rates depend on the optimizer."""
     if select not in ("best", "last"):
         raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
     lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs
@@ -200,7 +200,7 @@ def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequ
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
         for value in values:
             Settings.from_flat({**base.flat(), name: value})
-    # Training keeps the last epoch; the comparison selects.
+    # Training keeps the last epoch; the comparison selects the epoch.
     last = base.replace(select="last", patience=None)
     return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
 
@@ -208,7 +208,7 @@ def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequ
 def plan(
     bags: Bags, methods: Sequence[ComparedMethod], folds: Sequence[Fold], selection: Selection
 ) -> tuple[list[tuple[Row, Row]], list[Group[Task]]]:
-    """Names and results of trials on unusable folds, and the groups of the others, repeat after repeat."""
+    """Return names and results of trials on unusable folds, and groups of the other trials, by repeat."""
     barred: list[tuple[Row, Row]] = []
     groups: list[Group[Task]] = []
     for repeat in dict.fromkeys(fold.repeat for fold in folds):
@@ -231,9 +231,9 @@ def plan(
 def group_results(
     bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
 ) -> list[Row]:
-    """Results of the folds of a group, each of the candidate with the best validation metric; the first gets `peak`.
+    """Return results of a group's folds by the candidate with the best validation metric; the first gets `peak`.
 
-    Of equals, the one with the best mean over epochs is taken, then the first.
+    Ties are decided by the best mean over epochs, then by order.
     """
     made = []
     for i, fold in enumerate(group.tasks[0].folds):
@@ -246,7 +246,7 @@ def group_results(
 
 
 def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
-    """One sentence a method on the counts that are chosen for the training bags of each fold."""
+    """Return a note for each method on the counts that are chosen for the training bags of each fold."""
     by_method: dict[str, Counter[str]] = defaultdict(Counter)
     for task in (group.tasks[0] for group in groups):
         if task.config is not None and task.config.training.open:
@@ -272,7 +272,7 @@ def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> 
 def _tasks(
     method: ComparedMethod, folds: list[Fold], parts: dict[int, Parts | None], selection: Selection
 ) -> Iterator[list[Task]]:
-    """Tasks of each group: a baseline on one fold, or the candidates of a method on all folds of the repeat."""
+    """Yield the tasks of each group: a baseline on one fold, or a method's candidates on all folds of a repeat."""
     if method.baseline is not None:
         yield from ([Task(method, None, [f], [(f.train, _NOTHING)])] for f in folds)
     elif folds:

@@ -1,4 +1,4 @@
-"""The page about a comparison: the content of its folder, gathered for `midam.report.html`."""
+"""Write the page about a comparison from the files in its folder, by `midam.report.page`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ PREDICTIONS = "predictions.csv"
 def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseudonyms | None = None) -> Path:
     """Write the page about a finished comparison; returns its path, by default report.html in its folder.
 
-    `key` hides the names of files.
+    `key` replaces the names of files.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     changed = [
         (name, value_text(value), value_text(usual[name]))
         for name, value in settings.items()
-        if usual.get(name) not in (value, None, "auto")  # these depend on the shape of the instances
+        if usual.get(name) not in (value, None, "auto")  # None and auto depend on the shape of the instances
     ]
     study = MethodsStudy(
         data=Path(record["data"]).name,
@@ -95,13 +95,13 @@ def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, tar
 
 
 def _kinds(target: Target) -> Sequence[str]:
-    """Names of the kinds of bags that folds are stratified by, if they have names."""
+    """Return the names of the kinds of bags by which folds are stratified, if they have names."""
     named = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
     return named.get(target.name, target.names if target.name in CODED else ())
 
 
 def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
-    """Index of each bag's kind; 0 if there are no kinds."""
+    """Return the index of each bag's kind; 0 if there are no kinds."""
     if target.name == "binary":
         return np.array(part["label"].tolist(), dtype=np.int64)
     column = {"survival": 1, "multiclass": 0, "ordinal": 0}.get(target.name)
@@ -109,13 +109,13 @@ def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
 
 
 def _values(part: pd.DataFrame, target: Target) -> NDArray[np.float64]:
-    """Labels [n, L] of the bags."""
+    """Return the labels [n, L] of the bags."""
     table = {str(name): column.tolist() for name, column in part.items()}
     return TargetLabels.of_columns(target.name, target.names, table).values
 
 
 def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -> list[tuple[str, list[float]]]:
-    """AUROC of each class or label, by method: means over the folds whose test bags have both kinds."""
+    """Return the AUROC of each class or label by method, averaged over folds in which it is defined."""
     bags = scores.drop_duplicates("bag")
     values = _values(bags, target)
     table = one_against_rest(values[:, 0], target.count) if target.pairs == "classes" else values

@@ -1,4 +1,4 @@
-"""Run a comparison: plan, compute what is missing side by side, summarize."""
+"""Run a comparison: plan, compute missing trials in parallel, summarize."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,26 +56,26 @@ def run_comparison(
     on_progress: OnProgress | None = None,
     on_model: OnProgress | None = None,
 ) -> Comparison:
-    """Test methods on the same folds, by the main metric of the target: for two classes, the AUROC.
+    """Compare methods on the same folds by the main metric of the target; for two classes, the AUROC.
 
     In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
-    rate, margin and epoch of the methods trained here. With one learning rate, one margin and ``select="last"`` nothing
-    is chosen, and the whole training part trains. "midam" is trained with `settings` as they are; baselines choose by
-    their own inner folds.
+    rate, margin and epoch of the methods of this library. With one learning rate, one margin and ``select="last"``,
+    nothing is chosen, and the method trains on the whole training part. "midam" is trained with unchanged `settings`;
+    baselines choose by their own inner folds.
 
     Parameters
     ----------
     bags : Bags
-        Labeled; groups keep the inner splits disjoint.
+        Labeled bags; inner splits are disjoint by group.
     methods : sequence of str
         At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
-        All serve the target of the bags; where the settings name no objective, "midam" has that of the target.
+        All must serve the target of the bags; if the settings name no objective, "midam" uses the target's.
     folds : sequence of Fold
-        From `repeated_folds`, or ``(repeat, fold, train, test)`` of your own. The repeat is the seed.
+        Result of `repeated_folds`, or your own ``(repeat, fold, train, test)``. The repeat is the seed.
     settings : Settings, optional
-        All other settings of the methods trained here.
+        All other settings of the methods of this library.
     lrs, margins : sequence of float
-        Candidates; the first of equals is taken, and only AUC objectives have a margin. Default of `lrs`:
+        Candidates; ties go to the first, and only AUC objectives have a margin. Default of `lrs`:
         `midam.compare.LEARNING_RATES` of the optimizer.
     select : {"best", "last"}
         Epoch that is tested.
@@ -83,24 +83,24 @@ def run_comparison(
         Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
         second call with the same arguments, or further methods, computes the missing trials.
     jobs, backend, cluster : int or None, {"loky", "threading", "ray", "dask"}, str or None
-        Tasks at a time, where they run, and the address of the cluster, see `midam.compare.workers.Workers`. Where the
-        settings name the accelerator "cuda", each task gets a GPU of its own.
+        Number of parallel tasks, their place, and the address of the cluster, see `midam.compare.workers.Workers`. If
+        the settings name the accelerator "cuda", each task gets its own GPU.
     measure_memory : bool
-        Measure the peak memory of one trial of each method, in a process of its own.
+        Measure the peak memory of one trial of each method in a separate process.
     keep_models : bool
-        Keep the model of each fold of the methods trained here as a run folder, ``out/models/METHOD/repeat-R-fold-F``,
-        which `midam.load_run` takes: see `midam.compare.models`.
+        Write the model of each fold of the methods of this library as a run folder for `midam.load_run`,
+        ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.models`.
     notes : sequence of str
-        Notes on bags and folds for the summary, such as what reading left out.
+        Notes on bags and folds for the summary, such as left-out files.
     on_progress, on_model : callable, optional
-        Called with the number of finished trials (candidates count in part), or of kept models, and of all.
+        Called with the numbers of finished (candidates count in part) and of all trials, or of written and of all
+        models.
 
     Raises
     ------
     MidamError
-        If arguments are wrong; nothing has then been written. A `RunStoppedError` if a keyboard interrupt stopped a
-        comparison that has a folder; a `TrialsLostError` when all trials are done but those whose worker
-        died each time.
+        If arguments are wrong, before anything is written. A `RunStoppedError` if a keyboard interrupt stopped a
+        comparison with a folder; a `TrialsLostError` if trials are missing because their worker died each time.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def run_comparison(
 
 @contextmanager
 def _resumable(folder: Path | None, store: TrialStore, total: int) -> Iterator[None]:
-    """Turn a keyboard interrupt into a message on how to resume, if the comparison has a folder."""
+    """Turn a keyboard interrupt into advice on how to resume, if the comparison has a folder."""
     try:
         yield
     except KeyboardInterrupt:
@@ -177,14 +177,14 @@ def _compared(
     remarks: list[str],
     epochs: int,
 ) -> Comparison:
-    """The comparison of all trials, with a remark on methods whose best epoch is among the last."""
+    """Return the comparison of all trials, with a remark on methods that are near chance after few epochs."""
     made = make_comparison(bags, store.rows, [method.name for method in methods], folds, remarks=remarks)
     trained = [method.name for method in methods if method.baseline is None]
     return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
 
 
 def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
-    """Settings with one memory budget for all trials, in every process and call, if counts are to be chosen."""
+    """Return settings with one memory budget for all trials of all processes and calls, if counts are to be chosen."""
     if not base.training.open or base.run.memory_budget is not None:
         return base
     path = None if folder is None else folder / "config.yaml"
@@ -204,7 +204,7 @@ def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
 
 
 class _Keeper:
-    """Keeps the trials of a group as it finishes, and gives each warning once."""
+    """Stores the trials of each finished group, and shows each warning once."""
 
     def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, data_settings: DataSettings | None) -> None:
         self._bags, self._store, self._folder, self._data_settings = bags, store, folder, data_settings
@@ -213,14 +213,14 @@ class _Keeper:
         self._write()
 
     def whole(self) -> Bags:
-        """Bags that are encoded and filled from all bags, only to measure memory and choose counts."""
+        """Return bags encoded and filled from all bags, only to measure memory and choose counts."""
         if self._data_settings is None:
             return self._bags
         with warnings.catch_warnings(action="ignore"):
             return prepare(self._bags, self._data_settings, train=range(len(self._bags))).bags
 
     def measure(self, groups: Sequence[Group[Task]]) -> None:
-        """Measure the peak memory of each method for which it is not known yet."""
+        """Measure the peak memory of each method without a known one."""
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
         self._peaks = peaks_mib(self.whole(), {name: task for name, task in first.items() if name not in known})
@@ -259,13 +259,13 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
 
 
 def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> TrialStore:
-    """Open the trials of a folder; refuse a folder that holds something else."""
+    """Open the trials of a folder; refuse a folder with other files."""
     if folder is None:
         return TrialStore()
     path, journal = folder / "config.yaml", folder / "trials.jsonl"
     if path.exists():
         kept, _ = read_record(folder)
-        # The same bags under another path are the same bags; further methods may be named.
+        # The same bags may have another path, and methods may be added.
         changed = [key for key in record if key not in ("data", "methods") and kept.get(key) != record[key]]
         if changed:
             raise ConfigError(
@@ -287,12 +287,12 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
 
 
 def _foreign(folder: Path, journal: Path) -> bool:
-    """Whether a folder holds files that do not come from a comparison that was killed at its start."""
+    """Return whether a folder holds other files than those of a comparison that was killed at its start."""
     return any(not is_left(path) and path.name != f"{journal.name}{LOCK}" for path in folder.iterdir())
 
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
-    """Settings that must be equal in two calls that share a folder, except for the path of the data."""
+    """Return the settings that must be equal in two calls with the same folder, except for the path of the data."""
     record: dict[str, Any] = {"version": __version__, "data": bags.source, **target_of(bags).description}
     record |= {"fingerprint": bags.fingerprint(), "folds": folds_digest(folds), "lrs": selection.lrs}
     return record | {"margins": selection.margins, "select": selection.select, "settings": selection.base.flat()}

@@ -1,4 +1,4 @@
-"""From trials to a table of methods and its plot, with notes on the folds that were left out."""
+"""Turn trials into a table of methods and its plot, with notes on left-out folds."""
 
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
@@ -49,7 +49,7 @@ _STATUSES |= {"no_validation": (NO_VALIDATION,), "diverged": (DIVERGED,)}
 
 
 class CorrectedInterval(NamedTuple):
-    """A mean over trials and its interval; NaN where there is none.
+    """A mean over trials and its interval; NaN if undefined.
 
     Examples
     --------
@@ -67,16 +67,16 @@ class CorrectedInterval(NamedTuple):
 
 
 def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) -> CorrectedInterval:
-    """Mean of the trials and the corrected resampled t interval, with J - 1 degrees of freedom.
+    """Return the mean of J trials and the corrected resampled t interval, with J - 1 degrees of freedom.
 
     The bounds are NaN for fewer than two trials, or trials without spread.
 
     Parameters
     ----------
     values : array_like, shape [J]
-        One finite figure (an AUROC, a paired difference) per trial.
+        A finite figure of each trial, such as an AUROC or a paired difference.
     ratio : float > 0
-        Test bags over training bags of a trial, 1/9 for 10 folds.
+        Ratio of test to training bags of a trial, 1/9 for 10 folds.
     level : float in (0, 1), default 0.95
         Level of the interval.
 
@@ -101,19 +101,18 @@ class Comparison:
     Attributes
     ----------
     trials : DataFrame
-        A row per trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
+        A row for each trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
-        A row per method: `folds` used; mean `auroc`, `auprc`, `difference` to the first method, paired by fold, and
-        `seconds` per trial; 95% intervals; `peak_mib`; the folds left out by reason. NaN where there is none. The
-        `metric` replaces `auroc` and `auprc` if the labels are not 0 and 1.
+        A row for each method: number of used `folds`; means of `auroc`, `auprc`, `difference` to the first method
+        (paired by fold) and `seconds` per trial; 95% intervals; `peak_mib`; the number of left-out folds by reason.
+        Undefined figures are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`.
     remarks : tuple of str
-        Sentences about the folds.
+        Notes on the folds.
     predictions : DataFrame
-        The out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label and,
-        where known, group. Positive bags score higher; the scores of two methods, or of two folds, have no common
-        scale.
+        Out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label and, if
+        known, group. Positive bags score higher; scores of two methods, or of two folds, have no common scale.
     metric : str
-        Main metric that methods are compared by, a key of `midam.report.words.METRIC_NAMES`.
+        Main metric of the comparison, a key of `midam.report.words.METRIC_NAMES`.
 
     Examples
     --------
@@ -132,23 +131,23 @@ class Comparison:
     metric: str = "auroc"
 
     def with_remarks(self, remarks: Sequence[str]) -> Self:
-        """The comparison with further remarks."""
+        """Return the comparison with further remarks."""
         return replace(self, remarks=(*self.remarks, *remarks))
 
     @property
     def basis(self) -> str:
-        """Units that the intervals of the summary depend on."""
+        """Sentence on what the intervals of the summary depend on."""
         return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()), metric=self.metric)
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the folds, and about those that were left out."""
+        """Remarks, and notes on left-out folds."""
         rows = self.summary.to_dict("records")
         lost = [(row, *reason) for row in rows for reason in _reasons(self.metric).items() if row[reason[0]]]
         return [*self.remarks, *(f"{row['method']}: {row[name]} folds left out, {text}" for row, name, text in lost)]
 
     def markdown(self) -> str:
-        """Table and notes as Markdown."""
+        """Return table and notes as Markdown."""
         first, metric = self.summary["method"].iloc[0], METRIC_NAMES[self.metric]
         heads = ["method", f"{metric} [95% interval]", f"difference to {first} [95% interval]"]
         heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds", "MiB"]
@@ -169,7 +168,7 @@ class Comparison:
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: each method with its intervals, their plot, and the notes."""
+        """Return HTML for notebooks: each method with its intervals, their plot, and the notes."""
         rows = {
             row["method"]: format_interval(row, self.metric)
             + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
@@ -187,7 +186,7 @@ class Comparison:
 def make_comparison(
     bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
 ) -> Comparison:
-    """Tables of the trials of these methods on these folds of the bags."""
+    """Make the tables of the trials of these methods on these folds of the bags."""
     ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
     by_method: dict[str, dict[tuple[int, int], Row]] = {name: {} for name in methods}
     for row in rows:
@@ -203,7 +202,7 @@ def make_comparison(
 
 
 def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, *, metric: str = "auroc") -> list[str]:
-    """A sentence on methods `trained` here that are near chance after fewer epochs than the default."""
+    """Return a note on `trained` methods that are near chance after fewer epochs than the default."""
     usual = TrainingSettings().epochs
     weak = summary["method"].isin(list(trained)) & (summary[metric] < NEAR_CHANCE)
     if epochs >= usual or not weak.any():
@@ -215,7 +214,7 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
 
 
 def basis(*, folds: int, metric: str = "auroc") -> str:
-    """Sentence below the table: what the intervals of a comparison on so many folds depend on."""
+    """Return the sentence below the table on what the intervals of a comparison on so many folds depend on."""
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
@@ -234,7 +233,7 @@ def basis(*, folds: int, metric: str = "auroc") -> str:
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
-    """``0.912 [0.880, 0.944]`` of a row of the summary; a dash where there is none."""
+    """Format a figure of a summary row as ``0.912 [0.880, 0.944]``; a dash if it is undefined."""
     form = "+.3f" if sign else ".3f"
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     interval = f"[{low:{form}}, {high:{form}}]" if low < high else "[-]"
@@ -242,7 +241,7 @@ def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) ->
 
 
 def format_number(value: float, *, digits: int = 3) -> str:
-    """A number of the summary; a dash where there is none."""
+    """Format a number of the summary; a dash if it is undefined."""
     return f"{value:.{digits}f}" if np.isfinite(value) else "-"
 
 
@@ -255,7 +254,7 @@ def _summarize(
     *,
     metric: str,
 ) -> dict[str, Any]:
-    """A row of the summary; `tested` are the test bags of a single fold."""
+    """Return a row of the summary; `tested` are the test bags of a single fold."""
     used = {key: row[metric] for key, row in rows.items() if row[metric] is not None}
     reference = {key: row[metric] for key, row in first.items() if row[metric] is not None and rows is not first}
     areas = corrected_interval(list(used.values()), ratio=_mean(ratios[key] for key in used))
@@ -269,7 +268,7 @@ def _summarize(
         "method": name,
         "folds": areas.trials,
         metric: areas.mean,
-        # The t interval knows nothing of the range of an AUROC.
+        # The t interval may exceed the range of an AUROC.
         f"{metric}_low": float(np.maximum(areas.low, 0.0)),
         f"{metric}_high": float(np.minimum(areas.high, 1.0)),
         **({"auprc": _mean(rows[key]["auprc"] for key in used)} if metric == "auroc" else {}),
@@ -284,7 +283,7 @@ def _summarize(
 
 
 def _reasons(metric: str) -> dict[str, str]:
-    """Why folds are left out, by column of the summary."""
+    """Return the reasons for left-out folds by column of the summary."""
     return _REASONS if metric == "auroc" else _REASONS_OF_OUTCOMES
 
 
@@ -294,7 +293,7 @@ def _on_test_bags(
     interval: CorrectedInterval,
     first: Mapping[tuple[int, int], Row] | None = None,
 ) -> CorrectedInterval:
-    """The mean of a single fold with the interval on its test bags: of the metric, or of its difference to `first`."""
+    """Return a single fold's metric, or its difference to `first`, with the interval on the fold's test bags."""
     if interval.trials == 0:
         return interval
     ((key, row),) = rows.items()
@@ -313,7 +312,7 @@ def _mean(values: Any) -> float:
 
 
 def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metric: str = "auroc") -> None:
-    """Draw a forest plot of ``Comparison.summary`` as PNG; its first row is what the others are compared with."""
+    """Plot ``Comparison.summary`` as a forest plot (PNG); the first row is the reference."""
     from midam.report.figures import GRAY, ORANGE, finish, new_figure
     from midam.report.plot_runs import Row, draw_forest
 
@@ -332,6 +331,6 @@ def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metr
 
 
 def _estimate(row: Mapping[Any, Any], name: str) -> Estimate | None:
-    """A figure of a row of the summary with its interval; None where there is none."""
+    """Return a figure of a summary row with its interval, or None."""
     value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
     return Estimate(value, low, high, 0) if np.isfinite(value) else None

@@ -1,12 +1,12 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
-`auroc` and `auprc` are of the test bags, None unless the `status` is "ok"; `lr`, `margin` and `epoch` of the scorer
-that was tested; `seconds` wall time, selection included; `peak_mib`,
-measured in one trial a method, the memory of a training above libraries and data; `seed` of validation part, weights
-and sampling. `trials.jsonl` holds the `scores` of the test bags too, in the order of the fold.
+`auroc` and `auprc` are figures of the test bags, None unless the `status` is "ok". `lr`, `margin` and `epoch` belong to
+the tested scorer. `seconds` is the wall time with selection. `peak_mib`, measured in one trial of each method, is the
+memory of a training above libraries and data. `seed` sets validation part, weights and sampling. `trials.jsonl` also
+holds the `scores` of the test bags, in the order of the fold.
 
-If the labels are not 0 and 1, the main metric of the target replaces `auroc` and `auprc`, positive bags are not
-counted, and the scores of a bag are a list if there are several columns.
+For other targets than two classes, the main metric replaces `auroc` and `auprc`, positive bags are not counted, and
+with several score columns the scores of a bag are a list.
 """
 
 import math
@@ -42,17 +42,17 @@ _AREAS = ("auroc", "auprc")
 
 
 def measured_columns(metric: str) -> tuple[str, ...]:
-    """Columns of what a trial measures; `metric` is that of its `midam.targets.Target`."""
+    """Return the columns of measured figures; `metric` is the main metric of the `midam.targets.Target`."""
     return (*(_AREAS if metric == "auroc" else (metric,)), *_COST)
 
 
 def counted_columns(metric: str) -> tuple[str, ...]:
-    """Columns of what is counted in a trial."""
+    """Return the columns of counts, and the seed."""
     return ("test_bags", *(["test_positives"] if metric == "auroc" else []), "seed")
 
 
 def trial_columns(metric: str) -> list[str]:
-    """Columns of trials.csv."""
+    """Return the columns of trials.csv."""
     return ["method", "repeat", "fold", *measured_columns(metric), *counted_columns(metric), "status"]
 
 
@@ -60,12 +60,12 @@ COLUMNS = trial_columns("auroc")
 
 
 def trial_name(method: str, fold: Fold) -> Row:
-    """Key of a trial."""
+    """Return the key of a trial."""
     return {"method": method, "repeat": fold.repeat, "fold": fold.fold}
 
 
 def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row:
-    """The other columns of a trial; what was not measured is None."""
+    """Return the other columns of a trial, with None for missing figures."""
     target = target_of(bags)
     counts = {"test_bags": len(fold.test)}
     if target.name == "binary":
@@ -76,7 +76,7 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
 
 
 def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> TrialStore:
-    """Trials in a journal, with so many columns of scores; a line that is not a trial raises a `CheckpointError`."""
+    """Open a journal of trials with so many score columns; a line that is not a trial raises a `CheckpointError`."""
     store, kept = TrialStore(path), [*trial_columns(metric), "scores"]
     for number, row in enumerate(store.rows, start=1):
         if list(row) != kept or not _is_trial(row, metric, columns):
@@ -111,13 +111,13 @@ def _is_score(score: Any, columns: int) -> bool:
 
 
 def write_trials(path: Path, rows: Iterable[Row], *, metric: str = "auroc") -> None:
-    """Write the trials as CSV, floats in full."""
+    """Write the trials as CSV with full precision."""
     frame = pd.DataFrame(list(rows), columns=trial_columns(metric), dtype=object)
     write_text(path, safe_frame(frame).to_csv(index=False, lineterminator="\n"))
 
 
 def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table with its texts as `midam.names.safe_cell` gives them."""
+    """Return a table with its texts changed by `midam.names.safe_cell`."""
     texts = [str(name) for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
     safe = {name: [safe_cell(x) if isinstance(x, str) else x for x in frame[name]] for name in texts}
     made = {name: pd.Series(values, index=frame.index, dtype=frame[name].dtype) for name, values in safe.items()}
@@ -125,9 +125,9 @@ def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
-    """The scores of each test bag in each trial: bag, method, repeat, fold, score, label and, where known, group.
+    """Return the scores of each test bag in each trial: bag, method, repeat, fold, score, label and, if known, group.
 
-    Of several score columns they are "score_NAME"; the labels have the columns of `midam.data.TargetLabels`.
+    Several score columns are named "score_NAME"; labels have the columns of `midam.data.TargetLabels`.
     """
     tested, target = {(fold.repeat, fold.fold): fold.test for fold in folds}, target_of(bags)
     labels = {name: pd.Series(column).to_numpy() for name, column in label_columns(bags).items()}
@@ -166,7 +166,7 @@ class Record(Form):
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
-    """Content of ``config.yaml``, and the target; no code of a target runs unless it is trusted."""
+    """Return the content of ``config.yaml`` and the target; code of a target runs only if it is trusted."""
     path = folder / "config.yaml"
     record = read_yaml(path)
     check_form(record, Record, path)
@@ -176,7 +176,7 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
 
 
 def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """The tables of methods, trials and scores; their methods and folds are checked to fit each other."""
+    """Read the tables of methods, trials and scores, and check that their methods and folds agree."""
     metric, trial = target.metric, {"method": texts, "repeat": counts, "fold": counts}
     figures = [metric, "difference"]
     methods = {"method": ids, "folds": known_numbers, "seconds": known_numbers, "peak_mib": known_numbers}

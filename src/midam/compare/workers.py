@@ -1,7 +1,7 @@
-"""Where tasks run: in this process, in processes or threads of this machine, or on the workers of a cluster.
+"""Run tasks in this process, in processes or threads of this machine, or on the workers of a cluster.
 
-Each backend has seats, and a seat has one task at a time. If a worker dies, its task is thus known and tried again,
-and the others go on.
+Each backend has seats with one task at a time, so that the task of a dead worker is known and tried again while the
+others continue.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from midam.errors import ConfigError, need_package
 
-# A backend, and the package and extra that it takes.
+# Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
 TRIES = 3
 _IDLE_SECONDS = 300.0
@@ -35,17 +35,19 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Workers:
-    """Where tasks run, and how many at a time.
+    """Place and number of parallel tasks.
 
     Parameters
     ----------
     backend : {"loky", "threading", "ray", "dask"}
         Processes or threads of this machine, or a cluster.
     jobs : int or None
-        Tasks at a time. None: on a cluster one a worker; here one a GPU with `gpu`, else one a core.
+        Number of parallel tasks. None: one for each worker of a cluster; on this machine, one for each GPU with `gpu`,
+        else for each core.
     cluster : str, optional
-        Address of a cluster that runs: ``tcp://HOST:8786`` or a scheduler file of Dask, ``HOST:6379``, ``ray://HOST:10001``
-        or ``auto`` of Ray. Default: ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` if set, else workers start here.
+        Address of a running cluster: ``tcp://HOST:8786`` or a scheduler file of Dask, ``HOST:6379``,
+        ``ray://HOST:10001`` or ``auto`` of Ray. Default: ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` if set, else
+        workers on this machine.
     gpu : bool
         Give each task a GPU.
     patience : float
@@ -59,7 +61,7 @@ class Workers:
     patience: float = 60.0
 
     def check(self) -> None:
-        """Refuse a backend that is unknown or not installed, or a cluster that does not answer, with a `MidamError`."""
+        """Raise a `MidamError` for a backend that is unknown or not installed, or a cluster that does not answer."""
         if self.backend not in BACKENDS:
             raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them.")
         if self.jobs is not None and self.jobs < 1:
@@ -74,14 +76,14 @@ class Workers:
             import_module("midam.compare.clusters").check_address(self)
 
     def here(self) -> int:
-        """How many tasks run at a time on this machine."""
+        """Return the number of parallel tasks on this machine."""
         if self.jobs is not None:
             return self.jobs
         return len(visible_devices()) or 1 if self.gpu else int(cpu_count())
 
 
 class Lost(str):
-    """Returned instead of a result if the worker of the task has died: the reason."""
+    """Reason that is returned instead of a result if the worker of the task has died."""
 
     __slots__ = ()
 
@@ -91,15 +93,15 @@ class Farm(ABC):
 
     @abstractmethod
     def free_slots(self) -> int:
-        """Number of tasks that can begin now; waits for a first worker, and raises a `ConfigError` if none comes."""
+        """Return the number of tasks that can begin now; wait for a first worker, or raise a `ConfigError`."""
 
     @abstractmethod
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Let a task run under a number; False if the worker that had a free slot is gone."""
+        """Start a task under a number; return False if the free worker is gone."""
 
     @abstractmethod
     def ended(self) -> list[tuple[int, Any]]:
-        """Number and result of tasks that have ended, or `Lost`; waits a while for a first. Raises what tasks raise."""
+        """Return number and result (or `Lost`) of ended tasks; wait a while for a first. Raise exceptions of tasks."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -108,7 +110,7 @@ class Farm(ABC):
 
 @contextmanager
 def open_farm(workers: Workers) -> Iterator[Farm]:
-    """Open seats for tasks; when the context is left, all tasks have ended."""
+    """Open seats for tasks; all tasks have ended when the context is left."""
     workers.check()
     count, farm = workers.here(), None
     if BACKENDS[workers.backend] is not None:
@@ -132,7 +134,7 @@ def run_tasks(
 ) -> Generator[tuple[int, Any]]:
     """Yield index and result of each task as it ends; `Lost` if its worker has died `tries` times.
 
-    An exception of a task is raised here, and stops all.
+    An exception of a task is raised, and stops all tasks.
     """
     waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
     while waiting or running:
@@ -151,13 +153,13 @@ def run_tasks(
 
 
 class Here(Farm):
-    """In this process: a task is computed when its result is asked for."""
+    """Farm in this process: a task is computed when its result is requested."""
 
     def __init__(self) -> None:
         self._task: tuple[int, Callable[[Any], Any], Any] | None = None
 
     def free_slots(self) -> int:
-        """One."""
+        """Return 1 without a task, else 0."""
         return int(self._task is None)
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
@@ -173,7 +175,7 @@ class Here(Farm):
         return [(number, function(task))]
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no task is running."""
 
 
 class Thread:
@@ -183,13 +185,13 @@ class Thread:
         self._executor: Executor | None = None
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> "Future[Any]":
-        """Let the task run."""
+        """Start the task."""
         if self._executor is None:
             self._executor = self._open()
         return self._executor.submit(function, task)
 
     def end(self) -> None:
-        """Wait for what runs."""
+        """Wait for the running task."""
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
             self._executor = None
@@ -199,9 +201,9 @@ class Thread:
 
 
 class Process(Thread):
-    """A seat that is a process of this machine, with its own environment; it is kept for later tasks.
+    """A seat that is a process of this machine with its own environment, kept for later tasks.
 
-    Each has its own executor: an executor with many workers would not show which task a dead worker had.
+    Each has its own executor, because an executor with many workers would not show the task of a dead worker.
     """
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -215,9 +217,9 @@ class Process(Thread):
             self._executor = None
 
     def _open(self) -> Executor:
-        # Without a thread that watches, the process would outlive a killed parent by minutes.
+        # Without a watching thread, the process would outlive a killed parent by minutes.
         watch = {"initializer": end_with, "initargs": (os.getpid(),)}
-        # A process that has grown in memory is replaced between two tasks: nothing is lost.
+        # A process that has grown in memory is replaced between two tasks, without loss.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
         return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
 
@@ -230,7 +232,7 @@ class Local(Farm):
         self._running: dict[Future[Any], tuple[int, Thread]] = {}
 
     def free_slots(self) -> int:
-        """Seats without a task."""
+        """Return the number of seats without a task."""
         return len(self._free)
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
@@ -240,7 +242,7 @@ class Local(Farm):
         return True
 
     def ended(self) -> list[tuple[int, Any]]:
-        """Wait for a first task; a new process takes the seat of one that has died."""
+        """Wait for a first task to end; a new process replaces a dead one."""
         results = []
         for future in wait(self._running, return_when=FIRST_COMPLETED).done:
             number, seat = self._running.pop(future)
@@ -253,13 +255,13 @@ class Local(Farm):
         return results
 
     def stop(self) -> None:
-        """End the processes that have a task, and all threads."""
+        """End the processes with a task, and all threads."""
         for seat in [seat for _, seat in self._running.values()] + [s for s in self._free if type(s) is Thread]:
             seat.end()
         self._running.clear()
 
 
-# Idle processes are kept for the next call, because the first task of each has to import torch.
+# Idle processes are kept for the next call, because a new process has to import torch.
 _PROCESSES: dict[tuple[int, int, int, str | None], Process] = {}
 
 
@@ -272,7 +274,7 @@ def _process(number: int, threads: int, device: str | None) -> Process:
 
 
 def visible_devices() -> list[str]:
-    """Names of the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` writes them."""
+    """Return the names of the GPUs that this process may use, as in ``CUDA_VISIBLE_DEVICES``."""
     named = os.environ.get(_VISIBLE)
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip()]
@@ -280,13 +282,13 @@ def visible_devices() -> list[str]:
 
 
 def use_device(device: str | None) -> None:
-    """Let this process see only one GPU; call it before the first use of a GPU."""
+    """Restrict this process to one GPU; call it before the first use of a GPU."""
     if device is not None:
         os.environ[_VISIBLE] = device
 
 
 def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
-    """Choose a GPU for a worker: of those it sees, the one that the fewest workers of its machine have taken.
+    """Choose the GPU that a worker sees and that the fewest workers of its machine use.
 
     Examples
     --------
@@ -300,11 +302,11 @@ def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
 
 
 _EVERY_SECONDS = 0.5
-_SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # of the Windows API
+_SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # constants of the Windows API
 
 
 def end_with(parent: int) -> None:
-    """Let this process end soon after the process `parent`, even in the middle of a task."""
+    """End this process soon after the process `parent`, even in the middle of a task."""
     threading.Thread(target=_watch, args=(parent,), name="midam-parent", daemon=True).start()
 
 

@@ -1,1 +1,1 @@
-"""`auto`: a few methods scored by inner cross-validation, and a mean of the best of them."""
+"""`auto`: score a few methods by inner cross-validation, and average the best."""

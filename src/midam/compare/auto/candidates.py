@@ -1,4 +1,4 @@
-"""Candidates of `auto`: methods by name, each scored on held-out bags and fitted on all."""
+"""Candidates of `auto`: methods by name, which are scored on held-out bags and then fitted on all bags."""
 
 import hashlib
 import json
@@ -25,14 +25,14 @@ from midam.train.method_names import DEFAULT
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 
-# In the order in which they are tried: the cheap ones first, because a budget may leave out the rest.
+# In the order of the trials: cheap methods first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
-# Mean weight of each on data of other kinds, when only the inner folds decide (`python -m studies defaults`).
+# Mean weight of each method on other kinds of data when only the inner folds decide (`python -m studies defaults`).
 PRIOR = {"bag-statistics-extratrees": 0.38, "bag-statistics-logistic": 0.17, "mean-map-svm": 0.22, DEFAULT: 0.24}
 _FEW_EPOCHS = 5
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
-_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # of the epochs, from which their number is chosen
+_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
 
 
 class OverBudgetError(Exception):
@@ -45,9 +45,9 @@ class HeldOut(NamedTuple):
     Attributes
     ----------
     scores : list of array [M, n]
-        Of each trial: the scores in [0, 1] that M scorers gave to its n held-out bags; NaN where a training diverged.
+        For each trial, the scores in [0, 1] of M scorers on its n held-out bags; NaN if a training diverged.
     epochs : int, optional
-        Number of epochs that ranked these bags best, of those that were compared; None for a baseline.
+        Best of the compared numbers of epochs; None for a baseline.
     """
 
     scores: list[NDArray[np.float64]]
@@ -56,7 +56,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A method by its name: settings to train with, or a baseline that is fitted in one step."""
+    """A method by name: settings for training, or a baseline that is fitted in one step."""
 
     name: str
     config: ResolvedSettings | None = None
@@ -64,15 +64,15 @@ class Candidate:
 
     @property
     def members(self) -> int:
-        """Scorers M that are trained from different seeds."""
+        """Number M of scorers that are trained from different seeds."""
         return 1 if self.config is None else self.config.training.members
 
     def held_out(self, bags: Bags, trials: Sequence[Trial], *, left: float | None = None) -> HeldOut:
-        """Train one scorer a trial, and score the bags that it holds out.
+        """Train one scorer in each trial, and score the bags that the trial holds out.
 
-        For a method that is trained, the number of epochs is chosen: that of the settings, or a half, fifth, tenth or
-        twentieth of it. An `OverBudgetError` after the trial which shows that all of them and `fit` take longer than
-        the seconds `left`.
+        For a method that is trained in epochs, their number is chosen: the number in the settings, or a half, fifth,
+        tenth or twentieth of it. Raises an `OverBudgetError` once a trial shows that all trials and `fit` take longer
+        than `left` seconds.
         """
         started, scores = time.perf_counter(), list[NDArray[np.float64]]()
         paths = (self.paths(bags, [trial])[0] for trial in trials)
@@ -86,9 +86,9 @@ class Candidate:
         return HeldOut([part[None] for part in scores])
 
     def choose_epochs(self, bags: Bags, trials: Sequence[Trial], paths: Sequence[NDArray[np.float64]]) -> HeldOut:
-        """Take the epochs with the highest mean AUROC of the `paths` [A, n] of a scorer of each trial.
+        """Choose the epochs with the highest mean AUROC, from the `paths` [A, n] of a scorer of each trial.
 
-        Fewer than all are taken only where they gain more than the standard error of the gain over the trials.
+        Fewer epochs than all are chosen only if they gain more than the standard error of the gain over the trials.
         """
         labels = bags.require_labels()
         areas = np.array(
@@ -104,36 +104,36 @@ class Candidate:
         return HeldOut([path[at][None] for path in paths], self.epochs[at])
 
     def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
-        """Train a scorer a trial: the scores [A, n] of its n bags after each of the `epochs`."""
+        """Train a scorer in each trial, and return the scores [A, n] of its n bags after each of the `epochs`."""
         seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags says it once
+            warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
             results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
         return [result.scores for result in results]
 
     @property
     def epochs(self) -> list[int]:
-        """Numbers of epochs of which one is chosen, ascending."""
+        """Numbers of epochs to choose from, ascending."""
         return sorted({max(1, round(share * self._settings.training.epochs)) for share in _SHARES})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
-        """Train on all these bags, to so many epochs: scorers of which the mean is the candidate's score."""
+        """Train on all these bags for so many epochs; the candidate's score is the mean of the returned scorers."""
         if self.baseline is not None:
             return [self.baseline.fit(bags, seed=seed)]
         return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
 
     def refit(self, folds: int) -> float:
-        """Seconds of `fit` as a share of those of `held_out` for so many folds, at most."""
+        """Return an upper bound of the time of `fit` as a share of the time of `held_out` for so many folds."""
         return self.members / (folds - 1)
 
     def digest(self, bags: Bags, *, seed: int) -> str:
-        """Inputs of its held-out scores: the bags, the seed, its settings and the version of the library."""
+        """Return the digest of what held-out scores depend on: bags, seed, settings and version of the library."""
         config = None if self.config is None else self.config.flat()
         inputs = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
         return hashlib.sha256(inputs.encode()).hexdigest()
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
-        """Seconds that `held_out` and `fit` would take, by a few epochs or one fold of it."""
+        """Estimate the seconds of `held_out` and `fit` from a few epochs or one fold."""
         one, share = trials[:1], 1.0
         if self.baseline is None:
             epochs, every = min(_FEW_EPOCHS, self._settings.training.epochs), self._settings.training.epochs
@@ -151,20 +151,20 @@ class Candidate:
 
 
 def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
-    """These settings with no more epochs of `count` bags than draw 48 000 bags."""
+    """Limit the epochs of settings, for `count` bags, so that a training draws at most 48 000 bags."""
     return config.replace(epochs=min(config.training.epochs, max(1, round(_MOST_DRAWS / max(count, 1)))))
 
 
 def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candidate]:
-    """The candidates for `count` bags with instances of a shape: feature vectors, or images and volumes."""
+    """Return the candidates for `count` bags with instances of a shape: feature vectors, or images and volumes."""
     names = PIXELS if are_pixels(instance_shape) else VECTORS
     return [make_candidate(name, instance_shape, count) for name in names]
 
 
 def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:
-    """The candidate of a method's name for `count` bags, 0 for all its epochs.
+    """Return the candidate of a method for `count` bags; with 0, its epochs are not limited.
 
-    A `ConfigError` for a method that cannot be kept as a model.
+    Raises a `ConfigError` for a method that cannot be a model.
     """
     method = find_method(name)
     if method.baseline is None:

@@ -1,4 +1,4 @@
-"""`auto` as a method, of a comparison and of a run."""
+"""`auto` as a method of comparisons and runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,19 +28,19 @@ _INNER = "pooling.inner."
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A model that was searched for.
+    """Result of the search for a model.
 
     Attributes
     ----------
     model : BagEnsemble
-        The scorers of all candidates that were taken.
+        The scorers of all chosen candidates.
     parts : list of dict
-        Of each candidate that was taken: `method`, its name; `config`, its settings, None where it has none; `scorers`,
-        the number of members that it gives to the model.
+        For each chosen candidate: `method`, its name; `config`, its settings or None; `scorers`, its number of members
+        in the model.
     about : dict
         Entries of summary.json: `tried`, `auroc`, `folds` and a `note`.
     out_of_fold : OutOfFold, optional
-        Scores of training bags by mixtures that did not see them.
+        Scores of training bags by mixtures that were not fitted to them.
     """
 
     model: BagEnsemble
@@ -50,14 +50,14 @@ class Chosen:
 
 
 class Auto(Baseline):
-    """`auto`: a few methods, scored by inner cross-validation of the training bags, and a mean of the best of them."""
+    """`auto`: the weighted mean of the best of a few methods, chosen by inner cross-validation of the training bags."""
 
     uses_torch = True
     lacks = None
     chooses = True
 
     def score(self, bags: Bags, trial: Trial) -> NDArray[np.float64]:
-        """Scores of the model that is chosen on the training bags."""
+        """Return the scores of the model that is chosen on the training bags."""
         model = self.choose(bags.subset(trial.train), seed=trial.seed).model
         return predict(model, bags.subset(trial.score))
 
@@ -70,9 +70,9 @@ class Auto(Baseline):
         journal: Path | None = None,
         on_candidate: OnCandidate | None = None,
     ) -> Chosen:
-        """Search on all these bags, and train what was taken on all of them; arguments as of `search`.
+        """Search on these bags, and train the chosen candidates on all of them; arguments are as in `search`.
 
-        Candidates see the instances alone, without covariates.
+        Candidates use the instances without covariates.
         """
         bags = bags.replace(covariates=None)
         candidates = usual_candidates(bags.instance_shape, len(bags))
@@ -96,9 +96,9 @@ class Auto(Baseline):
     def model(
         self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]
     ) -> BagEnsemble:
-        """Make a model of these parts; `weights`, the state dictionary of a model of `choose`, are to fill it.
+        """Make a model of these parts to be filled with `weights`, the state dictionary of a model of `choose`.
 
-        A `ValueError` or `KeyError` if weights and parts do not fit each other.
+        Raises a `ValueError` or `KeyError` if weights and parts do not fit each other.
         """
         members: list[BagScorer] = []
         for part in parts:
@@ -115,7 +115,7 @@ class Auto(Baseline):
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
             return BagEnsemble(members, weights["weights"])
-        except ConfigError as error:  # the weights are those of a file, which is not corrected by hand
+        except ConfigError as error:  # the weights come from a file, so advice on settings is useless
             raise ValueError(str(error)) from error
 
 
@@ -125,13 +125,13 @@ def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
 
 
 def _of_member(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Weights of one member, by their names in that member."""
+    """Return the weights of one member by their names in the member."""
     prefix = f"members.{number}."
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-    """A model of a baseline, to be filled with the weights of a rescaled one."""
+    """Return a model of a baseline to be filled with the weights of a rescaled one."""
     baseline = make_candidate(name, instance_shape).baseline
     if not isinstance(baseline, ModelBaseline):
         raise ValueError(f"{name} is no such method")
@@ -140,7 +140,7 @@ def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Ten
 
 
 def _about(result: SearchResult) -> dict[str, Any]:
-    """Entries of the summary about a search."""
+    """Return the summary's entries about a search."""
     taken = [row for row in result.tried if row.weight > 0]
     names = [f"{row.method} ({row.weight:.2f}{f', {row.epochs} epochs' if row.epochs else ''})" for row in taken]
     if result.folds:

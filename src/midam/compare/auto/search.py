@@ -1,4 +1,4 @@
-"""The search of `auto`: candidates scored by inner cross-validation of the training bags, and a mixture of the best."""
+"""The search of `auto`: score candidates by inner cross-validation of the training bags, and mix the best."""
 
 import time
 import warnings
@@ -32,20 +32,20 @@ _LEAST = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A candidate's probability: the mean over its scorers of ``sigmoid(slope logit + intercept)``, the slope > 0."""
+    """Probability of a candidate: the mean over its scorers of ``sigmoid(slope logit + intercept)`` with slope > 0."""
 
     slope: float = 1.0
     intercept: float = 0.0
 
     def probabilities(self, logits: Numbers) -> Numbers:
-        """Probabilities [n] of logits [M, n] of M scorers."""
+        """Return probabilities [n] for logits [M, n] of M scorers."""
         return expit(self.slope * logits + self.intercept).mean(axis=0)
 
 
 def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
-    """Platt's line (1999) on the logits [M, n] of held-out bags; None where they rank no better than chance."""
+    """Fit Platt's line (1999) on logits [M, n] of held-out bags; None if they rank no better than chance."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of such logits
+        warnings.simplefilter("ignore", UserWarning)  # a warning about such logits
         calibrator = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
     slope = calibrator.slope_ / calibrator.scale_
     return Line(slope, calibrator.intercept_ - slope * calibrator.center_) if calibrator.ranks else None
@@ -53,18 +53,18 @@ def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Weights [C], 0 or more and of sum 1, and the line of each of C candidates."""
+    """Weights [C] >= 0 with sum 1, and the line of each of C candidates."""
 
     weights: Numbers
     lines: list[Line]
 
     def scores(self, logits: Sequence[Numbers]) -> Numbers:
-        """Scores [n] in [0, 1] of the logits [M, n] of each candidate."""
+        """Return scores [n] in [0, 1] for the logits [M, n] of each candidate."""
         return self.weights @ np.array([line.probabilities(x) for line, x in zip(self.lines, logits)])
 
 
 def prior_weights(methods: Sequence[str], prior: Mapping[str, float] = PRIOR) -> Numbers:
-    """Weights [C] of sum 1 that methods have before any bag is seen; one that `prior` does not know has their mean."""
+    """Return prior weights [C] of methods with sum 1; a method that is not in `prior` gets the mean weight."""
     usual = float(np.mean(list(prior.values()) or [1.0]))
     weights = np.array([prior.get(method, usual) for method in methods])
     return weights / weights.sum()
@@ -77,23 +77,23 @@ def fit_mixture(
     groups: NDArray[np.str_] | None = None,
     prior: Numbers | None = None,
 ) -> Mixture:
-    """Fit lines and weights to the logits [M, n] that C candidates gave to held-out bags.
+    """Fit lines and weights to logits [M, n] of C candidates on held-out bags.
 
-    Up to a factor, the weight of a candidate is its prior weight times the p-value of its AUROC being that of the best
-    (`paired_delong` of the probabilities): where the bags cannot tell candidates apart, the prior decides, and a
-    candidate that is clearly worse gets almost no weight. A weight below 0.01 becomes 0, as does that of scores which
-    rank no better than chance, unless all do.
+    The weight of a candidate is proportional to its prior weight times the p-value of the test that its AUROC equals
+    that of the best candidate (`paired_delong` of the probabilities). If the bags cannot distinguish the candidates,
+    the prior decides; a clearly worse candidate gets almost no weight. A weight below 0.01 becomes 0. So does the
+    weight of scores that rank no better than chance, unless this applies to all.
 
     Parameters
     ----------
     logits : sequence of array [M, n]
-        Of each candidate; the number of scorers M may differ.
+        Logits of each candidate; the number of scorers M may differ.
     areas : sequence of float
-        AUROC of each candidate within the folds. The highest is the best, the first of equals.
+        AUROC of each candidate within the folds. The best candidate is the first with the highest AUROC.
     labels, groups : array [n]
-        Of the bags.
+        Labels and groups of the bags.
     prior : array [C], optional
-        Weights before any bag is seen; default: all the same.
+        Prior weights; default: equal weights.
     """
     before = np.full(len(logits), 1 / len(logits)) if prior is None else prior
     lines = [fit_line(x, labels) for x in logits]
@@ -121,19 +121,19 @@ class Tried:
     Attributes
     ----------
     method : str
-        Its name.
+        Name of the candidate.
     auroc : float, optional
-        Mean over the inner folds, of their held-out bags; None where `note` says why.
+        Mean AUROC of the held-out bags over the inner folds; None for the reason in `note`.
     seconds : float
         Time of the inner cross-validation.
     weight : float
-        In the model, in [0, 1].
+        Weight in the model, in [0, 1].
     note : str, optional
-        Why it was not tried, or left out.
+        Reason why it was not tried, or left out.
     epochs : int, optional
-        Epochs that were chosen on the inner folds, of a method that is trained by epochs.
+        Number of epochs that the inner folds chose, for a method that is trained in epochs.
     interval : list of two floats, optional
-        95% interval of `auroc`; None where a fold has one bag of a class.
+        95% interval of `auroc`; None if a fold has a single bag of a class.
     """
 
     method: str
@@ -154,15 +154,15 @@ class SearchResult:
     tried : list of Tried
         All candidates, in order.
     taken : list of str
-        Names of those with a weight, in order.
+        Names of candidates with a weight, in order.
     mixture : Mixture
-        Of those that were taken.
+        Mixture of these candidates.
     auroc : float, optional
-        Mean over the inner folds of the AUROC of the mixture, which is fitted for each fold on the others.
+        Mean AUROC of the mixture over the inner folds; for each fold, it is fitted on the other folds.
     folds : int
-        Inner folds; 0 where the training bags are too few for any, and all candidates are taken unseen.
+        Number of inner folds; 0 if the training bags are too few, in which case all candidates are taken untested.
     out_of_fold : OutOfFold, optional
-        Scores of the bags that the folds held out, by these mixtures.
+        Scores of the held-out bags by these mixtures.
     """
 
     tried: list[Tried]
@@ -182,24 +182,24 @@ def search(
     journal: Path | None = None,
     on_candidate: OnCandidate | None = None,
 ) -> SearchResult:
-    """Score each candidate on bags that were held out from its training, and mix the best.
+    """Score each candidate on bags held out from its training, and mix the best.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        At least one, in the order in which they are tried. Of more than 500 bags, nothing more is tried once one has a
-        mean AUROC of at least 0.998.
+        At least one, in the order of the trials. For more than 500 bags, the search ends once a candidate has a mean
+        AUROC of at least 0.998.
     bags : Bags
         Training bags of both classes; the inner folds are stratified and disjoint by group.
     seed : int
-        Of folds, weights and sampling.
+        Seed of folds, weights and sampling.
     budget : float, optional
-        Seconds that search and training may take. A candidate is not tried if a short trial of it predicts that it
-        needs more than are left, and stopped after the fold that shows it; the first is always tried to its end.
+        Seconds for search and training. A candidate is skipped if a short trial predicts that it needs more time than
+        is left, and stopped after a fold that shows this. The first candidate is never stopped.
     journal : Path, optional
-        File of finished candidates, from which a second call continues.
+        File of finished candidates, with which a second call continues.
     on_candidate : callable, optional
-        Called with the name of a candidate that begins, its number from 0, and how many there are.
+        Called with the name of each candidate that begins, its number from 0, and the number of candidates.
     """
     trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
     if not trials:
@@ -228,7 +228,7 @@ def search(
 
 
 def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
-    """Scores of the held-out bags of each fold, and the seconds that these took and the model on all bags will take."""
+    """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
     try:
@@ -239,7 +239,7 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
     except OverBudgetError:
         seconds = time.perf_counter() - started
         return {"note": STOPPED, **nothing, "seconds": seconds, "spent": seconds}
-    except ConfigError as error:  # what it does not take, such as volumes too thin for it
+    except ConfigError as error:  # data that it does not take, such as too thin volumes
         return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
     row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
@@ -250,7 +250,7 @@ def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: flo
 
 
 def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
-    """Whether a candidate that was tried ranks the held-out bags next to perfectly."""
+    """Return whether a candidate ranks the held-out bags almost perfectly."""
     if row["scores"] is None:
         return False
     labels, means = bags.require_labels(), [np.mean(scores, axis=0) for scores in row["scores"]]
@@ -258,7 +258,7 @@ def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
 
 
 class _Row(Form):
-    """A line of candidates.jsonl without the fields that name it."""
+    """A line of candidates.jsonl without its key fields."""
 
     note: str | None
     scores: list[list[list[Share]]] | None
@@ -268,7 +268,7 @@ class _Row(Form):
 
 
 def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
-    """Refuse a line of a journal that does not fit these trials."""
+    """Refuse a line of a journal that does not match these trials."""
     advice = "remove the line to try the method again"
     check_form(row, _Row, journal, expected="a method that was tried", advice=advice)
     counts = [{len(scores) for scores in trial_scores} for trial_scores in row["scores"] or ()]
@@ -283,10 +283,10 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
 def mix(
     bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapping[str, float] = PRIOR
 ) -> SearchResult:
-    """The mixture of what was tried to its end.
+    """Mix the candidates that were tried to the end.
 
     A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None. `prior`
-    are the weights of methods before any bag is seen.
+    are the prior weights of methods.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
@@ -313,7 +313,7 @@ def mix(
 
 
 class _HeldOut:
-    """The held-out bags of all folds, and the logits that the candidates gave to them."""
+    """The held-out bags of all folds, and the candidates' logits for them."""
 
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], prior: Numbers) -> None:
         self._prior = prior
@@ -324,14 +324,14 @@ class _HeldOut:
         self._groups = None if bags.groups is None else bags.groups[index]
 
     def fit(self, folds: Sequence[int]) -> Mixture:
-        """The mixture that is fitted on these folds."""
+        """Fit the mixture on these folds."""
         inside = np.isin(self.fold, folds)
         groups = None if self._groups is None else self._groups[inside]
         logits = [x[:, inside] for x in self.logits]
         return fit_mixture(logits, self.areas(folds), self.labels[inside], groups, self._prior)
 
     def areas(self, folds: Sequence[int]) -> list[float]:
-        """Mean AUROC of each candidate, the mean of its scorers' logits, over these folds."""
+        """Return the mean AUROC over these folds of each candidate's mean logit."""
         masks = [self.fold == fold for fold in folds]
         areas = [[auroc(self.labels[mask], x[:, mask].mean(axis=0)) for mask in masks] for x in self.logits]
         return [float(np.mean(area)) for area in areas]
