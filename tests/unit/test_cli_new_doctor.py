@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from midam.cli import doctor, main, new
-from midam.errors import BagDataError
 from midam.settings.settings import describe_settings, read_yaml
 
 
@@ -121,9 +120,65 @@ def test_each_extra_of_the_package_has_a_purpose():
     assert set(doctor.EXTRAS) == extras - {"dev", "docs"}
 
 
-def test_a_bad_column_is_named(visits, tmp_path):
-    with pytest.raises(BagDataError, match="--bag-column"):
-        new._columns(str(visits), bag_column="nobody")
+@pytest.mark.parametrize(
+    ("words", "change", "text"),
+    [
+        ([], ("b1,1,p1,1.1", "b1,0,p1,1.1"), "one label in a bag, got 1 and 0"),
+        (["--groups", "patient"], (",1,p", ",0,p"), "positive and negative bags, got 0 positive and 6 negative"),
+        (["--label-column", "lable"], ("", ""), "the column 'lable' of --label-column, got none"),
+        (["--bag-column", "Bag"], ("", ""), "the column 'Bag' of --bag-column, got none"),
+    ],
+)
+def test_new_says_what_is_wrong_with_the_columns_that_are_there(words, change, text, tmp_path, capsys):
+    rows = [f"b{bag},{bag % 2},p{bag},{bag}.{row}".replace(*change) for bag in range(6) for row in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag,label,patient,area", *rows]) + "\n")
+    assert main(["new", str(tmp_path / "t.csv"), *words, "--out", str(tmp_path / "t.yaml")]) == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "t.yaml").exists()
+
+
+def test_new_names_the_columns_it_takes_and_another_that_may_be_the_bag(tmp_path, capsys):
+    rows = [f"{bag},{bag // 2 % 2},p{bag // 2},{bag}.{row}" for bag in range(12) for row in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["order_id,fraud,patient,area", *rows]) + "\n")
+    assert main(["new", str(tmp_path / "t.csv"), "--out", str(tmp_path / "t.yaml")]) == 0
+    printed = capsys.readouterr()
+    assert f"{tmp_path / 't.yaml'}: bag_column patient, label_column fraud" in printed.out
+    assert "column patient names the bags, and order_id could as well" in printed.err
+    assert "--bag-column order_id" in printed.err
+
+
+def test_new_takes_all_settings_of_the_data(tmp_path, capsys):
+    rows = [f"b{bag},{'sick' if bag % 2 else 'well'},{bag}.{row},x{row}" for bag in range(6) for row in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag,label,area,note", *rows]) + "\n")
+    words = ["new", str(tmp_path / "t.csv"), "--out", str(tmp_path / "t.yaml")]
+    assert main(words) == 2
+    assert "such as --positive sick" in capsys.readouterr().err
+    assert main([*words, "--positive", "sick", "--ignore", "note"]) == 0
+    taken = {"positive": "sick", "ignore": ["note"]}
+    assert read_yaml(tmp_path / "t.yaml") == {"data": str(tmp_path / "t.csv"), **taken}
+
+
+def test_new_reads_survival_several_labels_and_a_column_of_splits(tmp_path, capsys):
+    split = ("train", "train", "Test")
+    rows = [f"b{n},{n % 2},{n % 4 // 2},{split[n % 3]},{n + 1},{n}.{row}" for n in range(12) for row in range(3)]
+    for name, header in (("time", "bag,event,x,split,time,area"), ("labels", "bag,er,pr,split,size,area")):
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *rows]) + "\n")
+    assert main(["new", str(tmp_path / "time.csv"), "--out", str(tmp_path / "time.yaml")]) == 0
+    assert "the target is survival" in capsys.readouterr().err
+    assert read_yaml(tmp_path / "time.yaml") == {"data": str(tmp_path / "time.csv"), "split": "split"}
+    words = ["new", str(tmp_path / "labels.csv"), "--label-column", "er,pr", "--out", str(tmp_path / "labels.yaml")]
+    assert main(words) == 0
+    assert read_yaml(tmp_path / "labels.yaml")["label_column"] == "er,pr"
+    assert main(["fit", str(tmp_path / "time.csv")]) == 2
+    assert "name it with --split split" in capsys.readouterr().err
+
+
+def test_a_call_without_its_arguments_names_each(tmp_path, capsys):
+    assert main(["predict", str(tmp_path)]) == 2
+    assert "Expected data, --out, got nothing" in capsys.readouterr().err
+    (tmp_path / "new.csv").write_text("bag,a\nb,1\n")
+    assert main(["predict", str(tmp_path / "new.csv"), "runs/one", "--out", str(tmp_path / "s.csv")]) == 2
+    assert "name the folder of the run, then the data" in capsys.readouterr().err
 
 
 def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):

@@ -120,6 +120,8 @@ def test_constant_features():
     bags = make(feature_names=["a", "b", "c", "d"])
     bags.instances[:, [1, 3]] = 5.0
     assert warned(bags, "constant") == ["constant features: 2 of 4 (b, d)"]
+    names = ["color=red", "color other", "c", "d"]
+    assert warned(bags.replace(feature_names=names), "constant") == ["constant features: 1 of 4 (d)"]
 
 
 def test_groups_that_cross_splits():

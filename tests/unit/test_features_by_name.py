@@ -269,6 +269,8 @@ def test_a_feature_that_is_called_nearly_so_is_suggested():
     bags = Bags.from_dataframe(frame)
     with pytest.raises(BagDataError, match=r"rename the columns: did you mean 'Area'\? Other columns are Area\."):
         align_features(bags, FEATURES, reference="the run")
+    with pytest.raises(BagDataError, match=r"rename the columns\. There are no other columns\."):
+        align_features(Bags.from_dataframe(table().drop(columns="area")), FEATURES, reference="the run")
 
 
 FORMS = ["csv", "npz", "h5", "h5 attribute", "zarr", "pt"]

@@ -209,15 +209,8 @@ class CompareProgress(LiveProgress):
 def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:
     """Print the summary as a table, and the notes that are not in `shown`."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
-    table = Table(
-        "method",
-        f"{METRIC_NAMES[metric]} [95% interval]",
-        f"difference to {first}",
-        "folds",
-        "s/trial",
-        "MiB",
-        box=None,
-    )
+    interval = f"{METRIC_NAMES[metric]} [95% interval]"
+    table = Table("method", interval, f"difference to {first}", "folds", "s/trial", "MiB", box=None)
     for row in comparison.summary.to_dict("records"):
         intervals = (format_interval(row, metric), format_interval(row, "difference", sign=True))
         cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))

@@ -134,12 +134,10 @@ def _gpu() -> Entry:
         return Entry(
             "machine", "GPU", ", ".join(f"{card.name} ({card.total_memory / 2**30:.0f} GiB)" for card in cards)
         )
-    advice = ""
-    if torch.version.cuda is not None:
-        advice = "torch is built for CUDA, but finds no GPU: see whether `nvidia-smi` does" if _has_driver() else ""
-    elif _has_driver():
+    advice = "torch is built for CUDA, but finds no GPU: see whether `nvidia-smi` does"
+    if torch.version.cuda is None:
         advice = "there is a GPU, but this torch is built for the CPU: install a CUDA build, see https://pytorch.org"
-    return Entry("machine", "GPU", "none; training runs on the CPU", advice)
+    return Entry("machine", "GPU", "none; training runs on the CPU", advice if _has_driver() else "")
 
 
 def _paces() -> list[Entry]:

@@ -70,9 +70,8 @@ def embed_first(options: Namespace, console: Console) -> None:
     method = DEFAULT if options.method is None else options.method
     if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
         return  # a baseline uses the pixels, unless the user names a network
-    settings = Settings(
-        **{name: options[name] for name in SETTINGS} | ({"encoder": AUTO} if is_network(options.encoder) else {})
-    )
+    named = {"encoder": AUTO} if is_network(options.encoder) else {}
+    settings = Settings(**{name: options[name] for name in SETTINGS} | named)
     name, line = (options.encoder, "") if is_network(options.encoder) else _usual_network(options, settings)
     if not name:
         if line:

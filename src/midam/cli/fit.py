@@ -48,9 +48,8 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
-    fit.add_text(
-        "--config", metavar="FILE", help="settings as YAML, such as RUN/config.yaml; those given here beat them"
-    )
+    text = "settings as YAML, such as RUN/config.yaml; those given here beat them"
+    fit.add_text("--config", metavar="FILE", help=text)
     text = "processes on this machine that train together, one a GPU, or of the CPU; default: 1"
     fit.add_hidden(fit.add_argument("--devices", type=int | None, default=None, metavar="N", help=text))
     text = "machines with so many processes each; default: 1"

@@ -2,16 +2,23 @@
 
 import shlex
 import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from midam.cli.parser import DATA, Parser
-from midam.errors import BagDataError, ConfigError, plural
+from midam.cli.parser import DATA, Parser, add_settings
+from midam.data.sources.label_columns import label_columns
+from midam.data.sources.request import Request
+from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_split
+from midam.data.sources.table_files import header_of, read_instances
+from midam.errors import BagDataError, ConfigError, Note, plural
 from midam.report.program import note_result, say
+from midam.settings import Settings
+from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +29,7 @@ _TEXT = """Read data once, and write a settings file for it: the columns that we
 for data of this kind, each with its default and what it does. `midam fit --config FILE` trains with it."""
 _BAGS = ("bag", "bag_id", "patient", "patient_id", "case", "case_id", "slide", "slide_id", "scan", "subject", "id")
 _LABELS = ("label", "y", "target", "class", "outcome", "diagnosis", "status")
-_ROWS = 200_000  # rows of a table that are read to find its columns
+_READING = Settings.names("data", "cut")
 _FILES = ("labels", "label_column", "positive", "groups", "split", "slides")
 # The settings that are shown, by kind of data.
 SHOWN = {
@@ -45,10 +52,7 @@ def parser() -> ArgumentParser:
     to = Parser("new", _TEXT)
     to.add_argument("data", type=str, help=DATA)
     to.add_argument("--out", type=str, default="midam.yaml", metavar="FILE", help="file to write, which must be new")
-    for name, text in (("bag_column", "the bag"), ("label_column", "its label")):
-        to.add_text(f"--{name}", help=f"column of a table that names {text}; default: the one that does")
-    to.add_text("--labels", help="label table of a folder of files")
-    to.add_text("--groups", help="column that names a patient of several bags; default: none")
+    add_settings(to, _READING)
     return to
 
 
@@ -58,26 +62,26 @@ def run(options: Namespace, console: Console) -> int:
     from midam.data.missing import missing_counts
     from midam.files import write_text
     from midam.runs.data import read_data
-    from midam.settings import Settings
+    from midam.targets import target_of
 
     keep_folder(options, "out")
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
-    given = {n: options[n] for n in ("bag_column", "label_column", "labels", "groups") if options[n] is not None}
+    usual, chosen = Settings().flat(), Settings(**{name: options[name] for name in _READING}).flat()
+    given = {name: value for name, value in chosen.items() if value != usual[name]}
     table = _is_table(options.data)
-    if table:
-        given |= _columns(options.data, **given)
-    usual = Settings().flat()
-    given = {name: value for name, value in given.items() if value != usual[name]}
+    given |= _columns(options.data, given) if table else {}
     with console.status("reading"):
-        bags = read_data(options.data, Settings(**given, **({"impute": "median"} if table else {})))
-    if table and missing_counts(bags).any():
+        bags = read_data(options.data, Settings(**({"impute": "median"} if table else {}) | given))
+    target_of(bags).check(bags)
+    if table and "impute" not in given and missing_counts(bags).any():
         given["impute"] = "median"  # `fit` refuses missing values without it
     kind = _kind(options.data, bags)
     write_text(out, settings_text(options.data, kind, given, facts_of(bags)))
     note_result(settings=out, kind=kind)
-    say(f"{kind}: {facts_of(bags)}\nnext: midam fit --config {shlex.quote(str(out))}")
+    written = ", ".join(f"{name} {value}" for name, value in given.items()) or "all settings at their defaults"
+    say(f"{kind}: {facts_of(bags)}\n{out}: {written}\nnext: midam fit --config {shlex.quote(str(out))}")
     return 0
 
 
@@ -88,7 +92,7 @@ def facts_of(bags: "Bags") -> str:
     return f"{plural(len(bags), 'bag')}{positive}, {bags.num_instances} instances{shape}"
 
 
-def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> str:
+def settings_text(data: str, kind: str, given: dict[str, Any], facts: str) -> str:
     """Return the text of the file: detected settings, and other settings for this kind of data as comments."""
     from midam.settings.settings import describe_settings, yaml_text
 
@@ -104,7 +108,8 @@ def settings_text(data: str, kind: str, given: dict[str, str], facts: str) -> st
         "How one model is trained. With feature vectors, a setting from here on stands for --method midam: by default "
         "several methods are tried on the training bags, and the best are mixed."
     )
-    parts = [("The data", SHOWN[kind]), ("Splits, seed and threshold", _RUN), (method, _TRAINING)]
+    shown = [*SHOWN[kind], *(name for name in given if name not in SHOWN[kind])]
+    parts = [("The data", shown), ("Splits, seed and threshold", _RUN), (method, _TRAINING)]
     for title, names in parts:
         lines += ["", *_comment(title), ""]
         for name in names:
@@ -139,39 +144,50 @@ def _kind(data: str, bags: "Bags") -> str:
     return "feature files" if len(bags.instance_shape) == 1 else "volumes"
 
 
-def _columns(path: str, *, bag_column: str = "", label_column: str = "", **given: str) -> dict[str, str]:
-    """Return the columns of bag and label: as given, or two that fit each other, common names first."""
-    frame = _head(Path(path)).drop(columns=given.get("groups", ""), errors="ignore")
-    names = list(frame.columns)
-    if "labels" in given or "path" in names:  # the labels are in another table, or the table is a manifest
+def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of columns that are not `given`: bag and label that fit each other, common names first.
+
+    Columns that are named, or have the default names, are not checked here: the reader of the table does that.
+    """
+    named = {name: given[name] for name in ("bag_column", "label_column", "target", "sheet") if name in given}
+    request = Request(path, **named)
+    # The labels are in another table, or the table is a manifest.
+    if "labels" in given or "path" in header_of(request.path, sheet=request.sheet):
         return {}
-    for bag in [bag_column] if bag_column else _ranked(frame, _BAGS):
-        targets = [label_column] if label_column else _ranked(frame, _LABELS)
-        fit = [label for label in targets if _fit(frame, bag, label, named=bool(label_column))]
-        if len(fit) == 1 or (fit and fit[0].lower() in _LABELS):
-            return {"bag_column": bag, "label_column": fit[0]}
+    with warnings.catch_warnings(action="ignore"):  # `read_data` repeats them
+        frame = read_instances(request.path, request)
+    split, columns = find_column(frame, ["split"]), dict[str, Any]()
+    if split and not {"split", "split_file"} & given.keys() and is_split(frame[split]):
+        columns = {"split": split}
+    aside = (*group_parts(given.get("groups")), *given.get("ignore", ()), *given.get("covariates", ()))
+    frame = frame.drop(columns=[*aside, *columns.values()], errors="ignore")
+    names, usual = list(frame.columns), request.bag_column
+    labels = label_columns(names, request)
+    known = {*labels} <= {*names}
+    lost = ("bag_column" in given and usual not in names) or ("label_column" in given and not known)
+    if lost or (usual in names and known):
+        return columns
+    targets = [labels] if known else [(name,) for name in _ranked(frame, _LABELS)]
+    for bag in [usual] if usual in names else _ranked(frame, _BAGS):
+        fit = [target for target in targets if _fit(frame, bag, target, named=known)]
+        if len(fit) == 1 or (fit and fit[0][0].lower() in _LABELS):
+            others = [name for name in names if (is_id_like(name) or is_group_like(name)) and name != bag]
+            for other in [name for name in others if _fit(frame, name, fit[0], named=known)][:1]:
+                text = f"column {bag} names the bags, and {other} could as well (in {path}): --bag-column {other}"
+                warnings.warn(text, Note, stacklevel=3)
+            return columns | {"bag_column": bag} | ({} if known else {"label_column": fit[0][0]})
         if fit:
             raise BagDataError(
-                f"Expected one column that may be the label of a bag ({bag}), got {', '.join(fit)} (in {path}); name "
-                "it with --label-column."
+                f"Expected one column that may be the label of a bag ({bag}), got {', '.join(map(','.join, fit))} (in "
+                f"{path}); name it with --label-column, or several labels as a,b."
             )
+    first = _ranked(frame, _BAGS)[:1]
+    if known and first and first[0].lower() in _BAGS:
+        return columns | {"bag_column": first[0]}
     raise BagDataError(
         f"Expected a column that names the bag and one with its label of two values, found no two that fit among "
         f"{', '.join(names)} (in {path}); name them with --bag-column and --label-column."
     )
-
-
-def _head(path: Path) -> "pd.DataFrame":
-    """Return the first rows of a table."""
-    from midam.data.sources.table_files import read_names
-
-    if path.suffix.lower() == ".parquet":
-        from midam.errors import need_package
-
-        parquet = need_package("pyarrow.parquet", "to read Parquet", extra="parquet", package="pyarrow", where=path)
-        table: pd.DataFrame = next(parquet.ParquetFile(path).iter_batches(_ROWS)).to_pandas()
-        return table
-    return read_names(path).head(_ROWS)
 
 
 def _ranked(frame: "pd.DataFrame", usual: Sequence[str]) -> list[str]:
@@ -180,10 +196,11 @@ def _ranked(frame: "pd.DataFrame", usual: Sequence[str]) -> list[str]:
     return sorted(frame.columns, key=lambda name: (place.get(name.lower(), len(place)), -values[name]))
 
 
-def _fit(frame: "pd.DataFrame", bag: str, label: str, *, named: bool) -> bool:
-    """Return whether each bag of column `bag` has one `label`, of two values unless `named`, and some several rows."""
-    if bag == label or not {bag, label} <= set(frame.columns):
+def _fit(frame: "pd.DataFrame", bag: str, labels: tuple[str, ...], *, named: bool) -> bool:
+    """Return whether each bag of column `bag` has one value of each label, two overall unless `named`."""
+    if bag in labels:
         return False
-    rows = frame[[bag, label]].dropna()
-    counts = rows.groupby(bag, sort=False)[label].nunique()
-    return 2 <= len(counts) < len(rows) and int(counts.max()) == 1 and (named or rows[label].nunique() == 2)
+    rows = frame[[bag, *labels]].dropna(subset=[bag])
+    counts = rows.groupby(bag, sort=False)[list(labels)].nunique()
+    two = named or rows[labels[0]].nunique() == 2
+    return two and 2 <= len(counts) < len(rows) and int(counts.to_numpy().max()) == 1

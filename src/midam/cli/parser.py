@@ -39,8 +39,8 @@ _CHOICE = re.compile(r"argument (?P<name>[\w-]+): invalid choice: '?(?P<value>.*
 # Rewrites messages of the parser into the form of midam's messages.
 _PLAIN = [
     (r'^expected "action" to be (.*), but it was not provided', r"Expected a command, \1, got none"),
-    (r"the following arguments are required: (?:\w+\.)*(out|methods|cv)\b", r"Expected --\1, got nothing"),
-    (r"the following arguments are required: (?:\w+\.)*(\w+)", r"Expected \1, got nothing"),
+    (r"(the following arguments are required: .*?)(?:\w+\.)*\b(out|methods|cv)\b", r"\1--\2"),
+    (r"the following arguments are required: (?:\w+\.)*(.*)", r"Expected \1, got nothing"),
     (r"argument (--\S+): expected .*", r"Expected a value after \1, got nothing"),
     (r"unrecognized arguments: (.*)", r"Expected no further arguments, got \1"),
 ]

@@ -262,9 +262,10 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     if missing:
         lost, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
         near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
+        near = near.replace("The columns are", "Other columns are").replace("are no columns", "are no other columns")
         raise BagDataError(
             f"Expected the features of {reference}, got no {lost} ({count} missing, in {where}); add or rename the "
-            f"columns{': ' if near.startswith('did') else '. '}{near.replace('The columns are', 'Other columns are')}"
+            f"columns{': ' if near.startswith('did') else '. '}{near}"
         )
     wanted = set(names)
     extra = [name for name in features if name not in wanted]

@@ -295,9 +295,11 @@ def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     for chunk in chunks:
         constant &= (chunk == first[0]).all(axis=0)
         seen += len(chunk)
-    places = np.flatnonzero(constant)
-    if len(places) and seen > 1:
-        names = np.array(bags.feature_names) if bags.feature_names is not None else np.arange(len(constant))
+    names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
+    coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
+    # `color other` is for categories to come: it is constant where all are frequent.
+    places = [at for at in np.flatnonzero(constant) if names[at].removesuffix(" other") not in coded]
+    if places and seen > 1:
         where = "" if exact else f" in a sample of {seen} instances"
         yield f"constant features{where}: {len(places)} of {len(constant)} ({_names(names[places])})"
 

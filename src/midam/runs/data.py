@@ -159,12 +159,9 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
     copies = np.flatnonzero(parts.splits != np.array(nearest))
     if len(copies):
         first = parts.bags.ids[copies[0]]
-        warnings.warn(
-            f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
-            f"training, first {first}: figures of these splits are too good; give the bags that are alike one group "
-            f"(in {parts.bags.source})",
-            stacklevel=3,
-        )
+        text = f"{len(copies)} validation or test bags hold the very instances of a bag of another split, nearer to "
+        text += f"training, first {first}: figures of these splits are too good; give the bags that are alike one group"
+        warnings.warn(f"{text} (in {parts.bags.source})", stacklevel=3)
 
 
 def describe_origin(parts: SplitBags) -> dict[str, Any]:

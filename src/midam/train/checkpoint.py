@@ -178,7 +178,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice_on(path)}") from None
     except NotADirectoryError:
-        text = f"Expected the folder of a run, got the file {path.parent}; name the folder that it lies in."
+        text = f"Expected the folder of a run, got the file {path.parent}; name the folder of the run, then the data."
         raise CheckpointError(text) from None
     except pickle.UnpicklingError:
         # torch's own text advises to unpickle it all the same, which would run code of the file.

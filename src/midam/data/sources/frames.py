@@ -86,13 +86,9 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
         take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
-        warnings.warn(
-            f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): "
-            f"name what is known of a bag beside them with {take}, and leave out what is not known of new bags with "
-            f"{leave}",
-            Note,
-            stacklevel=5,
-        )
+        text = f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): name what "
+        text += f"is known of a bag beside them with {take}, and leave out what is not known of new bags with {leave}"
+        warnings.warn(text, Note, stacklevel=5)
     if several:
         _note_copies(frame, features, where)
 
@@ -302,6 +298,7 @@ class Table:
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         self.first = np.unique(codes, return_index=True)[1]
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
+        self.faults.refuse()  # nothing is known of such rows
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
         """Return the result of `read`; its faults join those of the table, or a note if the request ignores them."""
@@ -430,6 +427,8 @@ class Table:
                 other = f"name it with {given(categories=texts)}"
             if column in of_bags:
                 other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
+            if apart and tables.is_split(self.frame[column]):
+                other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
         for column in whole if apart else ():
             ends = tables.merged_ends(self.frame[column])

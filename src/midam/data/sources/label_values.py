@@ -146,7 +146,7 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
     words = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(words) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
-        such = given(positive=_brief(names[known[-1]]))
+        such = given(positive=_brief(names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))]))
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
             f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
@@ -154,12 +154,8 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
     if len(words) == 1:
         return codes, None
     if set(known) != {"false", "true"}:
-        warnings.warn(
-            f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where}); "
-            f"{given(positive=words[0])} swaps them",
-            Note,
-            stacklevel=6,
-        )
+        text = f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where})"
+        warnings.warn(f"{text}; {given(positive=words[0])} swaps them", Note, stacklevel=6)
     return codes, (words[0], words[1])
 
 

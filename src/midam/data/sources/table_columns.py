@@ -182,6 +182,12 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 
 
+def is_split(values: "pd.Series[Any]") -> bool:
+    """Return whether all values of a column are names of splits: train, val, test."""
+    words = set(values.dropna().astype(str).str.lower().unique())
+    return bool(words) and words <= SPLIT_NAMES.keys()
+
+
 def find_file_column(
     frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str
 ) -> str:

@@ -255,11 +255,8 @@ def _read_excel(
             )
     if sheet is None and len(names) > 1 and rows is None:
         others = given(sheet=list(names)[1])
-        warnings.warn(
-            f"{chosen!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another",
-            Note,
-            stacklevel=4,
-        )
+        text = f"{chosen!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another"
+        warnings.warn(text, Note, stacklevel=4)
     return renamed(frame, path)
 
 
