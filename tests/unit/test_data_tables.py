@@ -413,7 +413,7 @@ def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path
     with pytest.raises(BagDataError) as error:
         read_bags(tmp_path / "t.csv")
     text = str(error.value)
-    assert "name what is known of a bag beside its instances with `covariates=['plan', 'gap']`" in text
+    assert "name facts about a bag with `covariates=['plan', 'gap']`" in text
     assert "for these 2" in text
     assert "`group_column='patient'`" in text
     assert (

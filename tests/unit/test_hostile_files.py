@@ -272,7 +272,7 @@ def test_a_scan_that_goes_on_and_on_behind_its_numbers_is_refused(tmp_path):
     with gzip.open(path, "ab", compresslevel=9) as file:
         for _ in range(65):
             file.write(bytes(2**20))
-    refused(path, "more than 64 MiB behind them")
+    refused(path, "more than 64 MiB after them")
 
 
 def test_a_scan_that_says_less_than_it_holds_is_warned_of(tmp_path):

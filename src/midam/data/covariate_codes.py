@@ -224,7 +224,7 @@ def _numbers(
 
 
 def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
-    # A column of categories may hold numbers alone where only some of its bags are read.
+    # A column of categories may hold only numbers if only some of its bags are read.
     words, of_row = np.unique([category_of(value) for value in column.tolist()], return_inverse=True)
     places = code.places(words.tolist())
     warn_of_unseen(code, words.tolist(), np.bincount(of_row, minlength=len(words)), "bag", source)

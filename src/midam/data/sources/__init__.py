@@ -94,8 +94,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     bag_by : {"slide", "patient"}
         In a folder: a bag for each file, or for each patient.
     split_file, fold : str or Path, int, optional
-        Table of splits (`midam.data.sources.split_table.read_splits`), and number of its fold; bags that it does not
-        name are left out, with a warning.
+        Table of splits (`midam.data.sources.split_table.read_splits`), and the number of one of its folds; bags that it
+        does not name are left out, with a warning.
     missing : {"error", "skip"}
         What to do about rows of the tables whose file is missing, and about files that cannot be used; `Bags.left_out`
         lists the skipped ones. A file without instances is always left out.

@@ -56,7 +56,7 @@ class Kinds(NamedTuple):
 def read_kinds(
     frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], request: Request, faults: Faults
 ) -> Kinds:
-    """Read the feature columns by the kinds of a run, or of their values; text of no kind stays as it is.
+    """Read feature columns with the kinds of a run, or with kinds inferred from the values; other text stays as it is.
 
     `codes` [M] are the bags of the rows.
     """
@@ -100,7 +100,7 @@ def read_kinds(
 
 
 def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the distinct values of a column as categories, "" for missing at the end; and the place of each row's."""
+    """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
     import pandas as pd
 
     of_row, distinct = pd.factorize(values)

@@ -86,8 +86,8 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
         take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
-        text = f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): name what "
-        text += f"is known of a bag beside them with {take}, and leave out what is not known of new bags with {leave}"
+        text = f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): name "
+        text += f"facts about a bag with {take}, and leave out facts that are unknown for new bags with {leave}"
         warnings.warn(text, Note, stacklevel=5)
     if several:
         _note_copies(frame, features, where)
@@ -426,7 +426,7 @@ class Table:
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
             if column in of_bags:
-                other = f"name what is known of a bag beside its instances with {given(covariates=of_bags)}"
+                other = f"name facts about a bag with {given(covariates=of_bags)}"
             if apart and tables.is_split(self.frame[column]):
                 other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")

@@ -3,9 +3,9 @@
 If the request names no target, it is inferred in these cases, with a note:
 
 1. one column with `positive`, or of at most two values: binary, by the rule of `midam.data.sources.label_values`;
-2. one column of more than two words, none of them from a plain pair such as no and yes: multiclass; 3. the columns
-``time`` and ``event``, without a column of labels: survival; 4. several named columns of 0 and 1, empty if unknown:
-multilabel.
+2. one column of more than two words, none of them from a plain pair such as no and yes: multiclass;
+3. the columns ``time`` and ``event``, without a column of labels: survival;
+4. several named columns of 0 and 1, empty if unknown: multilabel.
 
 All else is refused until the request names the target: numbers may be classes, grades or a quantity.
 """
@@ -52,7 +52,7 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
 
 
 def is_binary(values: Iterable[object], request: Request) -> bool:
-    """Return whether the rule of binary labels decides on a column of these values, be it to refuse them."""
+    """Return whether the rule of binary labels applies to a column of these values, to code or to refuse them."""
     if request.target != "auto":
         return request.target == "binary"
     words = {word_of(value).casefold() for value in values}

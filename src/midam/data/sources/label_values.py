@@ -3,9 +3,10 @@
 The rules, in this order:
 
 1. the value that `positive` names is 1, all others are 0;
-2. if two classes are known already (from a run or a store), the first is 0 and the second 1; 3. 0 and 1 stay as they
-are; 4. in a plain pair, a word of `NEGATIVE` is 0 and a word of `POSITIVE` is 1, with a note; -1 is 0 next to 1; 5.
-anything else is refused without `positive`.
+2. if two classes are known already (from a run or a store), the first is 0 and the second 1;
+3. 0 and 1 stay as they are;
+4. in a plain pair, a word of `NEGATIVE` is 0 and a word of `POSITIVE` is 1, with a note; so are -1 and 1;
+5. anything else is refused without `positive`.
 
 Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
 """

@@ -295,7 +295,7 @@ def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> No
 
 
 def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Refuse slides next to images: patches of slides have a magnification and show tissue, others may not."""
+    """Refuse a mix of slides and images: only patches of slides have a magnification and are limited to tissue."""
     patches = [place for place, fact in enumerate(facts) if fact.cut == "patches"]
     slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
     images = [place for place in patches if place not in set(slides)]

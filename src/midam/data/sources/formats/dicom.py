@@ -178,7 +178,7 @@ def _display(frame: Frame) -> dict[str, Any]:
 
 
 def _require(frame: Frame, names: Sequence[str]) -> None:
-    """Refuse an image that lacks one of these attributes, or a positive value of it."""
+    """Refuse an image that lacks one of these attributes, or whose size or spacing is not positive."""
     missing = [name for name in names if len(frame.numbers(name)) != _NEEDED[name]]
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing:

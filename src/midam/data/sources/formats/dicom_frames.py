@@ -30,7 +30,7 @@ _SHOWN = 3  # names of files in a message
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One image of a file: its number in the file, from 0, and the groups of attributes of it and of all frames."""
+    """One image of a file: its number in the file, from 0, and the groups of its attributes, shared ones last."""
 
     file: Any
     path: Path
@@ -101,7 +101,7 @@ def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
 
 
 def is_flat(file: Any) -> bool:
-    """Return whether the image of a header has no position in the patient, as X-rays."""
+    """Return whether the image of a header has no position in the patient, such as that of an X-ray."""
     groups = (file.get("PerFrameFunctionalGroupsSequence") or ())[:1]
     return not (file.get("ImagePositionPatient") or any(group.get("PlanePositionSequence") for group in groups))
 

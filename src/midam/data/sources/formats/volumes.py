@@ -44,9 +44,9 @@ class Volume:
     data: NDArray[Any] | Sequence[NDArray[Any]]  # [D, H, W], or images [C, H, W]
     spacings: Sequence[Spacing | None] = (None,)  # mm between voxels, of the volume or of each image; None: unknown
     small: bool = False  # whether uint8 stays uint8; not for scans, whose types differ within a set
-    doubt: str = ""  # possible fault of it
+    doubt: str = ""  # possible fault of the volume
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
-    aside: int = 0  # images, such as scouts, that are not part of it
+    aside: int = 0  # images, such as scouts, that are not part of the volume
     flat: str = ""  # modality of images without a position
 
     @property
