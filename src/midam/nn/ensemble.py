@@ -17,7 +17,7 @@ _SUM_ERROR = 1e-9
 
 @dataclass(frozen=True)
 class Inputs:
-    """Features that a trained model takes, those of its training bags, which `midam.evaluate.predict.prepared` finds.
+    """Features that a trained model takes; `midam.evaluate.predict.prepared` selects them in other bags.
 
     Attributes
     ----------
@@ -26,12 +26,12 @@ class Inputs:
     names : tuple of str, optional
         Names of the features along its last axis, in their order.
     how, filling : str, nested list
-        What fills a missing value, "mean", "median" or "zero", and that value, in the shape of an instance; None where
-        none may be missing.
+        The rule that fills missing values, "mean", "median" or "zero", and the values, in the shape of an instance;
+        None if no value may be missing.
     columns : ColumnCoder, optional
-        What makes these features of raw columns, before they are filled.
+        Encoder of raw columns as these features, before missing values are filled.
     source : str
-        What messages call the model.
+        Name of the model in messages.
     """
 
     shape: tuple[int, ...]
@@ -48,14 +48,14 @@ class BagEnsemble(nn.Module):
     Parameters
     ----------
     members : sequence of BagScorer
-        M scorers, of equally many score columns.
+        M scorers, with equally many score columns.
     weights : sequence of float, or Tensor [M], optional
-        Of the members in the mean, >= 0 and 1 in sum; saved with the members. Default: all weigh the same.
+        Weights of the members in the mean, >= 0 with the sum 1; saved with the members. Default: equal weights.
 
     Raises
     ------
     ValueError
-        If there are no members, they differ in their columns or covariates, or the weights are no such numbers.
+        If there are no members, if they differ in their columns or covariates, or if the weights are invalid.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class BagEnsemble(nn.Module):
     """
 
     weights: Tensor | None
-    inputs: Inputs | None = None  # what it was trained on, where that is known
+    inputs: Inputs | None = None  # features of the training bags, if known
 
     def __init__(self, members: Sequence[BagScorer], weights: Sequence[float] | Tensor | None = None) -> None:
         super().__init__()
@@ -87,32 +87,32 @@ class BagEnsemble(nn.Module):
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 
     def forward(self, x: Tensor, sizes: Tensor, *, covariates: Tensor | None = None) -> Tensor:
-        """Scores of whole bags [K] or [K, C] in [0, 1], by plain autograd; arguments as of `BagScorer`."""
+        """Return the scores of whole bags, [K] or [K, C] in [0, 1], by plain autograd; arguments as for `BagScorer`."""
         scores = [member(x, sizes, covariates=covariates).score for member in self.members]
         return member_mean(self, torch.stack(scores), dim=0)
 
 
 def scorers_of(model: BagScorer | BagEnsemble) -> list[BagScorer]:
-    """The members of an ensemble; a scorer is its own only member."""
+    """Return the members of an ensemble; for a scorer, the scorer itself."""
     return cast(list[BagScorer], list(model.members)) if isinstance(model, BagEnsemble) else [model]
 
 
 def weights_of(model: BagScorer | BagEnsemble) -> Tensor | None:
-    """Weights [M] of the members in their mean, float64 on the CPU; None where all weigh the same."""
+    """Return the weights [M] of the members in their mean, float64 on the CPU; None for equal weights."""
     return model.weights.cpu() if isinstance(model, BagEnsemble) and model.weights is not None else None
 
 
 def columns_of(model: BagScorer | BagEnsemble) -> int:
-    """Score columns C of a model."""
+    """Return the number C of score columns of a model."""
     require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     return scorers_of(model)[0].pooling.columns
 
 
 def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer | BagEnsemble:
-    """One score column of a model, from 0, as a model of one column with the same encoders and weights.
+    """Return one score column of a model, from 0, as a model with the same encoders and weights.
 
-    Of one column it is the model itself, and `column` may be None; a `ConfigError` for a column that there is not. What
-    covariates add is left to `of_covariates`.
+    A model of one column is returned itself, and `column` may be None. An unknown column raises a `ConfigError`. The
+    term of covariates is left out; see `of_covariates`.
     """
     columns = columns_of(model)
     if columns == 1 and column in (None, 0):
@@ -124,9 +124,9 @@ def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer |
 
 @torch.no_grad()
 def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> BagScorer | BagEnsemble:
-    """The model for bags of these encoded covariates [P] alone, with the same encoders and weights, and without a term.
+    """Return the model for bags with these encoded covariates [P], whose term becomes a constant of the pooling.
 
-    A model that takes none is returned unchanged.
+    Encoders and weights are the same. A model without covariates is returned unchanged.
     """
     terms = [member.covariates for member in scorers_of(model)]
     if covariates is None or terms[0] is None:
@@ -136,7 +136,7 @@ def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> 
 
 
 def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) -> BagScorer | BagEnsemble:
-    """The same members with other poolings, without covariates."""
+    """Return the same members with other poolings, without covariates."""
     members = [
         BagScorer(member.encoder, pooling, standardizer=member.standardizer)
         for member, pooling in zip(scorers_of(model), poolings, strict=True)
@@ -149,13 +149,13 @@ def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) 
 
 
 def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tensor:
-    """Mean of x over its axis `dim` of M members, by their weights; in float64 where they have some."""
+    """Return the weighted mean of x over its axis `dim` of M members; in float64 if the members have weights."""
     weights = weights_of(model)
     return x.mean(dim=dim) if weights is None else (x.double().movedim(dim, -1) * weights.to(x.device)).sum(dim=-1)
 
 
 def without_standardizer(model: BagEnsemble) -> BagEnsemble:
-    """The same members, by reference, for instances that come standardized."""
+    """Return the same members, by reference, for instances that are already standardized."""
     members = [BagScorer(x.encoder, x.pooling, covariates=x.covariates) for x in scorers_of(model)]
     return BagEnsemble(members, model.weights)
 

@@ -1,7 +1,7 @@
-"""The objectives: losses of a batch of bags, as modules with what they learn and remember.
+"""The objectives: losses of a batch of bags, as modules with parameters and remembered state.
 
-`midam.train` calls them with the output of an estimator, a loop of one's own with the scores that a
-`midam.nn.TrackedPooling` returns. They are the same modules.
+`midam.train` calls them with the output of an estimator, a custom training loop with the scores of a
+`midam.nn.TrackedPooling`.
 """
 
 import math
@@ -36,41 +36,41 @@ _COLUMNS = frozenset({"binary", "classes", "labels"})
 
 
 class Objective(nn.Module):
-    """Base of the objectives: called with the scores of K bags and their labels, returns the loss [].
+    """Base of the objectives: a call with the scores of K bags and their labels returns the loss [].
 
     Each training step is a forward pass, ``loss.backward()``, ``optimizer.step()`` and `midam.nn.commit`. In evaluation
-    mode nothing is remembered. Where `torch.distributed` has been set up, each process gives as many bags of a step as
-    the others; every process works out the loss of all of them, and the gradient of its own is scaled for an average
-    over the processes, as `torch.nn.parallel.DistributedDataParallel` takes it.
+    mode nothing is remembered. If `torch.distributed` is set up, each process passes equally many bags per step; every
+    process computes the loss of all of them, and scales the gradient of its bags for the average over the processes
+    that `torch.nn.parallel.DistributedDataParallel` computes.
 
-    A subclass writes `loss`, for one scorer of bags of two classes, and `column_loss` where it `serves` other labels.
-    What it learns is parameters, without weight decay; what it remembers is buffers (a dual variable, a row for each
-    training bag): a loss proposes new values, `commit` writes them after the optimizer has stepped.
+    A subclass implements `loss`, for bags of two classes, and `column_loss` if it `serves` other labels. Its parameters
+    are learned without weight decay; its buffers (a dual variable, a row for each training bag) are remembered state: a
+    loss proposes new values, and `commit` writes them after the optimizer step.
 
-    It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``columns``, ``pairs``
-    and any setting.
+    Its constructor gets the settings and sizes that it names as parameters: ``num_bags``, ``columns``, ``pairs`` and
+    any setting.
 
     Parameters
     ----------
     columns : int >= 1
         C, the score columns.
     pairs : str
-        What orders the bags: a kind of `midam.functional.pairs`, of those that it serves.
+        Which pairs of bags the labels order: a kind of `midam.functional.pairs` in `serves`.
 
     Attributes
     ----------
     name : str
-        What messages call it; by default that of the class.
+        Name in messages; by default that of the class.
     squash : bool
-        True where the losses take scores in [0, 1], False where they take their logits.
+        True if the losses take scores in [0, 1], False if they take logits.
     serves : frozenset of str
-        The kinds of pairs that it can be made for.
+        The supported kinds of pairs.
     per_bag : bool
-        Whether it remembers each training bag, so that it needs their `index`.
+        Whether it remembers each training bag and needs the `index` of the bags.
     both_classes : bool
-        Whether a batch of one class teaches it nothing.
+        Whether it learns nothing from a batch of one class.
     rates : tuple of str
-        Settings in (0, 1] that are attributes of it and fall with the learning rate.
+        Attributes in (0, 1] that fall with the learning rate.
 
     Examples
     --------
@@ -103,29 +103,29 @@ class Objective(nn.Module):
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
         self._checked = self._warned = False
-        self.last: list[Tensor] = []  # the loss of scores that wait for `commit`
+        self.last: list[Tensor] = []  # the loss that waits for `commit`
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
-        """Raise a `ConfigError` that names other objectives if it does not support this kind of pairs."""
+        """Refuse an unsupported kind of pairs with a `ConfigError` that names other objectives."""
         if pairs not in cls.serves:
             names = [name for name in OBJECTIVES.names() if pairs in OBJECTIVES.find(name).serves]
             kind, others = _KINDS.get(pairs, pairs), ", ".join(names)
             raise ConfigError(f"Expected an objective for {kind}, got {cls.name!r}; use one of {others}.")
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss [] of a batch, and new values of buffers by name, without graph.
+        """Return the loss [] of a batch, and new values of buffers by name, without graph.
 
-        `h` [K] are scores, or logits where `squash` is False, and `labels` [K] 0 or 1. `weights` average over the bags
-        of each class; `index` (int64 [K]) are the bags' positions in the training set, where they are known.
+        `h` [K] are scores, or logits if `squash` is False, and `labels` [K] are 0 or 1. `weights` average over the bags
+        of each class; `index` (int64 [K]) are the positions of the bags in the training set, if known.
         """
         raise NotImplementedError
 
     def column_loss(self, h: Tensor, labels: Tensor, /, *, index: Tensor | None) -> Proposal:
-        """As `loss`, for targets other than two classes: of h [K, C] and their labels [K, L].
+        """Return the same as `loss` for targets other than two classes, from h [K, C] and labels [K, L].
 
-        For "classes" and "labels" these are 0, 1 or NaN for each column, [K, C], as in `midam.functional.columns`; for
-        "order" and "survival", with one column, they are the labels of the bags.
+        For "classes" and "labels" the labels are 0, 1 or NaN for each column, [K, C], as in `midam.functional.columns`;
+        for "order" and "survival", with one column, they are the labels of the bags.
         """
         raise NotImplementedError
 
@@ -137,14 +137,14 @@ class Objective(nn.Module):
         *,
         weights: f.ClassWeights | None = None,
     ) -> Tensor:
-        """Loss [] of K bags.
+        """Return the loss [] of K bags.
 
         Parameters
         ----------
         output : Tensor [K] or [K, C], or BagOutput
-            Scores in [0, 1], or logits where `squash` is False.
+            Scores in [0, 1], or logits if `squash` is False.
         labels : Tensor [K], or [K, L] for targets other than two classes
-            0 or 1; for "classes" their numbers from 0; for "survival" time and event.
+            0 or 1; for "classes" class numbers from 0; for "survival" time and event.
         index : Tensor [K], int64, optional
             Positions of the bags in the training set, for an objective that remembers each bag.
         weights : ClassWeights, optional
@@ -211,7 +211,7 @@ class Objective(nn.Module):
         loss.register_hook(check)  # type: ignore[no-untyped-call]
 
     def _check_classes(self, labels: Tensor) -> None:
-        """Refuse labels but 0 and 1, and warn once of a batch of one class; on a GPU in the first batch alone."""
+        """Refuse labels other than 0 and 1, and warn once about a batch of one class; on a GPU check one batch only."""
         if labels.is_cuda and self._checked:
             return
         self._checked = True
@@ -230,23 +230,23 @@ class Objective(nn.Module):
             )
 
     def _propose(self, values: Mapping[str, Tensor]) -> None:
-        # Not an assignment: to set an attribute of a module takes longer than most kernels here.
+        # Not an assignment: setting an attribute of a module takes longer than most kernels here.
         self._proposed.clear()
         if self.training:
             self._proposed.update(values)
 
     def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
-        """Scores or logits of the bags that the loss takes, [K], or [K, C] of several columns."""
+        """Return the scores or logits that the loss takes, [K], or [K, C] with several columns."""
         if isinstance(output, Tensor):
             return output
         return output.score if self.squash else output.logit
 
     def commit(self, loss: Tensor) -> None:
-        """Write what the last batch proposed, unless its loss is not finite."""
+        """Write the values that the last batch proposed, unless its loss is not finite."""
         self.last.clear()
         if not self._proposed:
             return
-        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
+        # Not isfinite, which is four kernels: abs(.) < inf is false for NaN and infinity too.
         finite = None if known_finite(loss) else loss.abs() < math.inf
         for name, new in self._proposed.items():
             old = self.get_buffer(name)
@@ -260,13 +260,13 @@ class Objective(nn.Module):
 class MinMaxAUCLoss(Objective):
     """Min-max AUC objective (eq. MI_DAM); see `midam.functional.objectives.minmax_auc`.
 
-    Of several columns each has centers and a dual variable of its own, and a column that lacks a class in a batch has
-    no part in it.
+    Each of several columns has separate centers and a separate dual variable. A column that lacks a class in a batch
+    contributes nothing.
 
     Parameters
     ----------
     columns, pairs
-        As of the base.
+        As in `Objective`.
     margin : float
         c > 0.
     dual_lr : float
@@ -276,13 +276,14 @@ class MinMaxAUCLoss(Objective):
     dual_domain : {"nonnegative", "real"}
         Omega, the domain of the dual variable.
     center_start : float
-        Where a and b start. 0 is the paper's; a network whose first scores are near 0.5 is then first pulled towards
-        0, where the sigmoid of a deep one has lost its gradient. `midam fit` takes 0 for vectors and 0.5 for images.
+        Initial value of a and b. With 0, as in the paper, a network whose first scores are near 0.5 is first pulled
+        towards 0, where the sigmoid of a deep network has hardly any gradient. `midam fit` takes 0 for vectors and 0.5
+        for images.
 
     Attributes
     ----------
-    positive_center, negative_center : Parameter [], or [C] of several columns
-        a and b. They take no weight decay: see `midam.train.step.parameter_groups`.
+    positive_center, negative_center : Parameter [], or [C] with several columns
+        a and b, without weight decay: see `midam.train.step.parameter_groups`.
     dual : Tensor [], or [C]
         alpha, a buffer that only `commit` writes.
 
@@ -332,14 +333,14 @@ class MinMaxAUCLoss(Objective):
         self.register_buffer("dual", torch.zeros(shape))
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
-        """Loss [] of scores h [K], and the next alpha; it stays where a class is missing."""
+        """Return the loss [] of scores h [K] and the next alpha, which does not change if a class is missing."""
         a, b, kind = self.positive_center, self.negative_center, self.objective_weight
         loss, gap = f.minmax_auc(h, weights, a=a, b=b, alpha=self.dual, margin=self.margin, weight=kind)
         dual = f.dual_step(self.dual, gap, dual_lr=self.dual_lr, domain=self.dual_domain, both=weights.both)
         return loss, {"dual": dual}
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of scores h [K, C], and the next alpha [C]; it stays in columns that lack a class."""
+        """Return the loss [] of scores h [K, C] and the next alpha [C], unchanged in columns that lack a class."""
         weights = per_column.column_weights(labels, dtype=h.dtype)
         a, b, alpha = (x.view(-1) for x in (self.positive_center, self.negative_center, self.dual))
         kind = self.objective_weight
@@ -349,12 +350,12 @@ class MinMaxAUCLoss(Objective):
 
 
 class PairwiseAUCLoss(Objective):
-    """Squared hinge over all pairs of a positive and a negative bag of the batch, or of bags that are comparable.
+    """Squared hinge over all pairs of a positive and a negative bag of the batch, or over all comparable pairs.
 
     Parameters
     ----------
     columns, pairs
-        As of the base; it serves all.
+        As in `Objective`; all kinds of pairs are supported.
     margin : float
         c > 0.
 
@@ -364,7 +365,7 @@ class PairwiseAUCLoss(Objective):
     >>> round(PairwiseAUCLoss()(scores, torch.tensor([1, 1, 0])).item(), 3)
     0.965
 
-    Of survival, the labels are time and event, and a high score means a short time:
+    For survival, the labels are time and event, and a high score means a short time:
 
     >>> labels = torch.tensor([[2.0, 1.0], [5.0, 0.0], [3.0, 1.0]])
     >>> round(PairwiseAUCLoss(pairs="survival")(scores, labels).item(), 3)
@@ -380,11 +381,11 @@ class PairwiseAUCLoss(Objective):
         self.margin = checked_margin(margin)
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: f.ClassWeights, **__: Any) -> Proposal:
-        """Loss [] of scores h [K]; nothing is proposed."""
+        """Return the loss [] of scores h [K]; nothing is proposed."""
         return f.pairwise_squared_hinge(h, weights, margin=self.margin), {}
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of scores h [K, C]; nothing is proposed."""
+        """Return the loss [] of scores h [K, C]; nothing is proposed."""
         return squared_hinge(h, comparable(labels, pairs=self.pairs), margin=self.margin), {}
 
 
@@ -406,21 +407,21 @@ class BCELoss(Objective):
         super().__init__(columns=columns, pairs=pairs)
 
     def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of logits h [K]; nothing is proposed."""
+        """Return the loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels), {}
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of logits h [K, C]; nothing is proposed."""
+        """Return the loss [] of logits h [K, C]; nothing is proposed."""
         return per_column.bce(h, labels), {}
 
 
 def known_finite(loss: Tensor) -> bool:
-    """Whether a loss is known to be finite without waiting for a device: one number on the CPU."""
+    """Return whether a loss is known to be finite without waiting for a device: one number on the CPU."""
     return loss.ndim == 0 and loss.device.type == "cpu" and math.isfinite(loss.item())
 
 
 def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
-    """Warn once where a module is called again before `midam.nn.commit` has written what it proposed."""
+    """Warn once if a module is called again before `midam.nn.commit` has written its proposed values."""
     if waiting and module.training and not getattr(module, "_warned_of_commit", False):
         module._warned_of_commit = True  # type: ignore[assignment]
         event = f"{type(module).__name__} was called again before midam.nn.commit"
@@ -428,7 +429,7 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
 
 
 def checked_margin(margin: float) -> float:
-    """Return a margin, or raise `ConfigError` where it is not above 0."""
+    """Return a margin; raise a `ConfigError` if it is not above 0."""
     require(margin, float, "margin", "scores lie in [0, 1], so try 1.0")
     if not margin > 0:
         raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
@@ -453,19 +454,19 @@ class CrossEntropyLoss(Objective):
         super().__init__(columns=columns, pairs=pairs)
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of logits h [K, C]; nothing is proposed."""
+        """Return the loss [] of logits h [K, C]; nothing is proposed."""
         return per_column.cross_entropy(h, labels), {}
 
 
 class CoxLoss(Objective):
     """Partial likelihood of Cox's model on the bags of a batch; the bag logit is the log risk.
 
-    See `midam.functional.objectives.cox`. Batches of few bags have few at risk, and one bag alone teaches nothing.
+    See `midam.functional.objectives.cox`. In a small batch few bags are at risk, and the loss of a single bag is 0.
 
     Parameters
     ----------
     pairs
-        As of the base.
+        As in `Objective`.
 
     Examples
     --------
@@ -486,7 +487,7 @@ class CoxLoss(Objective):
         self._warned = False
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
-        """Loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""
+        """Return the loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""
         if len(h) == 1 and not self._warned:
             self._warned = True
             message = "the loss of 'cox' on a batch of one bag is 0: give a step at least two bags"

@@ -1,4 +1,4 @@
-"""Objectives of the top of a ranking, for screening: they remember of each positive bag which negative ones come near.
+"""Objectives of the top of a ranking, for screening; they remember a state of each positive bag.
 
 The equations and their sources are in `midam.functional.partial_auc`.
 """
@@ -11,14 +11,14 @@ from midam.functional import partial_auc
 from midam.functional.objectives import ClassWeights
 from midam.nn.objectives import Objective, Proposal, checked_margin
 
-_NEW = -1.0  # in place of a logarithm that is at least 0
+_NEW = -1.0  # marks a missing logarithm; the logarithms are at least 0
 
 
 class PartialAUCLoss(Objective):
-    """Partial AUC: the AUC at low false positive rates, one-way, or of the hardest positive bags alone, two-way.
+    """Partial AUC: the AUC at low false positive rates (one-way), optionally of the hardest positive bags (two-way).
 
-    By default all negative bags count, the higher the more (SOPA-s); with `max_fpr` those that stand above the others
-    of their class (SOPA); with `tpr_temperature` the lower positive bags count more (SOTA-s).
+    By default all negative bags count, higher ones more (SOPA-s); with `max_fpr` only the highest negative bags count
+    (SOPA); with `tpr_temperature` the lower positive bags also count more (SOTA-s).
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ class PartialAUCLoss(Objective):
     margin : float
         c > 0.
     max_fpr : float, optional
-        beta in (0, 1], the false positive rate up to which the AUC counts.
+        beta in (0, 1], the largest false positive rate that counts.
     fpr_temperature : float
-        lam > 0, in units of the squared hinge: how much more the higher negative bags count, towards 0 the highest
-        alone. Of no use with `max_fpr`.
+        lam > 0, in units of the squared hinge: the lower, the more the higher negative bags count; near 0 only the
+        highest. Unused with `max_fpr`.
     tpr_temperature : float, optional
-        lam' > 0: the same of the lower positive bags; default: all count alike.
+        lam' > 0: the same for the lower positive bags; default: all count equally.
     pair_rate : float
-        Weight in (0, 1] of a batch in what is remembered; with `max_fpr` the step of the thresholds.
+        Weight in (0, 1] of a batch in the remembered state; with `max_fpr`, the step size of the thresholds.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class PartialAUCLoss(Objective):
         self.register_buffer("overall", torch.tensor(_NEW))
 
     def loss(self, h: Tensor, _: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss [] of scores h [K], and new values of the memory; none without an `index`."""
+        """Return the loss [] of scores h [K] and the new state, which is empty without an `index`."""
         losses = partial_auc.pair_losses(h, margin=self.margin)
         rows = _rows(self.tail, index, count=len(h), new=self._new)
         if self.max_fpr is not None:
@@ -115,7 +115,7 @@ class PartialAUCLoss(Objective):
 class AveragePrecisionLoss(Objective):
     """Average precision (SOAP), the area under the curve of precision and recall.
 
-    The precision is that among the training bags, whatever the share of positive ones in a batch.
+    The precision is that among the training bags, whatever the share of positive bags in a batch.
 
     Parameters
     ----------
@@ -124,13 +124,12 @@ class AveragePrecisionLoss(Objective):
     margin : float
         c > 0.
     pair_rate : float
-        Weight in (0, 1] of a batch in what is remembered.
+        Weight in (0, 1] of a batch in the remembered state.
 
     Attributes
     ----------
     ranks : Tensor [N, 2]
-        Of each positive bag the mean losses of not being above positive and above negative bags; 0 before its first
-        batch.
+        Mean losses of each positive bag against the positive and against the negative bags; 0 before its first batch.
 
     Examples
     --------
@@ -159,7 +158,7 @@ class AveragePrecisionLoss(Objective):
         self.register_buffer("ranks", torch.zeros(num_bags, 2))
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
-        """Loss [] of scores h [K], and new values of the memory; none without an `index`."""
+        """Return the loss [] of scores h [K] and the new state, which is empty without an `index`."""
         estimate = partial_auc.average_precision(
             partial_auc.pair_losses(h, margin=self.margin),
             weights,
@@ -170,7 +169,7 @@ class AveragePrecisionLoss(Objective):
         return estimate.loss, _written(self.ranks, index, estimate.rows, name="ranks")
 
     def _prevalence(self, labels: Tensor, index: Tensor | None, *, dtype: torch.dtype) -> Tensor:
-        """Share of positive bags among the training bags that a batch has held, which soon are all."""
+        """Return the share of positive bags among all training bags; bags that no batch has held count as negative."""
         positive = labels > 0
         if index is None:
             return positive.to(dtype).mean()

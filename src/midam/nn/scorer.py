@@ -1,9 +1,9 @@
 """The bag scorer: encoder, pooling and a linear term of covariates in one module.
 
-Several score columns come from one pass. Where each weighs the instances in its own way, a bag has a row for each.
-Of G such branches, instances come with logits z [M, G] and values v [M, G, V]. The statistics know of rows alone: row
-``k * G + g`` is branch g of bag k, and row ``j * G + g`` branch g of instance j. With one branch, z [M] and v [M, V],
-everything here leaves its arguments as they are.
+One pass gives all score columns. If each column weights the instances separately, the pooling has G branches, and
+instances have logits z [M, G] and values v [M, G, V]. The statistics see only rows: row ``k * G + g`` is branch g of
+bag k, and row ``j * G + g`` is branch g of instance j. With one branch, z [M] and v [M, V], the functions here return
+their arguments unchanged.
 """
 
 from dataclasses import dataclass, replace
@@ -35,32 +35,32 @@ class Coder(Protocol):
         """Names of the P columns."""
 
     def encode(self, bags: Any) -> NDArray[np.float64]:
-        """Columns [N, P] of bags."""
+        """Return the encoded covariates [N, P] of bags."""
 
     def to_json(self) -> str:
-        """Text that `from_json` reads."""
+        """Return the text that `from_json` reads."""
 
     def from_json(self, text: str) -> Self:
-        """The coder of a text; a `ValueError` for one that is none."""
+        """Return the coder of a text; raise a `ValueError` for an invalid text."""
 
 
 class CovariateTerm(nn.Module):
-    """Adds ``w . x`` to the logit of a bag, of its encoded covariates x; w starts at 0.
+    """Adds ``w . x`` to the logit of a bag with the encoded covariates x; w starts at 0.
 
-    The term is exact whatever part of the bag is seen, so that no estimator has to track it. The coder is saved and
-    loaded with the weights.
+    The term does not depend on the sampled instances, so no estimator has to track it. The coder is saved and loaded
+    with the weights.
 
     Parameters
     ----------
     coder : Coder
-        Fitted on training bags alone.
+        Fitted on training bags only.
     columns : int
-        Score columns C; each has weights of its own.
+        Number C of score columns; each has separate weights.
 
     Attributes
     ----------
-    weight : Parameter [P], or [C, P] of several columns
-        w: by how much the logit rises with each column of the coder, a deviation of a number, or a category.
+    weight : Parameter [P], or [C, P] with several columns
+        w, the increase of the logit per standard deviation of a number, or for a category.
 
     Examples
     --------
@@ -79,42 +79,42 @@ class CovariateTerm(nn.Module):
         self.weight = nn.Parameter(torch.zeros((coder.width,) if columns == 1 else (columns, coder.width)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Term of the logits, [K] or [K, C], from covariates x [K, P]."""
+        """Return the term of the logits, [K] or [K, C], for covariates x [K, P]."""
         x = x.to(self.weight.dtype)
-        # No matrix product, which autocast would run in half precision.
+        # Not a matrix product: autocast would compute it in half precision.
         return ((x if self.weight.ndim == 1 else x.unsqueeze(1)) * self.weight).sum(dim=-1)
 
     def get_extra_state(self) -> Tensor:
-        """The coder, as the bytes of a text."""
+        """Return the coder as the bytes of a text."""
         return torch.from_numpy(np.frombuffer(self.coder.to_json().encode(), np.uint8).copy())
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the coder of a state; a `RuntimeError`, as torch's own, for one that does not fit the weights."""
+        """Set the coder from a state; raise a `RuntimeError`, as torch does, if it does not fit the weights."""
         self.coder = coder_of(state, self.coder)
         if self.coder.width != self.weight.shape[-1]:
             raise RuntimeError(f"{self.coder.width} covariate columns for {self.weight.shape[-1]} weights")
 
 
 def coder_of(state: Tensor, kind: Any) -> Any:
-    """The coder of an extra state of a `CovariateTerm`, as `kind`, a `Coder` or its class, reads it."""
+    """Return the coder in the extra state of a `CovariateTerm`; `kind` is a `Coder` or its class."""
     return kind.from_json(state.cpu().numpy().tobytes().decode())
 
 
 @dataclass(frozen=True)
 class BagOutput:
-    """Pooled K bags: the statistic (l, r; n) and, from it, the score and its logit.
+    """K pooled bags: the statistic (l, r; n), and its score and logit.
 
-    Score and logit are computed when first asked for, with the weights of that moment, and kept.
+    Score and logit are computed on first access, with the weights of that moment, and cached.
 
     Attributes
     ----------
     l, r, n : Tensor [K], Tensor [K, V], Tensor [K]
-        Log-mean weight, weighted mean value, count that enters f2. For max pooling l is the maximum. Of several
-        branches, K * G rows: `midam.nn.scorer`.
+        Log-mean weight, weighted mean value, count that enters f2. For max pooling l is the maximum. With several
+        branches, K * G rows: see `midam.nn.scorer`.
     pooling : Pooling
-        Owner of f2.
+        The pooling, which has f2.
     shift : Tensor [K] or [K, C], optional
-        What covariates add to the logit.
+        Term of the covariates, added to the logit.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class BagOutput:
 
     @cached_property
     def score(self) -> Tensor:
-        """Bag scores h in [0, 1], [K]; of several columns [K, C]."""
+        """Bag scores h in [0, 1], [K], or [K, C] with several columns."""
         return self.pooling.score(*self._by_bag()) if self.shift is None else torch.sigmoid(self.logit)
 
     @cached_property
@@ -145,7 +145,7 @@ class BagOutput:
 
     @property
     def tied_score(self) -> Tensor:
-        """As `score`; if all bags are equal in l and r, those of one size tie to the last bit, in any position."""
+        """As `score`; if all bags are equal in l and r, bags of one size get identical scores, at any position."""
         l, r, n = self._by_bag()  # noqa: E741
         alike = len(n) > 1 and self.shift is None and torch.equal(l[0], l[1]) and torch.equal(r[0], r[1])
         if not alike or not bool((l == l[:1]).all() and (r == r[:1]).all()):
@@ -160,28 +160,28 @@ class BagOutput:
 
 @dataclass(frozen=True)
 class SeenBags:
-    """Scores or logits, as an objective takes them, of K bags; other processes hold the others."""
+    """Scores or logits of all bags of a step, in the form that an objective takes, gathered from all processes."""
 
     score: Tensor
     logit: Tensor
 
     @classmethod
     def of(cls, seen: Tensor) -> Self:
-        """Both are the result of `midam.nn.objectives.Objective.seen`, [K] or [K, C]."""
+        """Make both from the result of `midam.nn.objectives.Objective.seen`, [K] or [K, C]."""
         return cls(seen, seen)
 
 
 class BagScorer(nn.Module):
-    """Scores bags: standardize, encode, pool, and add what covariates say.
+    """Scores bags: standardize, encode, pool, and add the term of covariates.
 
     Parameters
     ----------
     encoder : nn.Module
         Maps instances [M, ...] to encodings [M, D].
     pooling : Pooling
-        Head for encodings of width D.
+        Pooling of encodings of width D.
     standardizer : nn.Module, optional
-        Applied to the raw instances first; part of the model, so it travels with the weights.
+        Applied to the raw instances first; saved with the weights as part of the model.
     covariates : CovariateTerm, optional
         Added to the pooled logit; bags then need covariates.
 
@@ -210,24 +210,24 @@ class BagScorer(nn.Module):
 
     @property
     def repeatable(self) -> bool:
-        """Whether an instance encoded twice is known to be encoded alike, as `midam.nn.encoders.MLP.repeatable`."""
+        """Whether the encoding of an instance is known to be repeatable, see `midam.nn.encoders.MLP.repeatable`."""
         return getattr(self.encoder, "repeatable", False)
 
     def instances(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of instances x [M, ...]; of several branches [M, G] and [M, G, V]."""
+        """Return logits z [M] and values v [M, V] of instances x [M, ...]; with G branches [M, G] and [M, G, V]."""
         return self.encoded(self.standardized(x))
 
     def standardized(self, x: Tensor) -> Tensor:
-        """Instances x [M, ...] as the encoder takes them."""
+        """Return instances x [M, ...] in the form that the encoder takes."""
         return x if self.standardizer is None else self.standardizer(x)
 
     def encoded(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """As `instances`, of instances u [M, ...] that are `standardized`."""
+        """Return the same as `instances` for instances u [M, ...] that are already `standardized`."""
         z, v = self.pooling(self.encoder(u))
         return z, v
 
     def with_covariates(self, output: BagOutput, covariates: Tensor | None) -> BagOutput:
-        """A bag output with what the covariates [K, P] add; as it is where the scorer takes none."""
+        """Return a bag output with the term of covariates [K, P]; unchanged if the scorer takes no covariates."""
         if self.covariates is None:
             return output
         if covariates is None:
@@ -242,12 +242,12 @@ class BagScorer(nn.Module):
     ) -> BagOutput:
         """Score whole bags of `sizes` (int64 [K], >= 1) with instances x [M, ...], bag after bag, by plain autograd.
 
-        Where the scorer takes covariates, those of the bags are needed, [K, P], encoded. With `carriers`, where one
-        instance carries all of a bag's gradient, it is looked for without a graph and encoded once more.
+        If the scorer takes covariates, the encoded `covariates` [K, P] of the bags are required. With `carriers`, if
+        one instance carries all of a bag's gradient, it is found without a graph and encoded once more.
         """
         statistic, branches = self.pooling.statistic, self.pooling.branches
         rows = sizes.shape[0] * branches
-        # Where the columns of small bags have more carriers than there are instances, these are encoded once.
+        # If small bags with several columns have more carriers than instances, the instances are encoded once.
         carrier = statistic.carrier if carriers and rows <= len(x) else None
         with torch.set_grad_enabled(torch.is_grad_enabled() and carrier is None):
             z, v = self.instances(x)
@@ -263,7 +263,7 @@ class BagScorer(nn.Module):
 
 
 def rows_of(index: Tensor, branches: int) -> Tensor:
-    """Rows [K * G] of the bags or instances `index` [K].
+    """Return the rows [K * G] of the bags or instances `index` [K].
 
     Examples
     --------
@@ -281,28 +281,28 @@ def each(x: Tensor, branches: int) -> Tensor:
 
 
 def fold(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [M * G] and values [M * G, V] of the rows of instances with z [M, G] and v [M, G, V]."""
+    """Return logits [M * G] and values [M * G, V] by row, from z [M, G] and v [M, G, V] of instances."""
     return (z, v) if z.ndim == 1 else (z.flatten(), v.flatten(0, 1))
 
 
 def fold_chunk(positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Positions and bags of instances, int64 [M], next to `fold`: those of their rows, [M * G]."""
+    """Return `fold` of a chunk, preceded by the positions and bags [M * G] of its rows, from those of instances [M]."""
     branches = 1 if z.ndim == 1 else z.shape[1]
     return each(positions, branches), rows_of(segment, branches), *fold(z, v)
 
 
 def fold_slots(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows z [K * G, B] and v [K * G, B, V] of samples z [K, B, G] and v [K, B, G, V]."""
+    """Return z [K * G, B] and v [K * G, B, V] by row, from samples z [K, B, G] and v [K, B, G, V]."""
     return (z, v) if z.ndim == 2 else (z.transpose(1, 2).flatten(0, 1), v.transpose(1, 2).flatten(0, 1))
 
 
 def unfold(x: Tensor, branches: int) -> Tensor:
-    """Values of rows, [K * G, ...], by bag and branch, [K, G, ...]."""
+    """Return values of rows, [K * G, ...], by bag and branch, [K, G, ...]."""
     return x if branches == 1 else x.view(len(x) // branches, branches, *x.shape[1:])
 
 
 def own_branch(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits [R] and values [R, V] of R rows, each in its branch, of instances z [R, G], v [R, G, V], one for each."""
+    """Return logits [R] and values [R, V] of R rows, each in its branch, from one instance a row, [R, G], [R, G, V]."""
     if z.ndim == 1:
         return z, v
     row = torch.arange(len(z), device=z.device)

@@ -1,4 +1,4 @@
-"""The standardizer: fitted on training instances alone, stored in the model."""
+"""The standardizer: fitted on training instances only, stored in the model."""
 
 import math
 import warnings
@@ -18,12 +18,12 @@ _TAIL = 0.01
 _KNOTS = 200
 _MAX_NORMAL_SCORE = 3.0
 _HEAP = 0.25
-_LONG = 16.0  # length of the means: of 230 sparse features of the benchmark tables 13, of 1280 of a network 49
+_LONG = 16.0  # norm of the means: 13 for 230 sparse features of the benchmark tables, 49 for 1280 of a network
 _SAME = 1e-5
-_VALUES_AT_A_TIME = 2**19  # of a fit, which takes some float64 copies of them
-_MANY = 2**13  # rows of a column from which its distinct numbers are looked for
+_VALUES_AT_A_TIME = 2**19  # in a fit, which makes several float64 copies of them
+_MANY = 2**13  # rows from which the distinct numbers of a column are used
 _WIDE = (torch.float64, torch.int32, torch.int64)  # hold numbers that float32 does not
-# What a column of equal numbers may differ by once it was computed, in units of its last place; float16 is stored.
+# Relative differences that rounding may cause in a computed column of equal numbers; float16 is stored, not computed.
 _ROUNDING = {torch.float16: 0.0, torch.bfloat16: 0.0, torch.float32: 2**-21, torch.float64: 2**-46}
 _NEAR = 1e-3
 _FAR = 2.0**30
@@ -34,24 +34,24 @@ class Standardizer(nn.Module):
     """Clipped standardization ``u = clip((x - center) / scale)``; until fitted, a cast to the dtype of the weights.
 
     Feature vectors [D] are standardized robustly, feature by feature: by mean and standard deviation of the values
-    winsorized at the 1st and 99th percentile, at least one value a side from five instances on. Where these are all
-    equal, the plain standard deviation is taken. Images and volumes [C, ...] take the mean and standard deviation of
-    each channel. A feature that was constant in training, or varied by the rounding of its numbers alone, gets scale
-    inf: it becomes 0, whatever its value.
+    winsorized at the 1st and 99th percentile (from five instances on, at least one value on each side). If the
+    winsorized values are all equal, the plain standard deviation is used. Images and volumes [C, ...] use the mean and
+    standard deviation of each channel. A feature that was constant in training, or varied only by rounding, gets the
+    scale inf: it becomes 0, whatever its value.
 
     With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score: the standard normal
     quantile, within +-3, of its rank among the training instances. The rank spreads heavy tails and the rare values of
-    a sparse feature; u keeps the distances. With "auto" only those features are blended in which at least a quarter of
-    the training instances share one value. Since g puts equal least values at -3, many features that are often 0, like
-    those of a pretrained network, would push a network all one way: where the vector of the means of the blended
-    features over the training instances is longer than 16, it is subtracted.
+    a sparse feature; u keeps the distances. "auto" blends only features in which at least a quarter of the training
+    instances share one value. Because g maps the least value to -3 if several instances share it, many features that
+    are often 0, such as those of a pretrained network, would all shift in one direction. Therefore the vector of the
+    means of the blended features is subtracted if its norm is above 16.
 
     Parameters
     ----------
     instance_shape : tuple of int
         Shape of one instance: [D] or [C, ...].
     clip : float
-        Bound on the magnitude of u, in (scaled) deviations; inf for none.
+        Bound on the magnitude of u, in (scaled) deviations; inf for no bound.
     scaling : {"linear", "blend", "auto"}
         "linear" gives u. Images and volumes always take u.
 
@@ -80,11 +80,11 @@ class Standardizer(nn.Module):
         self.scaling: Scaling = scaling if len(instance_shape) == 1 else "linear"
         shape = (instance_shape[0], *(1 for _ in instance_shape[1:])) if instance_shape else (1,)
         self.register_buffer("center", torch.zeros(shape))
-        # Digits of the center that float32 loses: float64 features with a large offset keep theirs.
+        # Digits of the center that float32 loses, which float64 features with a large offset need.
         self.register_buffer("center_low", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
         if self.scaling != "linear":
-            # Training values of u at equal steps of rank, the features that use them, and the means of these blended.
+            # Training values of u at equal steps of rank, the features that are blended, and their means.
             self.register_buffer("knots", torch.zeros(instance_shape[0], _KNOTS))
             self.register_buffer("blended", torch.zeros(instance_shape[0], dtype=torch.bool))
             self.register_buffer("offset", torch.zeros(instance_shape[0]))
@@ -93,18 +93,18 @@ class Standardizer(nn.Module):
     def fit(self, x: Tensor, *, names: Sequence[str] | None = None, source: str = "memory") -> "Standardizer":
         """Set the statistics from instances x [M, ...], M >= 1; messages call the features by `names`.
 
-        Features that vary by the rounding of their numbers alone are noted.
+        A warning names features that vary only by rounding.
 
         Raises
         ------
         BagDataError
-            If a feature varies by less than its type can tell at its size, by less than 1.2e-38, or by more than
-            3.4e38.
+            If a feature varies by less than its type can resolve at its magnitude, by less than 1.2e-38, or by more
+            than 3.4e38.
         """
         called = ("feature" if x.ndim == 2 else "channel", names if x.ndim == 2 else None, source)
         if x.ndim > 2:
             x = x.transpose(0, 1).flatten(1).T
-        # In sixteens, so that torch sums a column in the same order, however many others there are.
+        # Multiples of 16, so that torch sums a column in the same order whatever the number of columns.
         width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16 if called[0] == "feature" else x.shape[1]
         noise = list[str]()
         for low in range(0, x.shape[1], width):
@@ -117,12 +117,11 @@ class Standardizer(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardized instances, shaped as x [M, ...]."""
+        """Return standardized instances in the shape of x [M, ...]."""
         if self.scaling == "linear" or torch.compiler.is_compiling() or x.numel() <= _VALUES_AT_A_TIME:
             u = self._linear(x)
             return u if self.scaling == "linear" else self._blend(u, slice(None))
-        # Ranks take some ten copies of the numbers: of wide features a few columns at a time, on the CPU those alone
-        # that use them.
+        # Ranks need about ten copies of the numbers: process a few columns at a time, on the CPU only blended ones.
         standardized = x.new_empty(x.shape, dtype=self.center.dtype)
         width = max(_VALUES_AT_A_TIME // len(x), 1)
         for low in range(0, x.shape[1], width):
@@ -139,7 +138,7 @@ class Standardizer(nn.Module):
         return torch.where(self.blended[part], blended, u)
 
     def _fit(self, part: slice, x: Tensor, called: tuple[str, Sequence[str] | None, str]) -> list[str]:
-        """Set the statistics of some columns x [M, D]; returns the names of those that vary by rounding alone."""
+        """Set the statistics of some columns x [M, D]; return the names of those that vary only by rounding."""
         columns, (kind, names, source) = x.to(torch.float64), called
         ordered = None if self.scaling == "linear" else _ordered(x)
         ends = x if ordered is None else ordered[[0, -1]]
@@ -152,7 +151,7 @@ class Standardizer(nn.Module):
             raise BagDataError(moments.fault[1].format(f"in {source}, {name(moments.fault[0])}"))
         center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in moments[:2])
         low = center - center.to(self.center.dtype).double()
-        # Two numbers of float32 hold 48 bits of the center: few columns vary by no more than the rest.
+        # Two float32 numbers hold 48 bits of the center, which is too few for some columns.
         if ((low - low.to(self.center.dtype).double()).abs() > _NEAR * scale).any():
             self.center_low = self.center_low.double()
         self.center[part], self.center_low[part], self.scale[part] = center, low, scale
@@ -169,7 +168,7 @@ class Standardizer(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def _set_ranks(self, part: slice, x: Tensor) -> None:
-        """Set knots, and which columns are blended, from sorted columns x [M, D]."""
+        """Set the knots and the blended columns from sorted columns x [M, D]."""
         values, spread = _distinct(x)
         u = self._linear(values.double(), part)
         ordered = spread(u)
@@ -193,8 +192,8 @@ class Standardizer(nn.Module):
 class Intensities(Standardizer):
     """Intensities from 0 to 1, for networks that were trained on photographs: ``clip((x - low) / span)``.
 
-    For 8-bit images 0 and 255 become 0 and 1, for other numbers the percentiles 0.5 and 99.5 of the training instances.
-    Values above 1 become 1; values below 0 stay, down to -1.
+    In 8-bit images 0 and 255 become 0 and 1; otherwise the percentiles 0.5 and 99.5 of the training instances do.
+    Results are clipped to [-1, 1].
 
     Examples
     --------
@@ -219,7 +218,7 @@ class Intensities(Standardizer):
 
 
 def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
-    """Whether two standardizers, such as those of the members of one run, are known to be equal."""
+    """Return whether two standardizers, such as those of the members of one run, are known to be equal."""
     if one is other:
         return True
     if type(one) is not Standardizer or type(other) is not Standardizer:
@@ -230,14 +229,14 @@ def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
 
 
 class _Spread(NamedTuple):
-    """Of columns [D]: least and largest value, whether they are equal, and by how much rounding may explain it."""
+    """Least and largest value of columns [D], whether they are equal, and the difference that rounding can explain."""
 
     low: Tensor
     high: Tensor
-    constant: Tensor  # bool; of whole numbers exactly
+    constant: Tensor  # bool; exact for whole numbers
     rounding: Tensor
-    exact: float  # whole numbers up to here are held exactly
-    kind: str  # the type that the numbers are held in
+    exact: float  # whole numbers up to this one are exact
+    kind: str  # type of the numbers
 
 
 def _spread(x: Tensor) -> _Spread:
@@ -249,7 +248,7 @@ def _spread(x: Tensor) -> _Spread:
 
 
 class _Moments(NamedTuple):
-    """Center and scale [D] of columns in float64, which columns vary by rounding alone, and the error of one."""
+    """Center and scale [D] of columns in float64, the columns that vary only by rounding, and the fault of a column."""
 
     center: Tensor
     scale: Tensor
@@ -258,7 +257,7 @@ class _Moments(NamedTuple):
 
 
 def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust: bool) -> _Moments:
-    """Statistics of columns [M, D] in float64; `ordered` are the same, each sorted, where that is known."""
+    """Return the statistics of columns [M, D] in float64; `ordered` are the sorted columns, if known."""
     width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
     base, far = torch.zeros_like(width), ~spread.constant & (largest > _FAR * width)
     if far.any():  # sums of such numbers would lose their differences
@@ -267,7 +266,7 @@ def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust
     kept = _winsorize(columns, ordered) if robust else columns
     center, scale = kept.mean(dim=0) + base, kept.std(dim=0, correction=0)
     alike = ~spread.constant & (width <= spread.rounding)
-    # Whole numbers are no result of rounding: up to a size they are exact, beyond it their differences are lost.
+    # Whole numbers do not vary by rounding: up to a magnitude they are exact, above it their differences are lost.
     whole = alike & (columns + base == (columns + base).round()).all(dim=0) if alike.any() else alike
     noise, lost = alike & ~whole, whole & (largest > spread.exact)
     flat = ~(scale >= _LEAST) | (~whole & (kept.amax(dim=0) - kept.amin(dim=0) <= spread.rounding))
@@ -281,7 +280,7 @@ def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust
 
 
 def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
-    """Message on a column, with a gap for its name."""
+    """Return the message about a column, with a placeholder for its name."""
     low, high = float(spread.low[at]), float(spread.high[at])
     if lost:
         wanted = f"whole numbers that {spread.kind} tells apart"
@@ -293,7 +292,7 @@ def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
 
 
 def _piled_up(ordered: Tensor) -> Tensor:
-    """Columns [D] of sorted values [M, D] in which one value makes up a quarter of the rows or more."""
+    """Return, for each column of sorted values [M, D], whether at least a quarter of the rows share one value."""
     width = max(math.ceil(_HEAP * len(ordered)), 2)
     if len(ordered) < width:
         return torch.zeros(ordered.shape[1], dtype=torch.bool, device=ordered.device)
@@ -301,13 +300,13 @@ def _piled_up(ordered: Tensor) -> Tensor:
 
 
 def _as_keys(x: Tensor) -> Tensor:
-    """Bits of float16 [...] as whole numbers in the order of the numbers; of such whole numbers, the bits."""
+    """Return the bits of float16 [...] as whole numbers in the order of the floats; the function is its inverse."""
     bits = x.view(torch.int16)
     return bits ^ ((bits >> 15) & 0x7FFF)
 
 
 def _ordered(x: Tensor) -> Tensor:
-    """Columns [M, D], each sorted; whole numbers of 16 bits are the fastest to sort."""
+    """Return the columns [M, D], each sorted; float16 is sorted as 16-bit integers, which is fastest."""
     if x.dtype != torch.float16:
         return x.sort(dim=0).values
     keys = np.sort(_as_keys(x.T.contiguous()).numpy(), axis=1, kind="stable")
@@ -315,9 +314,9 @@ def _ordered(x: Tensor) -> Tensor:
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Distinct numbers [K, D] of the columns x [M, D], and a function that spreads results for them to all.
+    """Return the distinct numbers [K, D] of columns x [M, D], and a function that spreads their results to all rows.
 
-    There are few in float16, as in vectors of a network; for other types all numbers are returned unchanged.
+    float16 columns, such as embeddings of a network, have few; for other types all numbers are returned unchanged.
     """
     if x.dtype != torch.float16 or x.is_cuda or len(x) < _MANY:
         return x, lambda results: results
@@ -340,13 +339,13 @@ def _distinct(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 
 def _normal_scores(u: Tensor, knots: Tensor) -> Tensor:
-    """Normal scores [M, D] of u [M, D] among knots [D, K], ascending; a constant feature gives 0.
+    """Return the normal scores [M, D] of u [M, D] among ascending knots [D, K]; 0 for a constant feature.
 
-    Values between two knots are interpolated, equal ones share the middle of their ranks, the extremes take the ends.
+    Values between two knots are interpolated, equal knots share the middle of their ranks, values beyond take the ends.
     """
     last = knots.shape[1] - 1
     columns = u.T.contiguous()
-    # A value read as float32 here and as float64 there is the same value, and must meet its own knot.
+    # A value may be float32 in one file and float64 in another; both must match the same knot.
     low = torch.searchsorted(knots, columns - _SAME)
     high = torch.searchsorted(knots, columns + _SAME, right=True)
     upper = high.clamp(1, last)
@@ -364,6 +363,6 @@ def _winsorize(x: Tensor, ordered: Tensor | None) -> Tensor:
     last = x.shape[0] - 1
     cut = max(math.floor(_TAIL * last), 1 if last >= 4 else 0)
     ends = cut, last - cut
-    # Two ranks of each column are wanted, not all of them in order.
+    # Only two ranks of each column are needed, so a partition suffices.
     parted = torch.from_numpy(np.partition(x.numpy(), ends, axis=0)) if ordered is None else ordered
     return x.clamp(*(parted[end].double() for end in ends))

@@ -1,7 +1,7 @@
-"""The tracked statistic of each training bag, and pooling at it: MIDAM for any training loop.
+"""The tracked statistic of each training bag, and the pooling that uses it: MIDAM for any training loop.
 
-`TrackedStatistic` is the moving average of eq. ui, sm and ab of the paper with the gradient of a sample at it (G1 to
-G3), on the pure functions of `midam.functional.logmean`. The estimator ``vrsp`` of `midam fit` and `TrackedPooling`
+`TrackedStatistic` is the moving average of eq. ui, sm and ab of the paper, with the gradient of a sample at this
+average (G1 to G3), computed by `midam.functional.logmean`. The estimator ``vrsp`` of `midam fit` and `TrackedPooling`
 are both built on it.
 """
 
@@ -23,9 +23,9 @@ from midam.process_group import joined
 
 
 class TrackedStatistic(nn.Module):
-    """A moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
+    """Moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
 
-    `bag_state` holds a row a bag, or branch of a bag: visits, l, r. Its parameters are those of
+    `bag_state` holds a row per bag, or per branch of a bag: visits, l, r. The parameters are those of
     `midam.train.estimators.VarianceReduced`.
     """
 
@@ -63,7 +63,7 @@ class TrackedStatistic(nn.Module):
         self.fresh_whole = fresh_whole
         self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
-        # In a list: to set an attribute of a module takes longer than most kernels here.
+        # In a list: setting an attribute of a module takes longer than most kernels here.
         self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
         self._all_visited = False
         self._constant = (1.0, 1), rate_of(torch.ones(1, 1))
@@ -71,10 +71,10 @@ class TrackedStatistic(nn.Module):
     def at_state(
         self, z: Tensor, v: Tensor, index: Tensor, *, sizes: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Advance the state of the rows `index` [K] by a sample: l [K], r [K, V] there, with the sample's gradient.
+        """Update the state of the rows `index` [K] with a sample; return its l [K] and r [K, V] with their gradient.
 
-        `sizes` [K] are the numbers of instances of whole bags; None where no sample is a whole bag. `z` [K, B] is very
-        low where `mask` [K, B] is False. The new state waits for `commit`.
+        The gradient is that of the sample. `sizes` [K] are the numbers of instances of the whole bags; None if no
+        sample is a whole bag. `z` [K, B] is very low where `mask` [K, B] is False. The new state waits for `commit`.
         """
         with torch.no_grad():
             old = self.bag_state.index_select(0, index)
@@ -96,14 +96,14 @@ class TrackedStatistic(nn.Module):
         if known_finite(loss):
             self._write(index, new.to(old.dtype))
             return
-        # Not isfinite, which is four kernels: of a NaN or an infinity abs(.) < inf is false as well.
+        # Not isfinite, which is four kernels: abs(.) < inf is false for NaN and infinity too.
         self._write(index, torch.where(loss.abs() < math.inf, new.to(old.dtype), old))
 
     def _write(self, index: Tensor, rows: Tensor) -> None:
         self.bag_state.index_copy_(0, index, rows)
 
     def start_epoch(self) -> None:
-        """Look whether each bag has been visited: a step then need not."""
+        """Check whether each bag has been visited, so that the steps need not check."""
         self._all_visited = bool((self.bag_state[:, 0] > 0).all())
 
     def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int) -> Rate:
@@ -132,36 +132,36 @@ class TrackedStatistic(nn.Module):
 
 
 class TrackedPooling(TrackedStatistic):
-    """Pool a few instances of each bag to scores of the whole bags, with the gradient of those few (VRSP).
+    """Pool a few instances of each bag to scores of the whole bags, with the gradient of these instances (VRSP).
 
     In training mode the scores have the value of the tracked statistic of each bag and the gradient of its sample
-    (eq. ui, sm, ab, G1 to G3). `midam.nn.commit` writes the new state after the optimizer has stepped. In evaluation
-    mode the instances are taken for the whole bag, and no state is read or written; `evaluate` takes them in chunks.
+    (eq. ui, sm, ab, G1 to G3). `midam.nn.commit` writes the new state after the optimizer step. In evaluation mode the
+    instances are treated as the whole bag, and no state is read or written; `evaluate` takes them in chunks.
 
-    Where `torch.distributed` has been set up, `commit` gives each process the new rows of all: every process holds the
-    same state, whichever bags it has seen. Each has as many bags of a step as the others.
+    If `torch.distributed` is set up, `commit` sends the new rows of each process to all: every process holds the same
+    state, whichever bags it has seen. All processes must pass equally many bags per step.
 
     Parameters
     ----------
     pooling : str or Pooling
         "attention", which takes a logit and a value of each instance; "mean", "smoothed-max", "generalized-mean",
-        "noisy-or" or "noisy-and", which take a score of each; or a `Pooling` with layers of its own, called on the
+        "noisy-or" or "noisy-and", which take a score of each; or a `Pooling` with its layers, called on the
         encodings: ``pool(*pooling(e), index)``.
     num_bags : int
-        Bags of the training set N.
+        Number N of training bags.
     sizes : array of int [N], optional
-        Numbers of instances of the training bags. Noisy-or needs them. With them, a bag that is drawn whole forgets
-        its past.
+        Numbers of instances of the training bags. Noisy-or needs them. With them, a bag whose instances are all in the
+        sample takes the value of the sample alone.
     columns : int
-        Scores of a bag C.
+        Number C of scores of a bag.
     logits : bool
-        Return logits, for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and torch's own losses; not scores in [0, 1].
+        Return logits instead of scores in [0, 1], for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and the losses of torch.
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample. Lower it when the learning rate falls.
     state_floor : float
-        Least share in [0, 1) of the new sample in the state of attention and means; 0 is the paper's.
+        Minimum share, in [0, 1), of the new sample in the state of attention and means; 0 in the paper.
     **options
-        Of a pooling by name, such as ``temperature=0.1``.
+        Options of a pooling that is given by name, such as ``temperature=0.1``.
 
     Attributes
     ----------
@@ -225,22 +225,22 @@ class TrackedPooling(TrackedStatistic):
         mask: Tensor | None = None,
         log_ratio: Tensor | None = None,
     ) -> Tensor:
-        """Scores [K], or [K, C], of K bags from B instances of each.
+        """Return the scores [K], or [K, C], of K bags from B instances of each.
 
         Parameters
         ----------
         z, v : Tensor [K, B], Tensor [K, B] or [K, B, V]
-            Of attention the logit of an instance's weight, and its value. Of a pooling of scores, by name, the score
-            before the sigmoid: v, or z where no v is given. Of several columns [K, B, C]. Of a `Pooling` what it
-            returns, by bag.
+            For attention, the logit of an instance's weight, and its value. For a pooling of scores by name, the score
+            before the sigmoid: v, or z if v is not given. [K, B, C] with several columns. For a `Pooling`, its outputs,
+            by bag.
         index : Tensor [K], int64
-            Positions of the bags in the training set, in [0, N), each once. Not needed in evaluation mode. Next to one
-            score, it may stand in the place of v.
+            Positions of the bags in the training set, in [0, N), each once. Not needed in evaluation mode. If z is the
+            score, it may be passed as v.
         mask : Tensor [K, B], bool, optional
-            True where there is an instance, at least one a bag. Default: everywhere.
+            True where there is an instance, at least one per bag. Default: everywhere.
         log_ratio : Tensor [K, B], optional
-            For instances not drawn uniformly: ``log(n q_j)`` of draws with replacement from probabilities q, or
-            ``log(n pi_j / B)`` of those without, pi_j the probability of being drawn.
+            For instances that are not sampled uniformly: ``log(n q_j)`` if sampled with replacement from probabilities
+            q, or ``log(n pi_j / B)`` without replacement, with inclusion probabilities pi.
         """
         if index is None and v is not None and v.ndim == 1 and not v.is_floating_point():
             v, index = None, v  # called as (score, index)
@@ -252,7 +252,7 @@ class TrackedPooling(TrackedStatistic):
             )
         if mask is not None:
             mask = mask.to(z.device, torch.bool)
-            # What stands in an empty slot may be anything, and must not reach a gradient.
+            # An empty slot may hold any value, which must not reach a gradient.
             z, v = _filled(z, mask, 0.0), None if v is None else _filled(v, mask, 0.0)
         z, v = self._terms(z, v)
         if mask is not None:
@@ -273,10 +273,10 @@ class TrackedPooling(TrackedStatistic):
 
     @torch.no_grad()
     def evaluate(self, chunks: Iterable[Tensor | tuple[Tensor, Tensor | None]]) -> Tensor:
-        """Score [], or [C], of one whole bag that comes in chunks, in the memory of one chunk; no state is touched.
+        """Return the score [], or [C], of one whole bag, given in chunks, in the memory of one chunk, without state.
 
-        A chunk is (z, v), or z alone, of m instances: [m] and [m, V], as `forward` takes them, without K. Encode in
-        evaluation mode, and in a generator, so that one chunk exists at a time.
+        A chunk is (z, v), or z alone, of m instances: [m] and [m, V], as for `forward` but without the axis K. Encode
+        in evaluation mode and in a generator, so that only one chunk exists at a time.
 
         Examples
         --------
@@ -294,7 +294,7 @@ class TrackedPooling(TrackedStatistic):
         return self._scores(l, r, n).squeeze(0)
 
     def commit(self, loss: Tensor | None = None) -> None:
-        """Write the proposed rows, unless the `loss`, by default the rows themselves, is not finite."""
+        """Write the proposed rows, unless the `loss` (by default the sum of the rows) is not finite."""
         if self._proposed:
             super().commit(self._proposed[0][2].sum() if loss is None else loss)
 
@@ -303,11 +303,11 @@ class TrackedPooling(TrackedStatistic):
         if ranks is None:
             return super()._write(index, rows)
         index, rows = ranks.join(index), ranks.join(rows)
-        for rank in range(ranks.count):  # a bag that two processes have seen keeps the row of the later one everywhere
+        for rank in range(ranks.count):  # for a bag that two processes saw, all keep the row of the later process
             super()._write(index[rank :: ranks.count], rows[rank :: ranks.count])
 
     def _terms(self, z: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits and values [..., V] of the statistic, in at least float32."""
+        """Return the logits and values [..., V] of the statistic, in at least float32."""
         if isinstance(getattr(self.pooling, "scorer", None), nn.Identity):
             scores = z if v is None else v
             if self.pooling.columns == 1:
@@ -329,7 +329,7 @@ class TrackedPooling(TrackedStatistic):
         return output.logit if self.logits else output.score
 
     def _checked(self, index: Tensor | None, count: int) -> Tensor:
-        """The index on the device of the state; on the CPU it is checked, elsewhere that would wait for the device."""
+        """Return the index on the device of the state; check it on the CPU only: a GPU would have to synchronize."""
         advice = "pass the positions of the bags in the training set, each once in a batch"
         require(index, Tensor, "index", advice)
         known, bags = torch.as_tensor(index), len(self.bag_state) // self.branches
@@ -342,7 +342,7 @@ class TrackedPooling(TrackedStatistic):
 
 
 def _beside(x: Tensor, other: Tensor) -> Tensor:
-    """Values [K, B] in the shape of what has more axes."""
+    """Return values [K, B] with trailing axes, to broadcast with `other`."""
     return x.view(*x.shape, *[1] * (other.ndim - 2))
 
 
@@ -351,17 +351,17 @@ def _filled(x: Tensor, mask: Tensor, value: float) -> Tensor:
 
 
 def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:
-    """Write what the last forward passes proposed: tracked statistics, dual variables, what a loss remembers.
+    """Write the values that the last forward passes proposed: tracked statistics, dual variables, states of losses.
 
-    Call it once after each backward pass, after ``optimizer.step()`` where there is one; of accumulated gradients,
-    after each batch.
+    Call it once after each backward pass, and after ``optimizer.step()`` if the optimizer steps; with accumulated
+    gradients, after each batch.
 
     Parameters
     ----------
     *modules : nn.Module
-        Poolings and losses, or modules that hold some.
+        Poolings and losses, or modules that contain them.
     loss : Tensor [], optional
-        Where it is not finite, nothing is written. Default: what the losses among the modules returned.
+        If it is not finite, nothing is written. Default: the sum of the losses among the modules.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The encoders: each maps instances [M, ...] to encodings [M, D], D in its attribute `out_features`."""
+"""The encoders: each maps instances [M, ...] to encodings [M, D]; its attribute `out_features` is D."""
 
 from midam.nn.encoders.custom import Encoder, batch_norms, load_weights, make_module
 from midam.nn.encoders.images import PatchStatistics, ResNet20, resnet20, resnet20_3d

@@ -1,4 +1,4 @@
-"""Encoders that are not ours: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
+"""Custom encoders: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
 
 import fnmatch
 import pickle
@@ -18,12 +18,12 @@ from midam.registry import ENCODERS, build
 
 
 class Encoder(nn.Module):
-    """A network as an encoder: its output as [M, D], with the width D from a trial run, and parts of it frozen.
+    """Wraps a network as an encoder: its output as [M, D], with D from a trial run; parts of it can be frozen.
 
-    An output [M, D, ...] is averaged over the axes after D (global average pooling), one of shape [M] becomes [M, 1].
-    It takes the type of the instances, so that a network may compute in half precision.
-    A frozen part has parameters without gradient and always stays in evaluation mode: its normalization keeps its
-    running statistics, its dropout is off. If nothing is left to train, the network runs without a graph.
+    An output [M, D, ...] is averaged over the axes after D (global average pooling); an output [M] becomes [M, 1]. The
+    output is cast to the type of the instances, so that a network may compute in half precision. A frozen part has
+    parameters without gradient and always stays in evaluation mode: its normalization keeps its running statistics, and
+    its dropout is off. If nothing is left to train, the network runs without a graph.
 
     Parameters
     ----------
@@ -32,15 +32,14 @@ class Encoder(nn.Module):
     instance_shape : tuple of int
         Shape of one instance.
     name : str
-        Its name in messages.
+        Name of the encoder in messages.
     freeze : sequence of str
-        Names of submodules or parameters of `module`, such as "stem", "layer1.0" or "layers.[0-3]"; "*" is all of it.
+        Names of submodules or parameters of `module`, such as "stem", "layer1.0" or "layers.[0-3]"; "*" freezes all.
 
     Raises
     ------
     ConfigError
-        If the network does not take two such instances, does not return a row for each, or has no part of a name in
-        `freeze`.
+        If the network does not take two such instances, does not return a row for each, or lacks a part in `freeze`.
 
     Examples
     --------
@@ -93,9 +92,9 @@ class Encoder(nn.Module):
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
     """Make an encoder by name, or by the path of a class or of a function that returns one ("timm.create_model").
 
-    Importing a path runs its code: give only those that you trust. Each encoder must take the keyword arguments
-    `arguments`; one that is registered by name also gets the values of `offered` that are its parameters. A
-    `ConfigError` for an unknown name, arguments that it does not take, or a result that is no `torch.nn.Module`.
+    Importing a path runs its code: pass only paths that you trust. Each encoder must take the keyword arguments
+    `arguments`; an encoder that is registered by name also gets the values of `offered` that are its parameters. An
+    unknown name, an unknown argument, or a result that is not a `torch.nn.Module` raises a `ConfigError`.
 
     Examples
     --------
@@ -118,11 +117,12 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Fill a module with the weights of a file, all of them and no others.
+    """Load the weights of a file into a module; names and shapes must match exactly.
 
-    The file is a ".safetensors"; or a state dictionary written by ``torch.save``, alone or under the key "state_dict",
-    read with ``weights_only=True``, so that no code of the file runs. A `ConfigError` if it is missing, holds something
-    else, or has other names or shapes than the module; a `MidamError` where the package safetensors is missing.
+    The file is a ".safetensors" file, or a state dictionary written by ``torch.save``, alone or under the key
+    "state_dict", which is read with ``weights_only=True``, so that no code in the file runs. A `ConfigError` is raised
+    if the file is missing, holds something else, or has other names or shapes than the module; a `MidamError` if the
+    package safetensors is missing.
     """
     require(module, nn.Module, "module", "give a module of torch")
     path = path_of(path, "weights")
@@ -153,7 +153,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
 
 
 def batch_norms(module: nn.Module) -> list[str]:
-    """Names of the layers that normalize by the statistics of the batch in the current mode of the module."""
+    """Return the names of the layers that normalize by batch statistics in the current mode of the module."""
     return [
         name
         for name, layer in module.named_modules()
@@ -163,18 +163,18 @@ def batch_norms(module: nn.Module) -> list[str]:
 
 @contextmanager
 def _code_of_the_user(expected: str, advice: str) -> Iterator[None]:
-    """Around code of the user: an error becomes one line, with the error as its cause."""
+    """Turn an error of the user's code into a one-line `ConfigError`, with the error as its cause."""
     try:
         yield
     except MidamError:
         raise
-    except Exception as error:  # the code of others may raise any error
+    except Exception as error:  # the user's code may raise any error
         raise ConfigError(f"Expected {expected} {first_line(error)}; {advice}") from error
 
 
 @torch.no_grad()
 def _trial(module: nn.Module, instance_shape: tuple[int, ...], name: str) -> int:
-    """Width of the encodings, from two instances of zeros in evaluation mode."""
+    """Return the width of the encodings, from a run on two instances of zeros in evaluation mode."""
     modes = {layer: layer.training for layer in module.modules()}
     expected = f"an encoder for instances of shape {list(instance_shape)}, got an error of {name!r} for two of them:"
     try:
@@ -206,7 +206,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             check_archive(path)
         content, reason = torch.load(path, map_location="cpu", weights_only=True), ""
     except pickle.UnpicklingError:
-        # torch's own text advises to unpickle it all the same, which would run code of the file.
+        # torch's message advises to unpickle the file anyway, which would run code in it.
         reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
     except Exception as error:  # zipfile and torch may raise any error for a damaged file
         reason = first_line(error)

@@ -1,4 +1,4 @@
-"""Encoders of images and volumes: ResNet20, and handcrafted statistics of color and texture, with nothing to train."""
+"""Encoders of images and volumes: ResNet20, and handcrafted statistics of color and texture without training."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,13 +22,13 @@ _LEVELS = 4  # mean, deviation, tilt; deviation of the halved image
 class ResNet20(nn.Module):
     """ResNet20 of He et al. (2016) for small images: three stages of three residual blocks, 16, 32 and 64 channels.
 
-    A stage halves the sides and doubles the channels; its shortcut drops every other position and pads the channels
-    with zeros (option A there). With ``spatial=3`` each convolution spans 3 x 3 x 3 voxels.
+    The second and third stage halve the sides and double the channels; their shortcut drops every other position and
+    pads the channels with zeros (option A of the paper). With ``spatial=3`` each convolution spans 3 x 3 x 3 voxels.
 
     Parameters
     ----------
     in_channels : int
-        Channels of an instance, >= 1: 1 for gray images, slices and scans, 3 for color.
+        Channels of an instance, >= 1: 1 for grayscale images, slices and scans, 3 for color.
     norm : {"group", "batch"}
         Group normalization (8 groups) does not depend on the batch, which tracked scores and two-pass gradients need;
         batch normalization is what the paper used.
@@ -68,12 +68,12 @@ class ResNet20(nn.Module):
 
 
 def resnet20(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
-    """`ResNet20` of patches and slices [C, H, W]; raises `ConfigError` for instances of another shape."""
+    """Return a `ResNet20` for patches and slices [C, H, W]; raise a `ConfigError` for another shape."""
     return _of_shape("resnet20", "[channels, height, width]", instance_shape, norm=norm, spatial=2)
 
 
 def resnet20_3d(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> ResNet20:
-    """`ResNet20` of volumes [C, D, H, W]; raises as `resnet20`."""
+    """Return a `ResNet20` for volumes [C, D, H, W]; raise a `ConfigError` for another shape."""
     return _of_shape("resnet20-3d", "[channels, depth, height, width]", instance_shape, norm=norm, spatial=3)
 
 
@@ -109,14 +109,14 @@ class _ResidualBlock(nn.Module):
 
 
 class PatchStatistics(nn.Module):
-    """Color and texture of each channel of an image [C, H, W] in 10 numbers, of a volume [C, D, H, W] in 12.
+    """Statistics of color and texture: 10 per channel of an image [C, H, W], 12 per channel of a volume [C, D, H, W].
 
-    Mean, standard deviation and tilt: the root mean square deviation of the pixels above the mean less that of those
-    below. Then texture, fine and coarse, that is of the image and of its means over 2 x 2 (x 2) pixels: the mean
-    absolute step between neighbors along each axis, and the root mean square of the Laplacian, the sum of the steps
-    from a pixel to its neighbors; before the coarse ones their standard deviation. All are in the units of the pixels.
-    An odd last row is left out of the coarse ones. Computed in float64; an instance alone has the same numbers as among
-    others, but for rounding.
+    The first three are mean, standard deviation and tilt: the root mean square deviation of the pixels above the mean
+    minus that of the pixels below. The fine texture follows: the mean absolute step between neighbors along each axis,
+    and the root mean square of the Laplacian (the sum of the steps from a pixel to its neighbors). The last are the
+    standard deviation and the texture of the coarse image, the means over 2 x 2 (x 2) pixels, without an odd last row.
+    All are in the units of the pixels and computed in float64; they do not depend on other instances, except for
+    rounding.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class PatchStatistics(nn.Module):
         self.out_features = channels * (_LEVELS + 2 * (len(sides) + 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Statistics [M, D] in float64 of instances x [M, C, ...], channel after channel."""
+        """Return the statistics [M, D] in float64 of instances x [M, C, ...], channel after channel."""
         fine = x.double()
         coarse = _halved(fine)
         mean, deviation, tilt = _levels(fine)
@@ -159,17 +159,17 @@ class PatchStatistics(nn.Module):
 
 
 def _levels(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, standard deviation and tilt [M, C]."""
+    """Return the mean, standard deviation and tilt, each [M, C]."""
     pixels = x.flatten(2)
     mean = pixels.mean(dim=2)
     gap = pixels - mean.unsqueeze(2)
     above, below = gap.clamp(min=0).square().mean(dim=2), gap.clamp(max=0).square().mean(dim=2)
-    # A third moment would need its cube root, which makes much of a rounding error where the pixels are symmetric.
+    # The cube root of a third moment would amplify a rounding error if the pixels are symmetric.
     return mean, (above + below).sqrt(), above.sqrt() - below.sqrt()
 
 
 def _texture(x: Tensor) -> list[Tensor]:
-    """Mean absolute step along each axis, and root mean square of the Laplacian, each [M, C]."""
+    """Return the mean absolute step along each axis and the root mean square of the Laplacian, each [M, C]."""
     steps, laplacian = [], torch.zeros_like(x)
     for axis in range(2, x.ndim):
         step, size = x.diff(dim=axis), x.shape[axis] - 1
@@ -180,7 +180,7 @@ def _texture(x: Tensor) -> list[Tensor]:
 
 
 def _halved(x: Tensor) -> Tensor:
-    """Means of two neighbors along each axis."""
+    """Return the means of two neighbors along each axis."""
     for axis in range(2, x.ndim):
         half = x.shape[axis] // 2
         pairs = (*x.shape[:axis], half, 2, *x.shape[axis + 1 :])

@@ -14,17 +14,17 @@ class MLP(nn.Module):
     Parameters
     ----------
     in_features : int
-        Numbers of an instance, whose axes are flattened.
+        Numbers per instance; its axes are flattened.
     hidden : sequence of int, optional
-        Width of each layer, the last that of the encoding. Default: one layer of `in_features`.
+        Width of each layer; the last is the width of the encoding. Default: one layer of `in_features`.
     dropout : float
-        In [0, 1), after each layer.
+        Rate after each layer, in [0, 1).
 
     Attributes
     ----------
     repeatable : bool
-        An instance encoded twice is encoded alike, so that max pooling may look for the maximum first and
-        back-propagate it alone. An encoder without this attribute is taken not to be.
+        Whether encoding an instance twice gives the same result, so that max pooling may first find the maximum and
+        then back-propagate through it alone. An encoder without this attribute counts as not repeatable.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The poolings: a family a file, on the base and the two statistics of this folder."""
+"""The poolings: a family per file, on the base and the statistics of this folder."""
 
 import inspect
 from typing import Any
@@ -29,7 +29,7 @@ def make_pooling(
 
     If the pooling has these options, `squash` pools probabilities (AUC objectives) instead of raw scores
     (cross-entropy), and `attention` sets whether its score columns share their weights; `options` are its keyword
-    arguments. A `ConfigError` for an unknown name, and for arguments or `columns` that the pooling does not take.
+    arguments. An unknown name, unknown arguments, or unsupported `columns` raise a `ConfigError`.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def make_pooling(
 
 
 def check_columns(pooling: Pooling, columns: int) -> None:
-    """Refuse a pooling with another number of score columns; one without the parameter `columns` has one."""
+    """Refuse a pooling with another number of score columns; without the parameter `columns` it has one."""
     if pooling.columns == columns:
         return
     able = [name for name in POOLINGS.names() if "columns" in inspect.signature(POOLINGS.find(name)).parameters]

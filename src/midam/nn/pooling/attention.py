@@ -1,4 +1,4 @@
-"""Attention: the instances' weights are learned (eq. attpoolf, attpool)."""
+"""Attention: poolings with learned weights of the instances (eq. attpoolf, attpool)."""
 
 from typing import Literal, Self, cast, get_args
 
@@ -26,12 +26,12 @@ class AttentionPooling(Pooling):
     columns : int
         C.
     attention : {"shared", "per-class"}
-        Whether all columns share one set of weights, then V = C, or each has its own w_a on the shared hidden layer, as
-        the attention branches of CLAM (Lu et al. 2021). Of one column they are the same.
+        Whether all columns share one set of weights (V = C), or each has a separate w_a on the shared hidden layer, as
+        the attention branches of CLAM (Lu et al. 2021). With one column both are the same.
 
     Examples
     --------
-    The weights of the instances of a bag, which sum to 1, and the score that follows from them:
+    The weights of the instances of a bag, which sum to 1, and the resulting score:
 
     >>> from midam.nn import BagScorer
     >>> pooling, e = AttentionPooling(8), torch.randn(5, 8)
@@ -70,19 +70,19 @@ class AttentionPooling(Pooling):
         self.scorer = nn.Linear(self.in_features, self.columns)
 
     def without_layers(self) -> Self:
-        """Drop all layers: instances then come with their logits and values."""
+        """Drop all layers: instances are then given as logits and values."""
         if not hasattr(self, "scorer"):  # whole encodings are pooled
             return super().without_layers()
         del self.hidden, self.gate, self.attention, self.scorer
         return self
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
         z, v = self.attention_logit(e), upcast(self.scorer(e))
         return z, v if self.branches == 1 else v.unsqueeze(-1)
 
     def attention_logit(self, e: Tensor) -> Tensor:
-        """Attention logits g [M] or [M, G]."""
+        """Return the attention logits g [M] or [M, G]."""
         hidden = torch.tanh(self.hidden(e))
         if self.gate is not None:
             hidden = hidden * torch.sigmoid(self.gate(e))
@@ -90,11 +90,11 @@ class AttentionPooling(Pooling):
         return logit if self.weight_power == 1 else logit * self.weight_power
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K] or [K, C]."""
+        """Return the bag scores [K] or [K, C]."""
         return torch.sigmoid(self.logit(l, r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         return r.squeeze(-1)
 
 
@@ -108,7 +108,7 @@ class GatedAttentionPooling(AttentionPooling):
     >>> model(torch.randn(5, 8), torch.tensor([2, 3])).score.shape
     torch.Size([2])
 
-    Three classes, each with attention weights of its own:
+    Three classes, each with separate attention weights:
 
     >>> z, v = GatedAttentionPooling(8, columns=3)(torch.randn(5, 8))
     >>> z.shape
@@ -124,12 +124,12 @@ class GatedAttentionPooling(AttentionPooling):
 
 
 class EmbeddingAttentionPooling(AttentionPooling):
-    """Attention pooling of whole encodings, scored by a network that need not be linear (eq. attpoolf): V = D.
+    """Attention pooling of whole encodings, scored by a network that may be nonlinear (eq. attpoolf): V = D.
 
     Parameters
     ----------
     hidden, gated, columns, attention
-        As of `AttentionPooling`. The columns share the head's hidden layer.
+        As in `AttentionPooling`. The columns share the hidden layer of the head.
     head_hidden : int, optional
         Width of the head's hidden layer (ReLU); default D. 0 makes the head linear.
 
@@ -168,12 +168,12 @@ class EmbeddingAttentionPooling(AttentionPooling):
             self.head = nn.Linear(d, self.columns)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
         z, v = self.attention_logit(e), upcast(e)
         return z, v if self.branches == 1 else v.unsqueeze(1).expand(-1, self.branches, -1)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         # f2 stays in full precision: autocast would round the bag's logit.
         with torch.autocast(r.device.type, enabled=False):
             if self.branches > 1:
@@ -182,7 +182,7 @@ class EmbeddingAttentionPooling(AttentionPooling):
         return out.squeeze(-1)
 
     def _own_outputs(self, r: Tensor) -> Tensor:
-        """Output c of the head for the encoding of branch c alone, [K, C], of encodings r [K, C, D]."""
+        """Return [K, C]: output c of the head for the encoding of branch c, from encodings r [K, C, D]."""
         last = cast(nn.Linear, self.head)
         if isinstance(self.head, nn.Sequential):
             r, last = self.head[:-1](r), cast(nn.Linear, self.head[-1])

@@ -1,4 +1,4 @@
-"""The statistics that poolings rest on, log-weighted mean and maximum; the base of poolings, and one column of them."""
+"""The statistics of poolings (log-weighted mean and maximum), the base of poolings, and one column of a pooling."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Total:
 
     Examples
     --------
-    A bag of three instances in two chunks, here as a mean; `positions` are those in the data:
+    The mean of a bag of three instances in two chunks; `positions` are the positions of instances in the data:
 
     >>> total = LOG_MEAN.total(1)
     >>> for low, values in ((0, [1.0, 2.0]), (2, [6.0])):
@@ -38,32 +38,32 @@ class Total:
         self._merged: BagStatistic | None = None
 
     def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
-        """Merge instances at `positions` (flat, int64 [m], CPU) of the bags `segment` (int64 [m]); returns theirs."""
+        """Merge instances at `positions` (flat, int64 [m], CPU) of bags `segment` (int64 [m]); return theirs alone."""
         raise NotImplementedError
 
     @property
     def merged(self) -> BagStatistic:
-        """The merged statistic, in the form in which parts are merged."""
+        """The merged statistic, in the dtype in which parts are merged."""
         if self._merged is None:
             raise ValueError(_EMPTY)
         return self._merged
 
     def value(self) -> BagStatistic:
-        """The merged statistic in the dtype of the logits."""
+        """Return the merged statistic in the dtype of the logits."""
         return self.merged
 
     def weights(self, z: Tensor, positions: Tensor) -> Tensor:
-        """Weights [m] of instances of the one bag that was merged, from their logits z [m] and positions [m]."""
+        """Return weights [m] of instances of the single merged bag, from their logits z [m] and positions [m]."""
         raise NotImplementedError
 
     @property
     def log_sum(self) -> float | None:
-        """Log sum_j exp(z_j) of the one bag that was merged; None where the weights are no softmax."""
+        """Log sum_j exp(z_j) of the single merged bag; None if the weights are not a softmax."""
         return None
 
 
 class MeanTotal(Total):
-    """The log-weighted mean, merged in float64: in float32 that of a million instances would depend on the chunks."""
+    """The log-weighted mean, merged in float64: in float32 the mean of a million instances depends on the chunks."""
 
     _dtype = torch.float32
 
@@ -75,16 +75,16 @@ class MeanTotal(Total):
         return part
 
     def value(self) -> BagStatistic:
-        """The merged statistic in the dtype of the logits."""
+        """Return the merged statistic in the dtype of the logits."""
         return BagStatistic(*(x.to(self._dtype) for x in self.merged))
 
     def weights(self, z: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002
-        """Softmax of the logits over the whole bag."""
+        """Return the softmax of the logits over the whole bag."""
         return torch.exp(z - self.log_sum)
 
     @property
     def log_sum(self) -> float:
-        """Log sum_j exp(z_j) of the one bag that was merged."""
+        """Log sum_j exp(z_j) of the single merged bag."""
         return float(self.merged.l + torch.log(self.merged.n))
 
 
@@ -105,7 +105,7 @@ class MaximumTotal(Total):
         return part
 
     def weights(self, z: Tensor, positions: Tensor) -> Tensor:
-        """1 for the first maximum, 0 for the others."""
+        """Return 1 for the first maximum, 0 for the others."""
         return (positions == self.where).to(z.dtype)
 
 
@@ -122,18 +122,18 @@ class Statistic:
     Attributes
     ----------
     sample : callable
-        ``sample(z, v, mask=)`` of samples z [K, B], v [K, B, V], with their gradient; masked slots hold finite logits.
+        ``sample(z, v, mask=)`` of samples z [K, B], v [K, B, V], with gradient; masked slots hold finite logits.
     reduce_segments, merge : callable
-        As those of `midam.functional.logmean`.
+        As in `midam.functional.logmean`.
     total : callable
         Makes the `Total` of K bags.
     carrier : callable, optional
-        ``carrier(z, segment, num_bags=)`` gives the row [K] of the one instance that carries all of a bag's gradient;
-        None where each instance carries a part.
+        ``carrier(z, segment, num_bags=)`` returns the row [K] of the instance that carries all of a bag's gradient;
+        None if every instance carries a part.
 
     Examples
     --------
-    The statistic of two bags with 2 and 1 instances, each with one score, as a mean and as a maximum:
+    The mean and the maximum of two bags with 2 and 1 instances, each with one score:
 
     >>> scores, segment = torch.tensor([0.25, 0.75, 0.5]), torch.tensor([0, 0, 1])
     >>> LOG_MEAN.reduce_segments(torch.zeros(3), scores.unsqueeze(1), segment, num_bags=2).r.squeeze(1)
@@ -150,7 +150,7 @@ class Statistic:
 
     @property
     def trackable(self) -> bool:
-        """It can be linearized at any point: a moving average can track it, and any sample carries its gradient."""
+        """Whether it can be linearized at any point: a moving average can track it, and any sample has its gradient."""
         return self.carrier is None
 
 
@@ -161,34 +161,36 @@ MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, Maxi
 class Pooling(nn.Module):
     """Base of the poolings: maps encodings [M, D] to logits z [M] and values v [M, V], and owns the outer function f2.
 
-    `in_features` is D. Scores enter float32 (`upcast`) before any nonlinearity, whatever precision the encoder ran in.
+    `in_features` is D. Scores are cast to float32 (`upcast`) before any nonlinearity, whatever the precision of the
+    encoder.
 
-    Of several score `columns` C, which share the encodings, a pooling has 1 or C `branches` G. With one, the values of
-    an instance serve all columns: z [M], v [M, V]. With C, each column has separate logits and values: z [M, G],
-    v [M, G, V], and the statistic has rows of bags and branches (`midam.nn.scorer`). Either way `score` gives
-    [K, C] instead of [K].
+    A pooling with several score `columns` C, which share the encodings, has 1 or C `branches` G. With one branch, all
+    columns use the same logits and values: z [M], v [M, V]. With C, each column has separate logits and values:
+    z [M, G], v [M, G, V], and the statistic has a row per bag and branch (`midam.nn.scorer`). In both cases `score`
+    returns [K, C] instead of [K].
 
     Attributes
     ----------
     name : str
-        Its name in messages; by default that of the class.
+        Name in messages; by default that of the class.
     columns : int
-        C, at least 1; more than 1 only where the constructor takes `columns`, and hands it on to this one.
+        C, at least 1; more than 1 only if the constructor takes `columns` and passes it on to this constructor.
     branches : int
-        G: C where z varies, else 1, unless a pooling says otherwise.
+        G: by default C if the pooling is `weighted`, else 1.
     statistic : Statistic
         Statistic of a bag: `LOG_MEAN` or `MAXIMUM`.
     counts : bool
         Whether the score depends on the number of instances of the bag.
     weighted : bool
-        Whether z varies, so that it ranks the instances of a bag, and draws in proportion to exp(z) beat uniform ones.
+        Whether z varies: it then ranks the instances of a bag, and sampling in proportion to exp(z) beats uniform
+        sampling.
     value_size : int
         V.
     anneals : bool
         Whether it uses `weight_power`.
     weight_power : float
-        Power of the instances' weights, 1 but while a training anneals it: below, the pooling is nearer to the mean.
-        Not part of the weights.
+        Power of the instances' weights: 1, or less while the training anneals it, which brings the pooling closer to
+        the mean. Not saved with the weights.
 
     Examples
     --------
@@ -235,25 +237,26 @@ class Pooling(nn.Module):
         self.branches = columns if self.weighted else 1
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
         raise NotImplementedError
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K].
+        """Return bag scores in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K].
 
-        Of several columns [K, C]; of several branches from l [K, G], r [K, G, V] and n [K, G].
+        With several columns the scores are [K, C]; with several branches the inputs are l [K, G], r [K, G, V] and
+        n [K, G].
         """
         raise NotImplementedError
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores, [K] or [K, C]."""
+        """Return the logits of the bag scores, [K] or [K, C]."""
         return f.logit(self.score(l, r, n))
 
     def check_sizes(self, largest: int) -> None:
-        """Warn where bags of so many instances harm this pooling."""
+        """Warn if bags of `largest` instances harm this pooling."""
 
     def without_layers(self) -> Self:
-        """Drop the layers between an encoding and what is pooled: instances then come as scores [M, C]."""
+        """Drop the layers between encodings and pooled scores: instances are then given as scores [M, C]."""
         if not hasattr(self, "scorer"):
             raise ConfigError(
                 f"Expected a pooling of scores or 'attention' by name, got {self.name!r}, which has layers of its own; "
@@ -264,10 +267,10 @@ class Pooling(nn.Module):
 
 
 class ScorePooling(Pooling):
-    """Base of the poolings of one score an instance.
+    """Base of the poolings of one score per instance.
 
-    With `squash` phi = sigmoid(score) is pooled, as the AUC objectives need; without it the raw score, to the bag's
-    logit, as cross-entropy needs it.
+    With `squash`, phi = sigmoid(score) is pooled, as the AUC objectives need; without it, the raw score is pooled to
+    the bag's logit, as cross-entropy needs.
 
     Examples
     --------
@@ -295,32 +298,32 @@ class ScorePooling(Pooling):
         self.scorer = nn.Linear(in_features, columns)
 
     def instance_score(self, e: Tensor) -> Tensor:
-        """Logits or scores that are pooled, from encodings e [M, D]: [M] or [M, C]."""
+        """Return the scores or logits to pool, [M] or [M, C], from encodings e [M, D]."""
         raw = upcast(self.scorer(e)).squeeze(-1)
         return torch.sigmoid(raw) if self.squash else raw
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: E741
-        """Pooled instance scores [K] or [K, C]."""
+        """Return the pooled instance scores [K] or [K, C]."""
         raise NotImplementedError
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K] or [K, C]."""
+        """Return the bag scores [K] or [K, C]."""
         pooled = self.pooled(l, r)
         return pooled if self.squash else torch.sigmoid(pooled)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         pooled = self.pooled(l, r)
         return f.logit(pooled) if self.squash else pooled
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Half precision to float32; wider types stay."""
+    """Cast half precision to float32; wider types stay."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def one_a_column(start: Tensor, columns: int) -> Tensor:
-    """Initial value of a learnable number [] of a pooling; with several columns one for each, [C]."""
+    """Return the initial value of a learnable number [] of a pooling; with several columns one for each, [C]."""
     return start if columns == 1 else start.repeat(columns)
 
 
@@ -350,36 +353,36 @@ class ColumnPooling(Pooling):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the pooling of all columns."""
+        """Name of the pooling of all columns."""
         return self.inner.name
 
     @property
     def statistic(self) -> Statistic:  # type: ignore[override]
-        """That of the pooling of all columns."""
+        """Statistic of the pooling of all columns."""
         return self.inner.statistic
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
         return self.own(*self.inner(e))
 
     def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [M] and values [M, V] of this column, from those of all columns."""
+        """Return logits [M] and values [M, V] of this column, from those of all columns."""
         return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K]."""
+        """Return the bag scores [K]."""
         return self.inner.score(*self._given(l, r, n))[:, self.column]
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores [K]."""
+        """Return the logits of the bag scores [K]."""
         return self.inner.logit(*self._given(l, r, n))[:, self.column]
 
     def check_sizes(self, largest: int) -> None:
-        """Warn where bags of so many instances harm the pooling of all columns."""
+        """Warn if bags of `largest` instances harm the pooling of all columns."""
         self.inner.check_sizes(largest)
 
     def _given(self, *statistic: Tensor) -> tuple[Tensor, ...]:
-        # Other branches get the statistic of this one; their scores are not used.
+        # All branches get the statistic of this column; only the score of this column is used.
         branches = self.inner.branches
         if branches == 1:
             return statistic

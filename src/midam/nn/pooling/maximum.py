@@ -1,4 +1,4 @@
-"""Maxima: of the instance scores, and smoothed with a temperature (eq. softpool)."""
+"""Maximum of the instance scores, plain or smoothed with a temperature (eq. softpool)."""
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +24,12 @@ class MaxPooling(ScorePooling):
     weighted = True
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
+        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
         phi = self.instance_score(e)
         return phi, phi.new_empty(*phi.shape, 0)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K] or [K, C]."""
+        """Return the pooled instance scores [K] or [K, C]."""
         return l
 
 
@@ -41,9 +41,9 @@ class SmoothedMaxPooling(ScorePooling):
     temperature : float
         tau > 0, in units of the instance score. The paper's code uses 0.1.
     learn_temperature : bool
-        Make log tau a parameter, one a column.
+        Make log tau a parameter, one per column.
     squash, columns
-        As of `ScorePooling`.
+        As in `ScorePooling`.
 
     Examples
     --------
@@ -85,10 +85,10 @@ class SmoothedMaxPooling(ScorePooling):
         return tau if self.weight_power == 1 else tau / self.weight_power
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
+        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
         z = self.instance_score(e) / self.tau
         return z, z.new_empty(*z.shape, 0)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K] or [K, C]."""
+        """Return the pooled instance scores [K] or [K, C]."""
         return f.smoothed_max(l, tau=self.tau)

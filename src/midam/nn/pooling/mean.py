@@ -1,4 +1,4 @@
-"""Means of the instance scores, generalized with an exponent; noisy-or, and noisy-and, a threshold on their mean."""
+"""Mean and generalized mean of the instance scores; noisy-or; noisy-and, a threshold on their mean."""
 
 import warnings
 
@@ -13,7 +13,7 @@ _SATURATION_SIZE = 1000
 
 
 class MeanPooling(ScorePooling):
-    """Mean of the instance scores; of C columns, one with V = C.
+    """Mean of the instance scores; with C columns, V = C.
 
     Examples
     --------
@@ -33,12 +33,12 @@ class MeanPooling(ScorePooling):
         self.value_size = columns
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
         phi = self.instance_score(e)
         return phi.new_zeros(phi.shape[0]), phi.unsqueeze(-1) if self.columns == 1 else phi
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K] or [K, C]."""
+        """Return the pooled instance scores [K] or [K, C]."""
         return r.squeeze(-1)
 
 
@@ -50,7 +50,7 @@ class GeneralizedMeanPooling(Pooling):
     exponent : float
         p > 0; 1 is the mean, large values approach the maximum.
     learn_exponent : bool
-        Make log p a parameter, one a column.
+        Make log p a parameter, one per column.
     columns : int
         C.
 
@@ -87,16 +87,16 @@ class GeneralizedMeanPooling(Pooling):
         return p if self.weight_power == 1 else p * self.weight_power
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
+        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
         z = self.p * f.log_phi(upcast(self.scorer(e)).squeeze(-1))
         return z, z.new_empty(*z.shape, 0)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K] or [K, C]."""
+        """Return the bag scores [K] or [K, C]."""
         return torch.exp(f.generalized_mean_log(l, p=self.p))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         log_h = f.generalized_mean_log(l, p=self.p).clamp(max=-torch.finfo(l.dtype).eps)
         return log_h - f.log1mexp(log_h)
 
@@ -104,7 +104,7 @@ class GeneralizedMeanPooling(Pooling):
 class NoisyOrPooling(Pooling):
     """Noisy-or, 1 - prod (1 - phi): the probability that at least one instance fires.
 
-    It saturates on large bags, where even tiny instance scores add up; a warning says so once. Of C `columns`, V = C.
+    It saturates on large bags, where even tiny instance scores add up; a warning says so. With C `columns`, V = C.
 
     Examples
     --------
@@ -126,16 +126,16 @@ class NoisyOrPooling(Pooling):
         self.scorer = nn.Linear(in_features, columns)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D]."""
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
         v = f.log_miss(upcast(self.scorer(e)))
         return v.new_zeros(v.shape[0]), v
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K] or [K, C]."""
+        """Return the bag scores [K] or [K, C]."""
         return -torch.expm1(f.noisy_or_log_miss(r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         miss = f.noisy_or_log_miss(r, n)
         return f.log1mexp(miss) - miss
 
@@ -157,7 +157,7 @@ class NoisyAndPooling(MeanPooling):
     slope : float
         a > 0, fixed.
     threshold : float
-        Initial b in (0, 1), learnable, one a column.
+        Initial b in (0, 1), learnable, one per column.
     columns : int
         C.
 
@@ -185,5 +185,5 @@ class NoisyAndPooling(MeanPooling):
         self.b_logit = nn.Parameter(one_a_column(torch.logit(torch.tensor(threshold)), columns))
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Pooled instance scores [K] or [K, C]."""
+        """Return the pooled instance scores [K] or [K, C]."""
         return f.noisy_and(r, a=self.get_buffer("a"), b=torch.sigmoid(self.b_logit))

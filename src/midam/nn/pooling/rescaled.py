@@ -1,4 +1,4 @@
-"""Poolings around another one: scores on another scale, to average models of several kinds, or logits shifted."""
+"""Poolings around another pooling: rescaled scores, to average models of several kinds, or shifted logits."""
 
 import torch
 from torch import Tensor
@@ -9,15 +9,15 @@ from midam.nn.pooling.base import Pooling, Statistic, require_positive
 
 
 class RescaledPooling(Pooling):
-    """Another pooling with its scores h made ``sigmoid(scale * logit(h) + offset)``, on its own statistic, z and v.
+    """Another pooling, with the same statistic, z and v, whose scores h become ``sigmoid(scale * logit(h) + offset)``.
 
-    The logit is `midam.functional.poolings.bounded_logit`, in float64: that of a score of exactly 0 or 1 is finite, and
+    The logit is `midam.functional.poolings.bounded_logit`, in float64: it is finite for scores of exactly 0 or 1, and
     bags keep their order.
 
     Parameters
     ----------
     inner : Pooling
-        As it was trained or fitted: this one is not for training. Of one score column.
+        Trained or fitted pooling of one score column; `RescaledPooling` is not for training.
     scale, offset : float
         scale > 0; both are saved, in float64.
 
@@ -46,25 +46,25 @@ class RescaledPooling(Pooling):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the pooling inside."""
+        """Name of the inner pooling."""
         return self.inner.name
 
     @property
     def statistic(self) -> Statistic:  # type: ignore[override]
-        """That of the pooling inside."""
+        """Statistic of the inner pooling."""
         return self.inner.statistic
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, V] of encodings e [M, D], those of the pooling inside."""
+        """Return logits z [M] and values v [M, V] of the inner pooling, from encodings e [M, D]."""
         z, v = self.inner(e)
         return z, v
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K], float64."""
+        """Return the bag scores [K], float64."""
         return torch.sigmoid(self.logit(l, r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores [K], float64."""
+        """Return the logits of the bag scores [K], float64."""
         inner = f.bounded_logit(torch.sigmoid(self.inner.logit(l, r, n).double()))
         return self.scale * inner + self.offset
 
@@ -74,7 +74,7 @@ class RescaledPooling(Pooling):
 
 
 class ShiftedPooling(Pooling):
-    """Another pooling whose logits are larger by `shift`, [] or [C], on its own statistic, z and v.
+    """Another pooling, with the same statistic, z and v, whose logits are larger by `shift`, [] or [C].
 
     Examples
     --------
@@ -95,25 +95,25 @@ class ShiftedPooling(Pooling):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the pooling inside."""
+        """Name of the inner pooling."""
         return self.inner.name
 
     @property
     def statistic(self) -> Statistic:  # type: ignore[override]
-        """That of the pooling inside."""
+        """Statistic of the inner pooling."""
         return self.inner.statistic
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z and values v of encodings e [M, D], those of the pooling inside."""
+        """Return logits z and values v of the inner pooling, from encodings e [M, D]."""
         z, v = self.inner(e)
         return z, v
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Bag scores [K] or [K, C]."""
+        """Return the bag scores [K] or [K, C]."""
         return torch.sigmoid(self.logit(l, r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Logits of the bag scores [K] or [K, C]."""
+        """Return the logits of the bag scores [K] or [K, C]."""
         return self.inner.logit(l, r, n) + self.shift
 
     def check_sizes(self, largest: int) -> None:

@@ -1,4 +1,4 @@
-"""Plain summaries of a bag with a head on them, as poolings: trees and linear models that are fitted elsewhere."""
+"""Poolings that score plain summaries of a bag with a head: trees and linear models that are fitted elsewhere."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _FEATURES, _CHANNELS = ("mean", "min", "max", "var"), ("mean", "var")
 
 
 class Widened(nn.Module):
-    """An encoder that changes no number: instances in float64, their axes from `start` on as one.
+    """Encoder that changes no number: it casts instances to float64 and flattens their axes from `start` on.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ class Widened(nn.Module):
         self.start = start
 
     def forward(self, x: Tensor) -> Tensor:
-        """Instances x [M, ...] in float64."""
+        """Return instances x [M, ...] in float64."""
         return x.double().flatten(self.start)
 
 
 class Forest(nn.Module):
-    """The mean of the leaves that rows reach in decision trees; as scikit-learn does, rows are rounded to float32.
+    """Mean of the leaves that rows reach in decision trees; as in scikit-learn, rows are rounded to float32.
 
-    The nodes of all trees stand in one array, a child behind its parent; a leaf is its own child.
+    The nodes of all trees are in one array, a child after its parent; a leaf is its own child.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Forest(nn.Module):
     roots : Tensor [T], int64
         First node of each tree.
     branches : Tensor [N, 2], int64
-        Next node where the feature is at most the threshold, and where it is above.
+        Next node if the feature is at most the threshold, and if it is above.
     feature : Tensor [N], int64
-        Column that is looked at, in [0, W).
+        Column of the row that a node tests, in [0, W).
     threshold, value : Tensor [N], float64
-        Of each node; the value, in [0, 1], counts in leaves alone.
+        Threshold and value of each node; the value, in [0, 1], counts only in leaves.
     offset : Tensor [W], float64, optional
         Subtracted from a row before it is rounded.
     """
@@ -80,7 +80,7 @@ class Forest(nn.Module):
         self.value = _frozen(nodes)
 
     def check(self) -> None:
-        """Raise a `ValueError` for arrays that are no trees, in which no row would reach a leaf."""
+        """Refuse arrays that are not trees, in which a row might never reach a leaf, with a `ValueError`."""
         node = torch.arange(len(self.feature)).unsqueeze(1)
         leaf = (self.branches == node).all(dim=1)
         sound = bool(((self.branches > node).all(dim=1) | leaf).all()) and bool((self.branches < len(node)).all())
@@ -91,11 +91,11 @@ class Forest(nn.Module):
             raise ValueError("leaves outside [0, 1]")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mean leaf [K] in [0, 1] of rows x [K, W]."""
+        """Return the mean leaf [K] in [0, 1] of rows x [K, W]."""
         return torch.cat([self._reached(part) for part in torch.split(x, _ROWS_AT_A_TIME)])
 
     def _reached(self, x: Tensor) -> Tensor:
-        """Mean leaf [K] of some rows; a path that has reached its leaf is not followed again."""
+        """Return the mean leaf [K] of a chunk of rows; a path ends when it has reached its leaf."""
         x = x if self.offset is None else x - self.offset
         trees, numbers = len(self.roots), x.float().double().flatten()
         inner, following = self.branches[:, 0] != torch.arange(len(self.branches)), self.branches.flatten()
@@ -112,7 +112,7 @@ class Forest(nn.Module):
 
 
 class Linear(nn.Module):
-    """The logistic function of a linear one, in float64.
+    """Logistic function of a linear function, in float64.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Linear(nn.Module):
         self.weight, self.bias = _frozen(width), _frozen(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores [K] in [0, 1] of rows x [K, W]."""
+        """Return scores [K] in [0, 1] of rows x [K, W]."""
         return torch.sigmoid(x @ self.weight + self.bias)
 
 
@@ -134,14 +134,14 @@ def _frozen(*size: int) -> nn.Parameter:
 
 
 class SummaryTotal(MeanTotal):
-    """The summary of K bags in the dtype of their values; a chunk costs memory of the bags that it holds alone."""
+    """Summary of K bags in the dtype of their values; a chunk needs memory only for the bags that it holds."""
 
     def __init__(self, num_bags: int, *, reduce: Callable[..., Any], merge: Callable[..., Any]) -> None:
         super().__init__(num_bags)
         self._reduce, self._merge = reduce, merge
 
     def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:  # noqa: ARG002
-        """Merge a chunk of instances; returns the statistic of the bags from the first to the last that it holds."""
+        """Merge a chunk of instances; return the statistic of the bags from the first to the last in the chunk."""
         self._dtype = z.dtype
         if self._merged is None:
             none = z.new_zeros(self.num_bags)
@@ -154,7 +154,7 @@ class SummaryTotal(MeanTotal):
 
 
 def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any]) -> Statistic:
-    """A summary as the statistic of a pooling."""
+    """Return a summary as the statistic of a pooling."""
 
     def sample(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> Any:
         shown = torch.ones_like(z, dtype=torch.bool) if mask is None else mask
@@ -164,18 +164,18 @@ def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any]) -> Statist
 
 
 class SummaryPooling(Pooling):
-    """Base: scores a bag by a head on its summary, which is that of `statistic`.
+    """Base: a head scores a bag by its summary, given by `statistic`.
 
     Parameters
     ----------
     in_features : int
         Features of an instance, or channels of an image.
     make_head : callable
-        Makes the head, which turns the `rows` [K, W] of bags into scores in [0, 1], of W.
+        Makes the head for W columns; the head turns the `rows` [K, W] of bags into scores in [0, 1].
     """
 
     name = "summary"
-    blocks: ClassVar[int]  # of r and of the row of a bag: V is so many times in_features
+    blocks: ClassVar[int]  # V / in_features
 
     def __init__(self, in_features: int, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__(in_features)
@@ -184,19 +184,19 @@ class SummaryPooling(Pooling):
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-        """Encoder of instances of a shape for this summary, and the `in_features` that come of it."""
+        """Return the encoder of instances of a shape for this summary, and its `in_features`."""
         return Widened(), math.prod(instance_shape)
 
     @classmethod
     def width(cls, in_features: int) -> int:
-        """Columns W of the row of a bag."""
+        """Return the number W of columns in the row of a bag."""
         return cls.blocks * in_features
 
     def rows(self, r: Tensor) -> Tensor:
-        """Rows [K, W] that the head reads, of summaries r [K, V]."""
+        """Return the rows [K, W] for the head, from summaries r [K, V]."""
         mean, *ends, variance = r.chunk(self.blocks, dim=1)
         deviation = variance.clamp(min=0).sqrt()
-        if ends:  # as `midam.data.statistics.alike` says
+        if ends:  # as in `midam.data.statistics.alike`
             low, high = ends
             whole = (low == low.round()) & (high == high.round())
             alike = (low == high) | (~whole & (high - low <= _ROUNDING * torch.maximum(low.abs(), high.abs())))
@@ -204,7 +204,7 @@ class SummaryPooling(Pooling):
         return torch.cat([mean, *ends, deviation], dim=1)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K]."""
+        """Return the bag scores [K]."""
         return self.head(self.rows(r))
 
 
@@ -216,7 +216,7 @@ class FeatureSummary(SummaryPooling):
     blocks = len(_FEATURES)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M], all 0, and values v [M, 4 D] of instances e [M, D]."""
+        """Return logits z [M], all 0, and values v [M, 4 D] of instances e [M, D]."""
         return e.new_zeros(len(e)), torch.cat([e, e, e, torch.zeros_like(e)], dim=1)
 
 
@@ -225,7 +225,7 @@ class PatchSummary(FeatureSummary):
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-        """Statistics of images and volumes; a `ConfigError` for others."""
+        """Return `PatchStatistics` and their number; raise a `ConfigError` for shapes other than images and volumes."""
         encoder = PatchStatistics(instance_shape)
         return encoder, encoder.out_features
 
@@ -239,27 +239,27 @@ class ChannelSummary(SummaryPooling):
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-        """The pixels of each channel."""
+        """Return an encoder that keeps the pixels of each channel, and the number of channels."""
         return Widened(2), instance_shape[0]
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M], all 0, and values v [M, 2 C] of images e [M, C, P]."""
+        """Return logits z [M], all 0, and values v [M, 2 C] of images e [M, C, P]."""
         return e.new_zeros(len(e)), torch.cat([e.mean(dim=2), e.var(dim=2, correction=0)], dim=1)
 
 
 class FourierSummary(SummaryPooling):
-    """The mean map of a bag under a Gaussian kernel, by random Fourier features, scaled to length 1.
+    """Mean map of a bag under a Gaussian kernel, by random Fourier features, scaled to length 1.
 
-    The mean over the instances x of ``cos(s x W + b)``, of 1024 columns (Rahimi and Recht 2007, Random features for
-    large-scale kernel machines, NIPS). The product of the rows of two bags is close to their normalized set kernel
-    (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML). W, b and s are set from outside.
+    It is the mean of ``cos(s x W + b)``, with 1024 columns, over the instances x (Rahimi and Recht 2007, Random
+    features for large-scale kernel machines, NIPS). The product of the rows of two bags approximates their normalized
+    set kernel (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML). The caller sets W, b and s.
 
     Parameters
     ----------
     in_features, make_head
-        As of the others.
+        As in `SummaryPooling`.
     scales : int
-        Scales s, one after the other in a row: several of them while one is chosen.
+        Number of scales s, whose columns follow each other in a row; more than one while a scale is chosen.
     """
 
     name = "summary"
@@ -273,16 +273,16 @@ class FourierSummary(SummaryPooling):
 
     @classmethod
     def width(cls, in_features: int) -> int:  # noqa: ARG003
-        """As many columns as there are cosines, whatever the instances."""
+        """Return the number of cosines, for any instances."""
         return _COSINES
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M], all 0, and values v [M, S 1024] of instances e [M, D]."""
+        """Return logits z [M], all 0, and values v [M, S 1024] of instances e [M, D]."""
         angles = e @ self.directions
         return e.new_zeros(len(e)), torch.cat([torch.cos(scale * angles + self.phases) for scale in self.scales], dim=1)
 
     def rows(self, r: Tensor) -> Tensor:
-        """Rows [K, S 1024], of each scale of length 1, of the means r [K, S 1024]."""
+        """Return the rows [K, S 1024], with length 1 for each scale, from the means r [K, S 1024]."""
         return nn.functional.normalize(r.view(len(r), -1, _COSINES), dim=2).flatten(1)
 
 
@@ -295,20 +295,20 @@ class VoxelSummary(SummaryPooling):
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:  # noqa: ARG003
-        """All voxels, as one number each."""
+        """Return an encoder that keeps all voxels, and 1 feature."""
         return Widened(), 1
 
     @classmethod
     def width(cls, in_features: int) -> int:  # noqa: ARG003
-        """One column, whatever the instances."""
+        """Return one column, for any instances."""
         return 1
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M], all 0, and values v [M, 3] of volumes e [M, P]."""
+        """Return logits z [M], all 0, and values v [M, 3] of volumes e [M, P]."""
         least = e.amin(dim=1)
         ground = (e == least.unsqueeze(1)).sum(dim=1).to(e.dtype)
         return torch.zeros_like(least), torch.stack([least, ground, torch.full_like(least, e.shape[1])], dim=1)
 
     def rows(self, r: Tensor) -> Tensor:
-        """Rows [K, 1] that the head reads, of summaries r [K, 3]."""
+        """Return the rows [K, 1] for the head, from summaries r [K, 3]."""
         return r[:, 2:] - r[:, 1:2]
