@@ -152,7 +152,7 @@ def test_a_line_for_large_bags_for_equal_ones_and_for_whole_ones():
     )
     assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags a step: bags hold 30, 1 000 epochs")
     only = line([30] * 4, estimator="exact", num_positive=2, num_negative=2)
-    assert only.endswith("`num_instances` is nothing to the estimator 'exact'")
+    assert only.endswith("the estimator 'exact' does not use `num_instances`")
 
 
 def test_the_choice_repeats_and_leaves_random_states_alone():

@@ -1,7 +1,7 @@
-"""How many bags and instances a step takes (S+, S-, B), where a setting leaves that open by "auto".
+"""The choice of bags and instances per step (S+, S-, B) for settings that are "auto".
 
-The first of `batch_sizes` is taken that fits the memory. What an instance takes is measured by what torch saves of a
-forward pass.
+It is the first of `batch_sizes` that fits the memory. The memory of an instance is measured by the tensors that torch
+saves in a forward pass.
 """
 
 import inspect
@@ -30,14 +30,14 @@ from midam.train.build import build_model
 from midam.train.members import CHECKPOINTED_PARTS, training_scorer
 from midam.train.training import standardized_once
 
-# A single bag of a class stands next to at most _FEW instances.
+# Batches with a single bag of a class draw at most _FEW instances of a bag.
 _INSTANCES, _FEW = (16, 8, 4, 2, 1), 4
 _BAGS, _FEW_BAGS, _ENOUGH_STEPS = (8, 4, 2, 1), 2, 2400
 _GIB, _MIB = 2**30, 2**20
 
 
 class StepCost(NamedTuple):
-    """Bytes that weights and their optimizer take, and each instance of a step."""
+    """Bytes of the weights with their optimizer, and of each instance of a step."""
 
     weights: int
     instance: int
@@ -46,9 +46,9 @@ class StepCost(NamedTuple):
 def measure_step(
     config: ResolvedSettings, instance_shape: tuple[int, ...], *, device: torch.device, fabric: Any = None
 ) -> StepCost:
-    """Measure what a step takes, whatever the bags."""
+    """Measure the memory of a step, independent of the bags."""
     model, saved, largest = _saved(config, instance_shape, device=device, fabric=fabric)
-    if config.model.freeze:  # what is frozen saves nothing, and is no smaller on its way
+    if config.model.freeze:  # frozen layers save nothing, but their activations are as large
         largest = _saved(config.replace(freeze=()), instance_shape, device=device, fabric=fabric)[2]
     if config.run.checkpointing:
         saved, largest = saved // CHECKPOINTED_PARTS, largest // CHECKPOINTED_PARTS
@@ -57,16 +57,16 @@ def measure_step(
     means = int(config.training.average_from is not None)
     moments = 2 if config.training.optimizer == "adam" else int(config.training.momentum > 0)
     all_weights = config.training.members * (weights * (1 + means) + trained * (1 + moments))
-    # The instances; saved tensors; and in the backward pass gradients of the input and the output of a layer.
+    # Instance, saved tensors, and the gradients of the input and the output of a layer in the backward pass.
     return StepCost(all_weights, 4 * math.prod(instance_shape) + saved + 2 * largest)
 
 
 def _saved(
     config: ResolvedSettings, instance_shape: tuple[int, ...], *, device: torch.device, fabric: Any
 ) -> tuple[BagScorer, int, int]:
-    """A new scorer, the bytes of an instance that it saves for the backward pass, and the largest tensor among them.
+    """Return a new scorer, the bytes that it saves per instance for the backward pass, and those of the largest tensor.
 
-    It is the difference between three instances and two, without copies of weights in another precision.
+    The bytes are the difference between three instances and two, without copies of weights in another precision.
     """
     sizes = []
     with _unnoticed(device):
@@ -81,7 +81,7 @@ def _saved(
                 storage = tensor.untyped_storage()
                 if storage.data_ptr() not in weights:
                     kept[storage.data_ptr()] = storage.nbytes()
-                return tensor.detach()  # which holds the storage: no other one takes its place
+                return tensor.detach()  # keeps the storage alive, so that its address is not reused
 
             try:
                 precision = nullcontext() if fabric is None else fabric.autocast()
@@ -100,7 +100,7 @@ def _saved(
 
 @contextmanager
 def _unnoticed(device: torch.device) -> Iterator[None]:
-    """Keep random states, and suppress warnings, which the training itself repeats."""
+    """Restore random states afterwards, and suppress warnings, which the training itself repeats."""
     noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with noise, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -108,7 +108,10 @@ def _unnoticed(device: torch.device) -> Iterator[None]:
 
 
 def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> int:
-    """Bytes of instances that the training will hold besides those in memory; on a GPU at most half of what is free."""
+    """Return the bytes of instances that the training will hold besides those already in memory.
+
+    Instances that a GPU holds by default are not counted: they take at most half of its free memory.
+    """
     if config.run.resident and on_disk(train.instances):
         return train.num_instances * math.prod(train.instance_shape) * train.instances.itemsize
     copied = standardized_once(config, train) and config.run.resident is not False and device.type != "cuda"
@@ -116,9 +119,9 @@ def held_memory(config: ResolvedSettings, train: Bags, device: torch.device) -> 
 
 
 def memory_share(free: int) -> int:
-    """Bytes that a step may take of the free ones: half of the largest power of two among them.
+    """Return the bytes of free memory that a step may take: half of the largest power of two that is free.
 
-    A power of two, so that what else runs on the machine rarely changes the choice.
+    With a power of two, other programs on the machine rarely change the choice.
 
     Examples
     --------
@@ -130,7 +133,7 @@ def memory_share(free: int) -> int:
 
 @dataclass(frozen=True)
 class BatchSize:
-    """Bags of a step, by class, and instances that are drawn of a bag."""
+    """Bags of a step, by class, and instances that are drawn per bag."""
 
     num_positive: int  # S+
     num_negative: int  # S-
@@ -144,15 +147,15 @@ class BatchSize:
 
 @dataclass(frozen=True)
 class Choice:
-    """Numbers in place of "auto"."""
+    """Numbers chosen for "auto"."""
 
     config: ResolvedSettings
     what: str
     why: str
-    fits: bool  # into the memory
+    fits: bool  # whether a step fits into the memory
 
     def tell(self) -> str:
-        """Warn in one line of the choice and its reason; returns the line."""
+        """Warn in one line about the choice and its reason; return the line."""
         line = f"{self.what}: {self.why}"
         warnings.warn(line, Note if self.fits else UserWarning, stacklevel=3)
         return line
@@ -161,15 +164,15 @@ class Choice:
 def choose_batch_size(
     config: ResolvedSettings, train: Bags, *, device: torch.device, fabric: Any = None, cost: StepCost | None = None
 ) -> Choice:
-    """Choose what `config` leaves open for these training bags.
+    """Choose the "auto" counts of `config` for these training bags.
 
-    The choice is the same for the same bags, settings and memory, taken as a power of two. `cost` is the
-    result of `measure_step` for these settings, if it is known.
+    The choice is the same for the same bags, settings and memory (rounded down to a power of two). `cost` is the result
+    of `measure_step` for these settings, if known.
 
     Raises
     ------
     OneClassError
-        Without bags of both classes.
+        If the bags are not of both classes.
     """
     target = target_of(train)
     target.check(train)
@@ -185,22 +188,22 @@ def choose_batch_size(
 def choose_for_each(
     config: ResolvedSettings, bags: Bags, trains: Sequence[NDArray[np.int64]], *, fabric: Any
 ) -> list[Choice]:
-    """Choose for the training bags at each of these positions; the memory of a step is measured once."""
+    """Choose for each set of training bags, given by positions; the memory of a step is measured once."""
     options: dict[str, Any] = {"device": fabric.device, "fabric": fabric}
     cost = measure_step(config, bags.instance_shape, **options)
     return [choose_batch_size(config, bags.subset(train), **options, cost=cost) for train in trains]
 
 
 def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, int]) -> list[BatchSize]:
-    """Batch sizes in the order of preference; the last is the smallest that can be.
+    """Return batch sizes in the order of preference; the last is the smallest possible.
 
-    First 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or all of
-    the `counts` (positive, negative); 4 or 2 where bags are larger than that, and the epochs would take fewer than 2400
-    steps. Then fewer bags, down to 2 + 2: an epoch has more steps, each with as much of a bag. Then fewer instances,
-    down to 4; then both.
+    The first has 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or
+    all of the `counts` (positive, negative); 4 or 2 bags if bags are larger than that and the epochs would take fewer
+    than 2400 steps. Then come fewer bags, down to 2 + 2 (more steps per epoch, each with as much of a bag), then fewer
+    instances, down to 4, then both.
     """
     training, estimator = config.training, ESTIMATORS.find(config.method.estimator)
-    # One instance alone has the weight 1, and nothing to learn from, unless the bag is remembered.
+    # A single instance has the weight 1, from which nothing is learned, unless the bag's state is tracked.
     least = 1 if estimator.tracks else 2
     whole = min((count for count in _INSTANCES if count >= max(largest, least)), default=_INSTANCES[0])
     drawn = [count for count in _INSTANCES if least <= count <= whole]
@@ -227,7 +230,7 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
 
 
 def _what(config: ResolvedSettings, size: BatchSize) -> str:
-    """The numbers in words."""
+    """Return the numbers in words."""
     counts = f"{size.num_positive} + {size.num_negative}"
     if not _draws(config):
         return f"{counts} whole bags a step"
@@ -236,7 +239,7 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
 
 
 def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
-    """Reason for the choice, with advice."""
+    """Return the reason for the choice, with advice."""
     training, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
     reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
     if _draws(config) and high <= size.num_instances:
@@ -246,20 +249,20 @@ def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memor
         reasons.append(f"{_count(training.epochs)} epochs of {_count(len(train))} bags take {steps} steps")
     advice = f"set `{config.training.open[-1]}` to choose"
     if not _draws(config) and config.training.open == ["num_instances"]:
-        advice = f"`num_instances` is nothing to the estimator {config.method.estimator!r}"
+        advice = f"the estimator {config.method.estimator!r} does not use `num_instances`"
     if memory.of(size) > memory.limit:
         advice = memory.advice
     return f"{', '.join([*reasons, memory.words(size)])}; {advice}"
 
 
 def _draws(config: ResolvedSettings) -> bool:
-    """Whether the estimator draws instances."""
+    """Return whether the estimator draws instances."""
     estimator = ESTIMATORS.find(config.method.estimator)
     return not estimator.whole or "num_instances" in inspect.signature(estimator).parameters
 
 
 class _Memory:
-    """Bytes that a step takes, and may take."""
+    """Bytes that a step needs, and bytes that it may take."""
 
     def __init__(self, config: ResolvedSettings, train: Bags, cost: StepCost, *, device: torch.device) -> None:
         smaller = "add `checkpointing=True`, or make the instances smaller"
@@ -273,20 +276,20 @@ class _Memory:
         self.limit = memory_share(free_memory(device) - held) if given is None else round(given * _GIB)
 
     def of(self, size: BatchSize) -> int:
-        """Bytes that a step takes."""
+        """Return the bytes that a step needs."""
         instances = _instances(size, largest=self._largest)
         if self._most is not None:
             instances = min(size.bags * self._largest, self._most)
         return self._cost.weights + self._cost.instance * instances
 
     def words(self, size: BatchSize) -> str:
-        """Memory of a step as a share of the limit."""
+        """Describe the memory of a step and the limit."""
         unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
         return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
 
 
 def _instances(size: BatchSize, *, largest: int) -> int:
-    """Instances of a step."""
+    """Return the maximum number of instances of a step."""
     return size.bags * min(size.num_instances, largest)
 
 

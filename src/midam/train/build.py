@@ -19,7 +19,7 @@ from midam.settings import ResolvedSettings, Settings
 from midam.train.estimators import Estimator
 from midam.train.step import make_optimizer, parameter_groups
 
-# Settings that belong to some encoders alone.
+# Settings of encoders only.
 _OF_ENCODERS = ("hidden", "dropout", "norm")
 
 
@@ -41,12 +41,12 @@ def build_method(
     pairs: str = "binary",
     coder: Coder | None = None,
 ) -> MethodParts:
-    """Build the parts of a method for one scorer, whatever ``members``, and a training set of so many bags.
+    """Build the parts of a method for one scorer (``members`` is ignored) and a training set of `num_bags` bags.
 
     The scorer gives a bag `columns` scores; `pairs` is the kind of pairs that labels order, see
-    `midam.functional.pairs`, and `coder` that of the covariates which it takes, if any. Fresh weights come from
-    ``config.run.seed``; the global random state is left alone. A `ConfigError` refuses parts that make no sense
-    together, and an encoder that does not fit the instances.
+    `midam.functional.pairs`, and `coder` encodes the covariates, if the scorer takes them. Initial weights come from
+    ``config.run.seed``; the global random state does not change. A `ConfigError` refuses incompatible parts, and an
+    encoder that does not fit the instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
@@ -71,9 +71,9 @@ def build_model(
     columns: int = 1,
     coder: Coder | None = None,
 ) -> BagScorer:
-    """Build the scorer of so many columns alone, with weights from torch's current random state.
+    """Build only the scorer, with `columns` score columns and weights from torch's current random state.
 
-    It takes the covariates of the `coder`, if any. The other parameters are those of `build_encoder`.
+    It takes the covariates of the `coder`, if given. The other parameters are those of `build_encoder`.
     """
     config = config.resolve(instance_shape)
     encoder = build_encoder(config, instance_shape=instance_shape, pretrained=pretrained)
@@ -102,7 +102,7 @@ def _build_standardizer(config: ResolvedSettings, encoder: nn.Module, instance_s
 def build_ensemble(
     config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1, coder: Coder | None = None
 ) -> BagEnsemble:
-    """Build the scorers of all members, to be filled with weights; the global random state is left alone."""
+    """Build the scorers of all members, to load weights into; the global random state does not change."""
     count = config.resolve(instance_shape).training.members
     options: dict[str, Any] = {"instance_shape": instance_shape, "pretrained": False}
     options |= {"columns": columns, "coder": coder}
@@ -114,9 +114,9 @@ def build_ensemble(
 def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrained: bool = True) -> nn.Module:
     """Build the encoder; its attribute `out_features` is the width of the encodings.
 
-    Weights come from torch's current random state or from the file ``encoder_weights``, which is not read with
-    ``pretrained=False``, where other weights replace all of them. A `ConfigError` refuses an encoder that cannot be
-    made, does not fit the instances, or has settings of another one.
+    Weights come from torch's current random state or from the file ``encoder_weights``. With ``pretrained=False`` the
+    file is not read, because other weights will replace all of them. A `ConfigError` refuses an encoder that cannot be
+    made, that does not fit the instances, or whose settings belong to another encoder.
     """
     config = config.resolve(instance_shape)
     sizes = {"in_features": int(torch.Size(instance_shape).numel()), "instance_shape": instance_shape}
@@ -133,7 +133,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
 
 
 def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
-    """Build the primal optimizer of a model on its device and of the parameters of its objective."""
+    """Build the primal optimizer for the parameters of a model, on its device, and of its objective."""
     chosen = config.training
     groups = parameter_groups(model, objective, weight_decay=chosen.weight_decay)
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)

@@ -1,4 +1,4 @@
-"""Checkpoints: one file that holds everything, written atomically, read without running code, and checked by form."""
+"""Checkpoints: one file with the whole state, written atomically, read without running code, and validated."""
 
 import io
 import pickle
@@ -29,7 +29,7 @@ _SETTINGS = ("config", "method", "parts")  # entries with names that may be clas
 
 
 def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Refuse weights that are cut off, NaN or infinite; the scale of a constant feature is infinite on purpose."""
+    """Refuse weights that are truncated, NaN or infinite, except the scale of a constant feature, which is infinite."""
     for name, tensor in weights.items():
         fault = _fault(tensor.nan_to_num(nan=torch.nan, posinf=1.0) if name.endswith(_SCALE) else tensor)
         if fault is not None:
@@ -63,7 +63,7 @@ class _Imputed(Form):
 
 
 class _Outcome(Form):
-    """Target of a run whose bags are ranked by more than 0 and 1, and what it is called."""
+    """Target of a run with labels other than 0 and 1, and its names."""
 
     target: str
     names: list[str]
@@ -115,7 +115,7 @@ class _Origin(Form):
 
 
 class _Part(Form):
-    """A part of a model that was chosen: a method, its settings where it has some, and how many members are its own."""
+    """Part of a model that was chosen: a method, its settings, if any, and the number of its members."""
 
     method: str
     config: _Settings | None
@@ -150,17 +150,17 @@ class BestContent(Form):
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint of what loads with ``weights_only=True``; a reader sees the old file or the new one."""
-    # torch hides the reason of a failed write, such as a full disk, behind an error of its own.
+    """Write a checkpoint whose content loads with ``weights_only=True``; a reader sees the old or the new file."""
+    # torch hides the reason of a failed write, such as a full disk, behind another error.
     buffer = io.BytesIO()
     settings = _as_texts({key: content[key] for key in _SETTINGS if key in content})
     torch.save({"format": FORMAT, **content, **settings}, buffer)
-    with buffer.getbuffer() as view:  # let go of at once: Python 3.13 complains of a buffer that outlives it
+    with buffer.getbuffer() as view:  # released at once: Python 3.13 complains about a view that outlives its buffer
         write_bytes(path, view)
 
 
 def _as_texts(value: Any) -> Any:
-    """Settings with class paths as texts; equal texts are one object, as in all settings."""
+    """Return settings with class paths as texts; equal texts are one object, as in all settings."""
     if isinstance(value, dict):
         return {key: _as_texts(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -169,10 +169,10 @@ def _as_texts(value: Any) -> Any:
 
 
 def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
-    """Read a checkpoint, which must have a `form` (`ModelContent`, ...), onto the CPU; else `CheckpointError`."""
+    """Read a checkpoint onto the CPU; raise a `CheckpointError` unless it has the `form` (`ModelContent`, ...)."""
     require_plain(path)
     try:
-        # torch.load does not compare the checksums of the archive: a flipped bit would pass for a weight.
+        # torch.load does not check the checksums of the archive: a flipped bit would become part of a weight.
         check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         text = f"Expected the folder of a run, got the file {path.parent}; name the folder of the run, then the data."
         raise CheckpointError(text) from None
     except pickle.UnpicklingError:
-        # torch's own text advises to unpickle it all the same, which would run code of the file.
+        # torch's message advises to unpickle the file anyway, which would run code in it.
         raise CheckpointError(
             f"Expected a checkpoint, got other Python objects or damage, which were not loaded (in {path}); restore a "
             "copy, or start a new run."
@@ -203,12 +203,12 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Turn errors of parts that a state does not fit into a `CheckpointError` that names its file."""
+    """Turn the errors of a state that does not fit its parts into a `CheckpointError` that names the file."""
     try:
         yield
     except MidamError:
         raise
-    except Exception as error:  # torch and numpy may raise any error for a state of another form
+    except Exception as error:  # torch and numpy may raise any error for a state that does not fit
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
             f"Expected the state of the run's parts, got another (in {path}): {reason}; restore the run folder."

@@ -2,12 +2,12 @@
 
 | estimator         | point                                    | sample            | batch        |
 |-------------------|------------------------------------------|-------------------|--------------|
-| `MiniBatch`       | the sample's own (l, r); biased          | B drawn instances | SampledBatch |
+| `MiniBatch`       | the (l, r) of the sample; biased         | B drawn instances | SampledBatch |
 | `VarianceReduced` | the bag's tracked (l, r) (eq. ui, sm, ab) | B drawn instances | SampledBatch |
 | `Exact`           | the whole bag's (l, r), streamed         | all, by chunks    | WholeBatch   |
 | `ExactPoint`      | the whole bag's (l, r), streamed         | B drawn instances | WholeBatch   |
 
-The last two stand in `midam.train.exact`.
+The last two are in `midam.train.exact`.
 """
 
 from dataclasses import replace
@@ -30,31 +30,31 @@ class Estimator(nn.Module):
     """Base of the estimators.
 
     Called with the scorer and a batch, an estimator returns a `BagOutput` whose score (or logit) any loss may use;
-    plain ``loss.backward()`` then yields the estimator's gradient. After the optimizer has stepped, `commit` writes
-    what the forward pass proposed. Evaluation never touches an estimator.
+    plain ``loss.backward()`` then gives the estimator's gradient. After the optimizer step, `commit` writes the values
+    that the forward pass proposed. Evaluation does not use estimators.
 
-    It is made with the settings and sizes that its constructor asks for by name: ``num_bags``, ``value_size``,
-    ``branches``, ``chunk_size``, ``num_instances``, ``seed`` and any other setting. Of a pooling of several branches
-    each bag is so many rows: `midam.nn.scorer`.
+    Its constructor gets the settings and sizes that it names as parameters: ``num_bags``, ``value_size``, ``branches``,
+    ``chunk_size``, ``num_instances``, ``seed`` and any other setting. With a pooling of several branches, each bag has
+    a row per branch: see `midam.nn.scorer`.
 
     Attributes
     ----------
     name : str
-        What messages call it; by default that of the class.
+        Name in messages; by default that of the class.
     whole : bool
-        It takes a `WholeBatch`.
+        Whether it takes a `WholeBatch`.
     needs_trackable : bool
-        It linearizes at points that are not the sample's own, for which a maximum is not `trackable`.
+        Whether it linearizes at points other than that of the sample, which needs a `trackable` statistic: no maximum.
     tracks : bool
-        It keeps a state a bag.
+        Whether it keeps a state per bag.
     tables : tuple of str
-        Buffers with a row for each bag, or for each branch of a bag, of which `commit` writes those of a batch.
+        Buffers with a row per bag, or per branch of a bag; `commit` writes the rows of a batch.
     branched : bool
-        It serves poolings of several branches.
+        Whether it supports poolings with several branches.
     rates : tuple of str
-        Settings in (0, 1] that are attributes of it and fall with the learning rate.
+        Attributes in (0, 1] that fall with the learning rate.
     batch_statistics : str
-        What a warning says of an encoder that normalizes by the statistics of the batch.
+        Consequence of an encoder that normalizes by the statistics of the batch, for a warning.
 
     Examples
     --------
@@ -87,12 +87,12 @@ class Estimator(nn.Module):
         cls.name = cls.__dict__.get("name", cls.__name__)
 
     def __call__(self, model: BagScorer, batch: SampledBatch | WholeBatch) -> BagOutput:
-        """Bag output at the point of the estimator, and what covariates add, of which nothing is estimated."""
+        """Return the bag output at the point of the estimator, plus the term of covariates, which is exact."""
         output: BagOutput = super().__call__(model, batch)
         return output if model.covariates is None else model.with_covariates(output, batch.covariates)
 
     def check(self, model: BagScorer) -> None:
-        """Raise `ConfigError` where this estimator cannot serve the model."""
+        """Raise a `ConfigError` if this estimator does not support the model."""
         if self.needs_trackable and not model.pooling.statistic.trackable:
             raise ConfigError(
                 f"Expected a smooth pooling for the estimator {self.name!r}, got {model.pooling.name!r}; use the "
@@ -112,21 +112,21 @@ class Estimator(nn.Module):
         """Write the proposed state, unless the loss [] is not finite."""
 
     def share(self, ranks: Ranks, own: Tensor, every: Tensor) -> None:
-        """Share what each process has committed for its bags (int64 [k]), of all bags of a step (int64 [K])."""
+        """Share the rows that each process has committed for its bags (int64 [k]) of all bags of a step (int64 [K])."""
         for name in self.tables:
             table, branches = self.get_buffer(name), getattr(self, "branches", 1)
             ranks.share_rows(table, rows_of(own, branches), rows_of(every, branches), rows=branches)
 
 
 class MiniBatch(Estimator):
-    """Naive mini-batch pooling (the MB rows of the paper): pools the sample as if it were the bag.
+    """Naive mini-batch pooling (the MB rows of the paper): it pools the sample as if it were the bag.
 
-    Biased for every pooling but the mean. f2 sees the number of drawn instances.
+    It is biased for every pooling except the mean. f2 gets the number of drawn instances.
 
     Parameters
     ----------
     num_instances : int, optional
-        B, to refuse what cannot learn.
+        B, to refuse a pooling that cannot learn from it.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class MiniBatch(Estimator):
             )
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
-        """Bag output at the point of the estimator, with the gradient of the sample."""
+        """Return the bag output at the point of the estimator, with the gradient of the sample."""
         mask = None if batch.mask is None else each(batch.mask, model.pooling.branches)
         stat = model.pooling.statistic.sample(*encoded_sample(model, batch), mask=mask)
         return BagOutput(stat.l, stat.r, stat.n, model.pooling)
@@ -166,13 +166,13 @@ class MiniBatch(Estimator):
 class VarianceReduced(TrackedStatistic, Estimator):
     """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
 
-    The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the batch's gradient
-    is taken at it. `bag_state` holds a row a bag, or branch of a bag: visits, l, r.
+    The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the gradient of the
+    batch is taken at this statistic. `bag_state` holds a row per bag, or per branch of a bag: visits, l, r.
 
     Parameters
     ----------
     num_bags : int
-        Bags of the training set N.
+        Number N of training bags.
     value_size : int
         V of the pooling head.
     branches : int
@@ -180,15 +180,15 @@ class VarianceReduced(TrackedStatistic, Estimator):
     state_rate : float
         gamma0 in (0, 1], the weight of the new sample.
     state_floor : float
-        Least share in [0, 1) of the new sample in a tracked state with values, at most gamma0: of attention and all
-        others whose score is not l itself. 0: none, as in the paper.
+        Minimum share, in [0, 1), of the new sample in a tracked state with values (attention, and all poolings whose
+        score is not l itself); at most gamma0. 0 is no minimum, as in the paper.
     lag : bool
-        Linearize at s^{t-1} as Algorithm 1 prints it, not at s^t as the authors' code does. The exponent z - l is then
-        clipped at 20 and `clips` counts how often.
+        Linearize at s^{t-1}, as Algorithm 1 is printed, not at s^t, as in the authors' code. The exponent z - l is then
+        clipped at 20, and `clips` counts how often.
     fresh_first : bool
         gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
     fresh_whole : bool
-        gamma0 = 1 when the draw holds the whole bag.
+        gamma0 = 1 when the sample is the whole bag.
 
     Examples
     --------
@@ -213,7 +213,7 @@ class VarianceReduced(TrackedStatistic, Estimator):
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
-        """Bag output at the point of the estimator, with the gradient of the sample."""
+        """Return the bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
         batch = _row_batch(batch, self.branches)
         whole = batch.sizes if batch.log_ratio is None and batch.may_be_whole else None
@@ -222,30 +222,29 @@ class VarianceReduced(TrackedStatistic, Estimator):
 
 
 def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:
-    """Logits z [K, B] and values v [K, B, V] of a batch's instances; z is very low where a slot holds none.
+    """Return logits z [K, B] and values v [K, B, V] of a batch's instances; z is very low in an empty slot.
 
-    Of several branches each bag is so many rows, [K * G, B] and [K * G, B, V]; what the batch says of bags holds of
-    each of them.
+    With several branches each bag has a row per branch: [K * G, B] and [K * G, B, V].
     """
     z, v = model.instances(batch.x)
     num_bags, branched = batch.index.shape[0], z.ndim > 1
     slots = z.shape[0] // num_bags
     z, v = z.view(num_bags, slots, *z.shape[1:]), v.view(num_bags, slots, *v.shape[1:])
     if batch.mask is not None:
-        # A padded slot carries some real instance; its logit must not reach exp(z - l), and neither must a gradient.
+        # A padded slot holds a real instance; neither its logit may reach exp(z - l), nor a gradient the instance.
         empty = ~batch.mask
         z = z.masked_fill(empty.unsqueeze(-1) if branched else empty, torch.finfo(z.dtype).min / 4)
     if batch.seen is not None:
         seen = z.detach().amax(dim=-1) if branched else z.detach()
         batch.seen.copy_((seen / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
-    # Of a maximum nothing is corrected: it is the highest drawn, however likely that was.
+    # A maximum is not corrected: it is the highest drawn score, however likely its instance was drawn.
     if batch.log_ratio is not None and model.pooling.statistic.trackable:
         z = importance_logits(z, batch.log_ratio.unsqueeze(-1) if branched else batch.log_ratio)
     return fold_slots(z, v)
 
 
 def _row_batch(batch: SampledBatch, branches: int) -> SampledBatch:
-    """The batch by the rows of the state."""
+    """Return the batch with a row per branch, as in the state."""
     if branches == 1:
         return batch
     mask = None if batch.mask is None else each(batch.mask, branches)

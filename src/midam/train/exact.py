@@ -26,13 +26,13 @@ _REFUSED = "whole bags that do not fit one chunk are refused"
 class Exact(Estimator):
     """The exact full-bag gradient in O(chunk) memory (two passes).
 
-    The first pass streams (l, r) of each bag without a graph, where the loss gives lambda = dL/dl and rho = dL/dr; the
-    second back-propagates ``lambda l_hat + rho . r_hat`` chunk by chunk. This equals plain autograd on the whole bags
-    to rounding. Dropout is replayed; batch normalization in batch statistics is refused. A batch that fits one chunk
-    takes one ordinary pass, whatever the encoder does.
+    The first pass streams (l, r) of each bag without a graph; the loss gives lambda = dL/dl and rho = dL/dr there. The
+    second pass back-propagates ``lambda l_hat + rho . r_hat`` chunk by chunk. This equals plain autograd on the whole
+    bags up to rounding. Dropout is replayed; batch normalization by batch statistics is refused. A batch that fits one
+    chunk takes one ordinary pass with any encoder.
 
-    With max pooling one streamed pass finds each bag's maximal instance, and that one alone is back-propagated; in a
-    batch that fits one chunk, only if the encoder encodes an instance alike each time (`MLP.repeatable`).
+    With max pooling, one streamed pass finds the maximal instance of each bag, and only this instance is
+    back-propagated; in a batch that fits one chunk, only if the encoder is repeatable (`MLP.repeatable`).
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Exact(Estimator):
 
     Examples
     --------
-    Whole bags, two instances at a time, have the scores of one pass over all of them:
+    Encoding two instances at a time gives the scores of one pass over the whole bags:
 
     >>> from midam import AttentionPooling, Bags, InstanceReader
     >>> x = torch.randn(7, 4)
@@ -63,7 +63,7 @@ class Exact(Estimator):
         self.chunk_size = _checked("chunk_size", chunk_size)
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
-        """Bag output at the exact point."""
+        """Return the bag output at the exact point."""
         carried = model.pooling.statistic.carrier is not None
         if int(batch.sizes.sum()) <= self.chunk_size:
             positions, _ = next(batch.chunks(self.chunk_size))
@@ -85,20 +85,20 @@ class Exact(Estimator):
 class ExactPoint(Estimator):
     """The exact point with a sampled gradient: (l, r) streamed over the whole bag, B instances back-propagated.
 
-    Where the pooling's logits vary, the B instances are drawn with replacement in proportion to exp(z), known from the
-    first pass; else uniformly without replacement. Of several branches they are drawn from the mixture of these
-    weights, and weigh p / (B q): p is the instance's weight in the branch, q the mean of its weights in all, so that
-    none weighs more than G / B. Unbiased for the gradient at fixed (a, b, alpha); the encoder must be deterministic and
-    treat each instance on its own.
+    If the pooling's logits vary, the B instances are drawn with replacement in proportion to exp(z), known from the
+    first pass; else uniformly without replacement. With several branches they are drawn from the mixture of these
+    weights and get the weight p / (B q): p is the instance's weight in the branch, q the mean of its weights in all
+    branches, so that no weight exceeds G / B. The gradient is unbiased at fixed (a, b, alpha); the encoder must be
+    deterministic and treat each instance separately.
 
     Parameters
     ----------
     num_instances : int
-        B >= 1, instances back-propagated a bag.
+        B >= 1, instances per bag that are back-propagated.
     chunk_size : int
         Instances encoded at a time in the first pass, >= 1.
     seed : int
-        Of the draws; step t of seed s always draws the same.
+        Seed of the draws; step t of seed s always draws the same instances.
 
     Examples
     --------
@@ -128,11 +128,11 @@ class ExactPoint(Estimator):
         self.step = 0
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
-        """Bag output at the exact point."""
+        """Return the bag output at the exact point."""
         refuse_batch_statistics(model, f"the estimator {self.name!r}")
         _refuse_noise(model, self.name)
         draw = draw_proportional if model.pooling.weighted else draw_uniform
-        # Each of several processes draws in bags of its own, and not with the numbers of the others.
+        # Each process draws from different bags, and therefore with different random numbers.
         apart = [] if batch.step is None else [int(batch.index[0])]
         rng = np.random.default_rng([self.seed, self.step, *apart])
         self.step += 1
@@ -152,7 +152,7 @@ class ExactPoint(Estimator):
         return torch.tensor(self.step)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Continue the draws after this many steps."""
+        """Continue the draws after the number of steps in `state`."""
         self.step = int(state)
 
 
@@ -184,7 +184,7 @@ class _Passes:
         state: tuple[Tensor, ...] = (torch.get_rng_state(),)
         if self.device.type == "cuda":
             state = (*state, torch.cuda.get_rng_state(self.device))
-        # An encoder that draws nothing leaves the state alone: one copy then serves all chunks of a bag of any size.
+        # An encoder without random numbers does not change the state: all chunks then share one copy.
         if self.random_states and all(map(torch.equal, state, self.random_states[-1])):
             state = self.random_states[-1]
         self.random_states.append(state)
@@ -235,12 +235,12 @@ def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
 
 
 def _counts(batch: WholeBatch, like: Tensor, branches: int) -> Tensor:
-    """Instances of the bag of each row."""
+    """Return the number of instances of each row's bag."""
     return each(batch.sizes.to(device=like.device, dtype=like.dtype), branches)
 
 
 def _drawn_weights(w: Tensor, branches: int) -> Tensor:
-    """Weights [K * G, B] of instances drawn from the mixture, from their `point_weights`; 1/B each for one branch."""
+    """Return the weights [K * G, B] of instances drawn from the mixture, from `point_weights`; 1/B for one branch."""
     if branches == 1:
         return torch.full_like(w, 1 / w.shape[1])
     of_bag = w.view(-1, branches, w.shape[1])
@@ -255,7 +255,7 @@ def _checked(name: str, value: int) -> int:
 
 
 def refuse_batch_statistics(model: nn.Module, user: str) -> None:
-    """Refuse a scorer whose scores depend on the chunk of an instance."""
+    """Refuse a scorer if the score of an instance depends on its chunk."""
     for name in batch_norms(model):
         raise ConfigError(
             f"Expected scores that do not depend on the batch for {user}, got batch normalization in batch statistics "
@@ -275,10 +275,10 @@ def _refuse_noise(model: nn.Module, estimator: str) -> None:
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn instances of K bags, and the exact point of these.
+    """Drawn instances of K bags, and the exact point of these bags.
 
-    Slots of a `proportional` bag were drawn with replacement in proportion to exp(z), in the mean over its branches;
-    those of the others hold distinct instances, uniformly drawn or all of them.
+    The slots of a `proportional` bag were drawn with replacement in proportion to exp(z), in the mean over its
+    branches; the slots of other bags hold distinct instances, drawn uniformly, or all instances.
     """
 
     l: Tensor  # [K * G]  # noqa: E741
@@ -301,11 +301,11 @@ def draw_uniform(
 def draw_proportional(
     model: BagScorer, batch: WholeBatch, num_instances: int, *, chunk_size: int, rng: np.random.Generator
 ) -> Draw:
-    """Stream the point, and draw B instances a bag with replacement in proportion to exp(z), or take all of at most B.
+    """Stream the point, and draw B instances of each bag with replacement in proportion to exp(z).
 
-    Each of the B slots of a bag is a reservoir of one: a chunk that arrives replaces it with the probability of the
-    chunk's weight in all that was seen. Several branches take turns at the slots of a bag, from one drawn at random on:
-    each slot is then drawn from their mixture.
+    A bag of at most B instances is taken whole. Each of the B slots of a bag is a reservoir of one instance: a new
+    chunk replaces it with a probability equal to the chunk's share of the weight seen so far. Several branches take
+    turns at the slots of a bag, starting with a random branch, so that each slot is drawn from their mixture.
     """
     num_bags, branches = batch.index.shape[0], model.pooling.branches
     total = total_of(model, num_bags)
@@ -334,7 +334,7 @@ def draw_proportional(
 def _draw_within(
     z: NDArray[np.float64], segment: NDArray[np.int64], arrived: NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    # Rows of a chunk stand bag after bag, so one cumulative sum serves all bags; each is scaled by its own maximum.
+    # The rows of a chunk are sorted by bag, so one cumulative sum serves all bags; each bag is scaled by its maximum.
     first = np.searchsorted(segment, arrived, side="left")
     last = np.searchsorted(segment, arrived, side="right") - 1
     top = np.maximum.reduceat(z, first)

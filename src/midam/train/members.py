@@ -1,4 +1,4 @@
-"""Parts that train one scorer, built from settings and bags; and the scorer of a step, checkpointed and compiled."""
+"""Parts that train one scorer, built from settings and bags; the scorer of a step, with checkpointing and compile."""
 
 import math
 import warnings
@@ -31,20 +31,20 @@ from midam.train.build import build_method, build_part
 from midam.train.estimators import Estimator
 from midam.train.memory import check_draw
 
-_TRAINED, _COPIES = 3, 12  # times its weights that a network takes in a step, and with all that is kept and written
+_TRAINED, _COPIES = 3, 12  # memory of a network in a step, and with all copies, as multiples of its weights
 _NARROW = 128
-_WORTH_SAYING = 1 << 30  # bytes
+_WORTH_SAYING = 1 << 30  # bytes from which a network causes a note
 DEFAULT_DRAW = MethodSettings().draw
 CHECKPOINTED_PARTS = 8
 
 
 @dataclass(frozen=True)
 class Member:
-    """The parts of one scorer, on the device, before it is known what reads its instances."""
+    """The parts of one scorer, on the device, without a reader of instances."""
 
-    config: ResolvedSettings  # with a seed of its own
+    config: ResolvedSettings  # with the seed of the member
     model: BagScorer
-    trained: BagScorer  # what a step runs, see `training_scorer`
+    trained: BagScorer  # scorer that a step runs, see `training_scorer`
     estimator: Estimator
     objective: Objective
     sampler: Sampler
@@ -52,7 +52,7 @@ class Member:
 
 
 def with_objective(config: Settings, target: Target) -> Settings:
-    """These settings with the objective of a target where none is named; one that does not serve it is refused."""
+    """Return these settings with the target's objective if none is named; refuse one that does not support it."""
     if config.method.objective == AUTO:
         return config.replace(objective=target.objectives[0])
     OBJECTIVES.find(config.method.objective).check_pairs(target.pairs)
@@ -69,8 +69,8 @@ def build_members(
 ) -> list[Member]:
     """Build the members, each from its `midam.settings.member_seed`; standardizers are not fitted.
 
-    `standardized`: the reader of the training bags will give standardized instances. `coder` of their covariates: by
-    default it is fitted here.
+    With `standardized`, the reader of the training bags returns standardized instances. `coder` encodes their
+    covariates; by default it is fitted here.
     """
     members: list[Member] = []
     target, coder = target_of(train), coder or fit_coder(train)
@@ -88,7 +88,7 @@ def build_members(
 
 
 def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> None:
-    """Refuse an mlp that does not fit into memory, before it is made; one that is larger than the data is noted."""
+    """Refuse an mlp that does not fit into memory, before it is built; warn about one that is larger than the data."""
     if config.model.encoder != "mlp":
         return
     width = math.prod(train.instance_shape)
@@ -151,19 +151,19 @@ def _build_member(
 
 
 def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:
-    """Sites [N] of training bags if the setting `balance` names their column, else None.
+    """Return sites [N] of training bags if the setting `balance` names their column, else None.
 
     Raises
     ------
     ConfigError
         If the bags have no sites.
     BagDataError
-        If a bag has no site, or each bag has another one.
+        If a bag has no site, or each bag has a different site.
 
     Warns
     -----
     UserWarning
-        If a class has no bags from some site, or all bags come from one: there, class and site stay confounded.
+        If a class has no bags from a site, or all bags come from one site: class and site stay confounded there.
     """
     if balance is None:
         return None
@@ -193,7 +193,7 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
 
 
 def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str:
-    """Text on the classes that are missing at sites; empty if there are none."""
+    """Return a message about classes that are missing at sites; empty if there are none."""
     if len(names) == 1:
         return f"all training bags come from {names[0]}, nothing is balanced"
     strata = target.turns(target.values(train))
@@ -206,14 +206,14 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
 
 
 def _name(names: tuple[object, ...], stratum: int) -> str:
-    """Name of a stratum of the sampler."""
+    """Return the name of a stratum of the sampler."""
     return str(names[stratum]) if stratum < len(names) else f"stratum {stratum}"
 
 
 class Checkpointed(nn.Module):
-    """Encodes a batch in 8 parts, whose activations the backward pass computes again: 1/3 more work, 1/8 of the memory.
+    """Encodes a batch in 8 parts, whose activations the backward pass recomputes: 1/3 more work, 1/8 of the memory.
 
-    Result and dropout are those of the encoder, which must treat each instance on its own.
+    Result and dropout are those of the encoder, which must treat each instance separately.
     """
 
     def __init__(self, encoder: nn.Module) -> None:
@@ -232,10 +232,10 @@ class Checkpointed(nn.Module):
 
 
 def training_scorer(model: BagScorer, config: Settings, *, standardized: bool = False) -> BagScorer:
-    """Scorer that a step runs instead of `model`, with the same parameters, for checkpointing and compile.
+    """Return the scorer that a step runs instead of `model`, with the same parameters, for checkpointing and compile.
 
-    With `standardized` instances, the scorer's own standardizer is left out. Where nothing is asked for, this is
-    `model` itself. A `ConfigError` refuses what cannot be checkpointed.
+    With `standardized` instances, it has no standardizer. If nothing changes, it is `model` itself. A `ConfigError`
+    refuses an encoder that cannot be checkpointed.
     """
     encoder, standardizer = model.encoder, None if standardized else model.standardizer
     if config.run.compile:
@@ -248,7 +248,7 @@ def training_scorer(model: BagScorer, config: Settings, *, standardized: bool = 
 
 
 def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:
-    """Lay the weights of a 2-D encoder out as its device convolves fastest: on CUDA with the channels last."""
+    """Set the memory format of a 2-D encoder's weights to the fastest of its device: channels last on CUDA."""
     if len(instance_shape) == 3 and next(model.parameters()).is_cuda:
         for parameter in model.encoder.parameters():
             if parameter.ndim == 4:
@@ -256,7 +256,7 @@ def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:
 
 
 def refuse_half_volumes(encoder: nn.Module, precision: str, device: torch.device) -> None:
-    """Refuse 3-D convolutions in bfloat16 on the CPU: over two slices, their gradients are not finite."""
+    """Refuse 3-D convolutions in bfloat16 on the CPU, whose gradients over two slices are not finite."""
     if precision != "32-true" and device.type == "cpu" and any(isinstance(m, nn.Conv3d) for m in encoder.modules()):
         raise ConfigError(
             f"Expected the precision 32-true for 3-D convolutions on the CPU, got {precision!r}; torch's gradients are "

@@ -1,4 +1,4 @@
-"""Score memory of a training, filled for draws by score and annealed; and how the CPU computes a step."""
+"""Score memory of a training for draws by score, annealing of the weights, and CPU modes of a step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _LEAST_POWER = 0.2
 
 
 def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None:
-    """Refuse draws by scores, and annealing, where the pooling or the estimator gives no scores for them."""
+    """Refuse draws by scores, and annealing, if the pooling has no weights for them."""
     pooling = parts.model.pooling
     if draw.remembers and not pooling.weighted:
         raise ConfigError(
@@ -36,7 +36,7 @@ def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None
 
 
 def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
-    """Power of the instances' weights in epoch `epoch` (from 0): from 0.2 to 1, geometrically.
+    """Return the power of the instances' weights in epoch `epoch` (from 0): it grows geometrically from 0.2 to 1.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def weight_power_of(config: ResolvedSettings, epoch: int) -> float:
 
 @contextmanager
 def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator[None]:
-    """Let the weights of the instances have the power of epoch `epoch` (from 0) inside, and 1 again after it."""
+    """Set the power of the instances' weights to that of epoch `epoch` (from 0) inside, and to 1 afterwards."""
     model.pooling.weight_power = weight_power_of(config, epoch)
     try:
         yield
@@ -67,9 +67,9 @@ def fill_memory(
     chunk_size: int,
     ranks: Ranks | None = None,
 ) -> None:
-    """Remember the logits of all instances, streamed in evaluation mode; of several branches the largest.
+    """Fill the memory with the logits of all instances, streamed in evaluation mode; with branches, the largest.
 
-    `reader` is that of the training bags. Of several processes each streams its share.
+    `reader` is that of the training bags. With several processes, each streams a share.
     """
 
     def logits(group: range) -> Iterator[Tensor]:
@@ -92,7 +92,7 @@ def fill_memory(
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Run with so many CPU threads; None leaves them."""
+    """Run with `count` CPU threads; None does not change their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -103,10 +103,10 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def denormals_flushed() -> Iterator[None]:
-    """Take numbers closer to 0 than 1.2e-38 for 0 on this thread.
+    """Treat numbers closer to 0 than 1.2e-38 as 0 on this thread.
 
-    Late in a training, softmax weights and their gradients fall below that, and make products slow on some processors.
-    For training steps alone: bags with scores that small keep their order.
+    Late in a training, softmax weights and their gradients fall below this limit and slow down products on some
+    processors. Use it for training steps only: evaluation must keep the order of bags with scores that small.
     """
     before = bool(torch.full((1,), 2.0**-126).mul_(0.5) == 0)
     torch.set_flush_denormal(True)

@@ -1,9 +1,9 @@
-"""Names of methods: PREFIX-POOL of the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
+"""Names of methods: PREFIX-POOL from the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
 from midam.errors import ConfigError, nearest, require
 from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, ClassPath, typed
 
-DEFAULT = "midam"  # the settings as they are
+DEFAULT = "midam"  # the settings unchanged
 
 _POOLINGS = {"mean": "mean", "max": "max", "smx": "smoothed-max", "att": "attention", "gated": "gated-attention"}
 _POOLINGS |= {"emb": "embedding-attention", "gm": "generalized-mean", "nor": "noisy-or", "nand": "noisy-and"}
@@ -13,10 +13,10 @@ _PREFIXES |= {"ce-point": ("exact-point", "bce"), "dam-point": ("exact-point", "
 
 
 def method_settings(name: str) -> dict[str, str]:
-    """Settings ``pooling``, ``estimator`` and ``objective`` that a method's name stands for.
+    """Return the settings ``pooling``, ``estimator`` and ``objective`` of a method's name.
 
-    It is one of `method_names`, or such as ``"bce+vrsp+mypackage.MyPooling"``; a `ConfigError` for another one, with
-    the nearest.
+    The name is one of `method_names`, or of the form ``"bce+vrsp+mypackage.MyPooling"``. A `ConfigError` for another
+    name suggests the nearest.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def method_settings(name: str) -> dict[str, str]:
 
 
 def method_names() -> list[str]:
-    """All names PREFIX-POOL; only a smooth pooling goes with an estimator that needs one."""
+    """Return all names PREFIX-POOL, without the combinations of max with an estimator that needs a smooth pooling."""
     return [
         f"{prefix}-{pool}"
         for prefix, (estimator, _) in _PREFIXES.items()
@@ -49,10 +49,10 @@ def method_names() -> list[str]:
 
 
 def known_methods() -> list[str]:
-    """Names of all methods: `DEFAULT`, those of `method_names`, and the baselines of `midam.compare`."""
+    """Return the names of all methods: `DEFAULT`, those of `method_names`, and the baselines of `midam.compare`."""
     return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
 def is_shorthand(name: str) -> bool:
-    """Whether `method_settings` may know a name."""
+    """Return whether `method_settings` may know a name."""
     return name in method_names() or "+" in name

@@ -18,9 +18,9 @@ _STREAM = 7
 
 
 def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *, seed: int) -> None:
-    """Fit the standardizers among `standardizers`, at least one, to the training instances; all alike.
+    """Fit the standardizers among `standardizers`, at least one, to the training instances; all get the same fit.
 
-    From more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000), so many are drawn without replacement.
+    Of more than 200 000 instances or 50 000 000 numbers (on disk 4 000 000), as many are drawn without replacement.
     """
     first, *others = (standardizer for standardizer in standardizers if isinstance(standardizer, Standardizer))
     values = _MAX_VALUES_ON_DISK if on_disk(train.instances) else _MAX_VALUES
@@ -32,9 +32,9 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
 
 
 def random_instances(bags: Bags, limit: int, rng: np.random.Generator) -> Tensor:
-    """All instances, or so many that are drawn without replacement: [M, ...]."""
+    """Return all instances, or `limit` of them, drawn without replacement: [M, ...]."""
     total = bags.num_instances
-    chosen = distinct_sorted(total, min(total, limit), rng)  # up to the limit it draws nothing
+    chosen = distinct_sorted(total, min(total, limit), rng)  # draws nothing up to the limit
     ends = np.cumsum(bags.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
     return instance_tensor(bags.gather(bags.starts[bag] + chosen - (ends - bags.sizes)[bag]))
@@ -44,7 +44,7 @@ def distinct_sorted(total: int, count: int, rng: np.random.Generator) -> NDArray
     """Draw `count` distinct whole numbers below `total`, uniformly, ascending, in O(count) memory."""
     if 2 * count > total:
         return np.delete(np.arange(total), distinct_sorted(total, total - count, rng))
-    # Each round draws only as many as are missing: the set is that of the first distinct numbers of one sequence.
+    # Each round draws only the missing count: the set is that of the first distinct numbers of one sequence.
     numbers = np.empty(0, dtype=np.int64)
     while len(numbers) < count:
         numbers = np.union1d(numbers, rng.integers(total, size=count - len(numbers)))

@@ -1,4 +1,4 @@
-"""One training step, the parameter groups and optimizers it needs, and the mean of the weights along the epochs."""
+"""One training step, its parameter groups and optimizers, and the mean of the weights over epochs."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 def parameter_groups(model: nn.Module, objective: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters of the model with weight decay, those of the objective (a, b) without."""
+    """Return the parameters of the model with weight decay, and those of the objective (a, b) without."""
     for name, module in (("model", model), ("objective", objective)):
         require(module, nn.Module, name, "give a module of torch")
     groups: list[dict[str, Any]] = [
@@ -36,8 +36,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Make the primal optimizer of Algorithm 1.
 
-    "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which torch writes as dampening = momentum (v starts at
-    the first gradient); "adam" the Adam style. Both are fused: one kernel a group of parameters.
+    "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which in torch is dampening = momentum (v starts at the
+    first gradient); "adam" is the Adam style. Both are fused: one kernel per group of parameters.
     """
     require_choice(get_args(OptimizerName), name=name)
     if name == "sgd":
@@ -50,10 +50,10 @@ def make_optimizer(
 class _FusedSGD(torch.optim.SGD):
     """torch's fused SGD without its hooks and checks, which cost more than a small network's forward pass.
 
-    The parameters of a group are of one dtype, on one device.
+    The parameters of a group must have one dtype and be on one device.
     """
 
-    # As torch wraps them, each would import torch._dynamo, which takes seconds.
+    # torch's wrappers of these methods would import torch._dynamo, which takes seconds.
     add_param_group, state_dict, load_state_dict = (
         getattr(torch.optim.SGD, name).__wrapped__ for name in ("add_param_group", "state_dict", "load_state_dict")
     )
@@ -103,19 +103,19 @@ def train_step(
     fabric: Any = None,
     ranks: Ranks | None = None,
 ) -> tuple[Tensor, BagOutput | SeenBags]:
-    """One primal step, then one commit of the objective and one of the estimator.
+    """Take one primal step, then commit the objective and the estimator.
 
-    No device synchronization for sampled batches.
+    Sampled batches need no device synchronization.
 
-    A `fabric` runs the backward pass (precision, scaling); default: ``loss.backward()``. Of several processes, `ranks`,
-    each encodes its own bags of the step. All know the scores of all bags, so that each works out the whole loss.
+    A `fabric` runs the backward pass (precision, scaling); default: ``loss.backward()``. With several processes,
+    `ranks`, each encodes its bags of the step. All get the scores of all bags, so that each computes the whole loss.
 
     Returns
     -------
     loss : Tensor []
         Detached.
     output : BagOutput or SeenBags
-        At the point of the estimator; what ``objective.seen(output)`` returns is what the loss has seen.
+        At the point of the estimator; ``objective.seen(output)`` returns the input of the loss.
     """
     require(estimator, Estimator, "estimator", "make one, such as `midam.VarianceReduced`")
     require(objective, Objective, "objective", "make one, such as `midam.nn.MinMaxAUCLoss`")
@@ -132,7 +132,7 @@ def train_step(
             p.grad = None
     (torch.autograd if fabric is None else fabric).backward(loss)
     if ranks is not None:
-        # What the objective learns follows from the scores of all bags, and has its whole gradient everywhere.
+        # The parameters of the objective depend on the scores of all bags; every process has their whole gradient.
         ranks.sum_gradients(model.parameters())
     optimizer.step()
     loss = loss.detach()
@@ -144,7 +144,7 @@ def train_step(
 
 
 class WeightAverage(Generic[Model]):
-    """The mean of a model's weights over the epochs that the settings name, if any; refuses batch statistics."""
+    """Mean of a model's weights over the epochs in the settings, if any; refuses batch statistics."""
 
     def __init__(self, config: Settings, model: Model) -> None:
         self._config, self._model = config, model
@@ -160,19 +160,19 @@ class WeightAverage(Generic[Model]):
         self._mean = AveragedModel(model)
 
     def update(self, epoch: int) -> None:
-        """Let the weights after epoch `epoch` (from 0) enter the mean, where the settings say so."""
+        """Add the weights after epoch `epoch` (from 0) to the mean, if the settings include it."""
         if self._mean is not None and self._config.training.averages(epoch):
             self._mean.update_parameters(self._model)
 
     @property
     def reported(self) -> Model:
-        """The mean once weights have entered it, else the model."""
+        """The mean once it has weights, before that the model."""
         if self._mean is None or not int(self._mean.n_averaged):
             return self._model
         return cast("Model", self._mean.module)
 
     def state_dict(self) -> dict[str, Any] | None:
-        """State that a resume needs."""
+        """Return the state that a resume needs."""
         return None if self._mean is None else self._mean.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
@@ -182,7 +182,7 @@ class WeightAverage(Generic[Model]):
 
 
 def reported_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Weights that a trainer in this state (`Trainer.state_dict`) reports."""
+    """Return the weights that a trainer in this state (`Trainer.state_dict`) reports."""
     average: Mapping[str, Tensor] | None = state.get("average")
     if average is None or not int(average["n_averaged"]):
         return dict(state["model"])

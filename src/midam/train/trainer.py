@@ -1,4 +1,4 @@
-"""The trainer: epochs of the members, validation, and a state that resumes bit for bit."""
+"""The trainer: epochs of the members, validation, and a state for bit-exact resumption."""
 
 import logging
 import math
@@ -43,45 +43,45 @@ Callback = Callable[["Trainer", dict[str, Any]], None]
 class Trainer:
     """Trains the members of one method on one set of bags.
 
-    Within an epoch the members are trained one after the other, each with weights, draws, tracked state and dual
-    variable of its own. They share the bags and the standardizer's statistics.
+    Within an epoch the members are trained one after the other, each with separate weights, draws, tracked state and
+    dual variable. They share the bags and the statistics of the standardizer.
 
     Parameters
     ----------
     config : Settings
-        All of its groups but `data` and `cut`.
+        Settings; the groups `data` and `cut` are not used.
     train : Bags
-        Labelled, with pairs that the labels order: of both classes where there are two.
+        Labeled bags with pairs that the labels order: with two classes, bags of both.
     val : Bags, optional
-        Labelled; scored after each epoch. Used for nothing else here.
+        Labeled bags, scored after each epoch and used for nothing else here.
     fabric : lightning_fabric.Fabric, optional
-        Device and precision; default: one device as `config` says.
+        Device and precision; default: one device, by `config`.
     start : Mapping, optional
-        State of a `model` to start from, standardizer and codes of covariates included. Default: new weights, and
-        these fitted to the training bags.
+        State of a `model` to start from, with its standardizer and codes of covariates. Default: new weights, and a
+        standardizer and codes that are fitted to the training bags.
     ranks : Ranks, optional
-        Processes that train it together, each with a trainer of the same settings and bags.
+        Processes that train the model together, each with a trainer of the same settings and bags.
 
     Attributes
     ----------
     members : list of Training
         The training of each scorer.
     model : BagEnsemble
-        The members' scorers as they are trained; a bag's score is the mean of theirs.
+        The scorers of the members; the score of a bag is the mean of their scores.
     target : Target
         Kind of the labels; its `metric` is the main metric, "auroc" for two classes.
     epoch : int
-        Epochs done.
+        Number of finished epochs.
     stopped : bool
         Whether `stop` was called.
     history : list of dict
-        A row an epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
+        A row per epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
         while training), means over the members; val_auroc of the mean score; statistics of the draw rule.
         With another target, its metric replaces auroc.
     config : ResolvedSettings
         The settings, with numbers instead of "auto".
     chosen : str or None
-        A line on the numbers that were chosen, and why; None if none were.
+        A line about the chosen numbers, with the reason; None if no setting was "auto".
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
 
@@ -156,7 +156,7 @@ class Trainer:
 
     @property
     def reported(self) -> BagEnsemble:
-        """Model that is validated and reported: `model`, or the mean of its weights once it is taken."""
+        """Model that is validated and reported: `model`, or the mean of its weights once averaging has started."""
         return self._average.reported
 
     def reader(self, bags: Bags) -> InstanceReader:
@@ -167,7 +167,7 @@ class Trainer:
         return self._open(bags, once=standardized_once(self.config, bags))
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
-        """Scores [N] of `bags` by the reported scorers; `reader` is the return value of `Trainer.reader` for them."""
+        """Return the scores [N] of `bags` by the reported scorers; `reader` comes from `Trainer.reader`."""
         model = without_standardizer(self.reported) if reader.transforms else self.reported
         # Missing covariates of the validation bags cause one warning, not one after each epoch.
         known = self._val_covariates if bags is self._val else None
@@ -176,7 +176,7 @@ class Trainer:
 
     @property
     def best_epoch(self) -> int | None:
-        """Epoch with the highest validation AUROC so far, the later one of equals."""
+        """Epoch with the highest validation metric so far; of equal epochs the latest."""
         scored = [(row[self.validated], row["epoch"]) for row in self.history if row[self.validated] is not None]
         return max(scored)[1] if scored else None
 
@@ -192,16 +192,16 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """All epochs done, patience exhausted, or stopped."""
+        """Whether all epochs are done, the patience is exhausted, or `stop` was called."""
         patience, epochs = self.config.training.patience, self.config.training.epochs
         return (
             self.stopped or self.epoch >= epochs or (patience is not None and self._epochs_without_gain() >= patience)
         )
 
     def fit(self, *, epochs: int | None = None, callbacks: Sequence[Callback] = ()) -> Self:
-        """Train until `finished`, or for so many `epochs` more; this is the loop of every training in midam.
+        """Train until `finished`, or for `epochs` more epochs; every training in midam runs this loop.
 
-        After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`: they log,
+        After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`, to log,
         write checkpoints, show progress, or `stop` the training.
 
         Examples
@@ -226,9 +226,9 @@ class Trainer:
         self.stopped = True
 
     def train_epoch(self) -> dict[str, Any]:
-        """Train one epoch and score the validation bags; returns the new row of `history`.
+        """Train one epoch and score the validation bags; return the new row of `history`.
 
-        Raises `DivergedError` if the loss of a member is no longer finite.
+        Raise a `DivergedError` if the loss or a weight of a member is no longer finite.
         """
         rates = self.members[0].rates(self.config.training.decays(self.epoch))
         self.model.train()
@@ -250,7 +250,7 @@ class Trainer:
         return row
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resume needs: tensors, numbers, strings, lists and dictionaries only."""
+        """Return everything that a resume needs: only tensors, numbers, strings, lists and dictionaries."""
         return {
             "model": self.model.state_dict(),
             "average": self._average.state_dict(),
@@ -262,7 +262,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; raises `CheckpointError` if the state belongs to other training bags."""
+        """Continue from `state_dict`; raise a `CheckpointError` if the state belongs to other training bags."""
         if state["bag_ids"] != [str(i) for i in self._train.ids]:
             raise CheckpointError(
                 "Expected the state of these training bags, got that of others; resume with the data of the run."
@@ -275,7 +275,7 @@ class Trainer:
         self.history = [dict(row) for row in state["history"]]
 
     def _agree(self) -> None:
-        """Give all processes the weights of the leading one: where the machines differ, rounding does as well."""
+        """Give all processes the weights of the leading one: on different machines, rounding may differ."""
         if self._ranks is not None:
             self._ranks.same([*self.model.parameters(), *(p for m in self.members for p in m.objective.parameters())])
 
@@ -295,7 +295,7 @@ class Trainer:
         return result
 
     def _drawn(self) -> dict[str, float | None]:
-        """Statistics of the draw rule, means over the members."""
+        """Return the statistics of the draw rule, averaged over the members."""
         draws = [member.sampler.drawn for member in self.members]
         means = {name: float(np.mean([row[name] for row in draws])) for name in draws[0]}
         return {name: value if np.isfinite(value) else None for name, value in means.items()}
@@ -309,23 +309,23 @@ class Trainer:
         return self.target.metric_value(values, self.scores(self._val, self._val_reader)) if known else None
 
     def _epochs_without_gain(self) -> int:
-        # best_epoch moves on with ties; patience does not.
+        # A tie moves best_epoch on, but does not reset patience.
         scored = [(row[self.validated], -row["epoch"]) for row in self.history if row[self.validated] is not None]
         return max(scored)[1] - scored[-1][1] if scored else 0
 
 
 def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
-    """One device, by the settings, or one for each process; `ConfigError` if there is no such device here."""
+    """Make a Fabric with one device per process, by the settings; raise a `ConfigError` if the device is missing."""
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     on_cpu = config.run.accelerator == "cpu" or not torch.accelerator.is_available()
     if on_cpu and config.run.precision == "32-true" and processes.count == 1 and not loggers:
-        # A CPU needs nothing else of a Fabric, which takes seconds to import.
+        # A CPU needs only these parts of a Fabric, which takes seconds to import.
         plain = {"autocast": nullcontext, "backward": torch.autograd.backward}
         return cast("Fabric", SimpleNamespace(device=torch.device("cpu"), loggers=[], **plain))
-    # It logs the precision at each training, of which a study has hundreds.
+    # Fabric logs the precision at each training, and a study has hundreds of trainings.
     for name in ("rank_zero", "distributed"):
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
     options: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
@@ -336,7 +336,7 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
 
 
 def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:
-    """After how many epochs the validation bags are scored."""
+    """Return the number of epochs from one scoring of the validation bags to the next."""
     training = config.training
     if training.val_every is not None:
         return training.val_every
@@ -361,9 +361,9 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
 
 
 def build_training(config: Settings, train: Bags, *, device: torch.device | str = "cpu") -> Training:
-    """Set up the training of one scorer, as `midam fit` trains it: for a custom loop over its batches.
+    """Set up the training of one scorer, as in `midam fit`, for a custom loop over its batches.
 
-    `config.members` is ignored; `train` is labeled, with bags of both classes.
+    `config.members` is ignored; `train` needs labels, and with two classes bags of both.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""M >= 1 scorers whose steps are taken together, and everything that trains them: the one training loop."""
+"""The training of one scorer: the training loop, with estimator, objective, optimizer and sampler."""
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
@@ -30,7 +30,7 @@ _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 @dataclass(frozen=True, eq=False)
 class EpochResult:
-    """Of an epoch: mean loss, main metric of the scores that the steps saw, whether loss and weights are finite."""
+    """Mean loss of an epoch, main metric of the scores in its steps, and whether loss and weights are finite."""
 
     loss: float
     metric: float
@@ -45,24 +45,24 @@ class Training:
     member : Member
         The parts of the scorer.
     reader : InstanceReader
-        Of the training bags.
+        Reader of the training bags.
     labels : Tensor [N] or [N, L]
-        Of the reader's bags, on its device.
+        Labels of the reader's bags, on its device.
     fabric : lightning_fabric.Fabric, optional
-        Runs the precision and the backward pass; default: float32.
+        Sets the precision and runs the backward pass; default: float32.
     covariates : Tensor [N, P], optional
-        Those of the reader's bags, encoded, on its device, where the scorer takes some.
+        Encoded covariates of the reader's bags, on its device, if the scorer takes covariates.
     ranks : Ranks, optional
-        This process among several that train one scorer.
+        The processes that train one scorer together.
 
     Attributes
     ----------
     model : BagScorer
-        The scorer as it is kept.
+        The scorer.
     trained : BagScorer
-        What a step runs, see `Member`.
+        The scorer that a step runs, see `Member`.
     estimator, objective, optimizer, sampler
-        What trains it.
+        The parts that train it.
 
     Examples
     --------
@@ -94,13 +94,13 @@ class Training:
         self.optimizer = build_optimizer(self.config, self.model, self.objective)
 
     def batches(self) -> Generator[SampledBatch | WholeBatch, None, None]:
-        """Batches of the next epoch; close it to end the threads that read ahead."""
+        """Return the batches of the next epoch; close the generator to end the threads that read ahead."""
         self.estimator.start_epoch()
         make = whole_batches if self.estimator.whole else sampled_batches
         return make(self._reader, self.sampler, self._labels, self.covariates, ranks=self.ranks)
 
     def rates(self, falls: int) -> dict[str, float]:
-        """Learning rate and, where the method has them, state_rate and dual_lr after so many falls, by name."""
+        """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after so many falls."""
         method_rates = {
             name: getattr(self.config.method, name) * 0.5**falls
             for name in (*self.estimator.rates, *self.objective.rates)
@@ -119,9 +119,9 @@ class Training:
 
     @contextmanager
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
-        """Set up epoch `epoch` (from 0): rates, training mode, noise, threads; gives its batches.
+        """Set up epoch `epoch` (from 0): rates, training mode, noise, threads; yield its batches.
 
-        Noise inside the encoder (dropout) follows from seed and epoch alone: a resume needs no random state.
+        Noise in the encoder (dropout) depends only on seed and epoch, so a resume needs no random state.
         """
         self.set_rates(self.config.training.decays(epoch))
         self.remember(epoch)
@@ -134,7 +134,7 @@ class Training:
                 yield batches
 
     def remember(self, epoch: int) -> None:
-        """Stream all bags once where the draws of epoch `epoch` (from 0) need scores that are due."""
+        """Stream all bags once if the draws of epoch `epoch` (from 0) are due for new scores."""
         draw, run = self.sampler.draw, self.config.run
         if draw.memory is None or not draw.pass_due(epoch):
             return
@@ -158,7 +158,7 @@ class Training:
         return EpochResult(mean, float("nan") if metric is None else metric, finite and bool(np.isfinite(mean)))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resume needs but the weights."""
+        """Return everything that a resume needs except the weights."""
         return {name: getattr(self, name).state_dict() for name in _STATEFUL}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class Training:
 
     def _step(self, batch: SampledBatch | WholeBatch) -> tuple[Tensor, Tensor]:
         parts = self.trained, self.estimator, self.objective, self.optimizer
-        # One region a step: autocast keeps its copies of the weights until the region ends.
+        # One region per step: autocast keeps its copies of the weights until the region ends.
         with nullcontext() if self.fabric is None else self.fabric.autocast():
             loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
         return loss, self.objective.seen(output)
@@ -177,16 +177,16 @@ class Training:
 def open_reader(
     config: ResolvedSettings, bags: Bags, *, transform: nn.Module | None, device: torch.device
 ) -> InstanceReader:
-    """Open bags as the settings say; with a `transform`, those on disk are read into memory once, but on a GPU."""
+    """Open bags by the settings; with a `transform`, bags on disk are read into memory once, except for a GPU."""
     read_once = transform is not None and on_disk(bags.instances) and device.type != "cuda"
     resident = True if read_once else config.run.resident
     return InstanceReader(bags, device=device, resident=resident, workers=config.run.workers, transform=transform)
 
 
 def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
-    """Labels [N], or [N, L] of another target than two classes, on the reader's device.
+    """Return the labels [N], or [N, L] for a target other than two classes, on the reader's device.
 
-    They are float32, or float64 where different numbers or times would tie in float32 (on Apple's GPUs they do tie).
+    They are float32, or float64 if different numbers or times would tie in float32 (except on Apple's GPUs).
     """
     values = target_of(bags).values(bags)
     wide = values.ndim == 2 and _tie_in_float32(values[:, 0]) and reader.device.type != "mps"
@@ -194,15 +194,16 @@ def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
 
 
 def _tie_in_float32(numbers: NDArray[Any]) -> bool:
-    """Whether two different ones of these numbers [N] are one in float32; NaN, of unknown labels, is passed over."""
+    """Return whether two different numbers of [N] become equal in float32; NaN, an unknown label, is ignored."""
     known = np.unique(numbers[~np.isnan(numbers)])
     return len(np.unique(known.astype(np.float32))) < len(known)
 
 
 def standardized_once(config: Settings, bags: Bags) -> bool:
-    """Whether the instances are standardized in memory and not at each visit: feature vectors; images stay bytes.
+    """Return whether instances are standardized once in memory, not at each visit.
 
-    Of vectors on disk those that take at most 512 MiB as float32, and a quarter of the memory that is free just now.
+    Feature vectors are, images stay bytes. Vectors on disk are only if they take at most 512 MiB as float32 and a
+    quarter of the memory that is free now.
     """
     if not config.model.standardize or len(bags.instance_shape) != 1:
         return False
@@ -213,7 +214,7 @@ def standardized_once(config: Settings, bags: Bags) -> bool:
 
 
 def _check_ranks(ranks: Ranks, member: Member) -> None:
-    """Refuse what several processes cannot train together."""
+    """Refuse batches and encoders that several processes cannot train together."""
     ranks.check_batch(member.sampler.num_positive + member.sampler.num_negative)
     if batch_norms(member.model):
         raise ConfigError(
@@ -223,7 +224,7 @@ def _check_ranks(ranks: Ranks, member: Member) -> None:
 
 
 def _seed_noise(device: torch.device, run_seed: int, epoch: int, *, rank: int = 0) -> None:
-    """Seed what the layers draw on the CPU and on this device, and no other device; each process draws its own."""
+    """Seed the random numbers of layers on the CPU and on this device only; each process has another seed."""
     parts = [run_seed, epoch, rank] if rank else [run_seed, epoch]
     seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
     # torch.manual_seed would reseed every device of the machine.

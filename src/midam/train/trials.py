@@ -1,4 +1,4 @@
-"""Trials of one configuration: trainings that differ in bags and seed alone, as those of a cross-validation do."""
+"""Trials of one configuration: trainings that differ only in bags and seed, as in a cross-validation."""
 
 import time
 import warnings
@@ -21,7 +21,7 @@ class Trial:
 
     Examples
     --------
-    Train on six bags, and score two others:
+    Train on six bags and score two others:
 
     >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(8)], [0, 1] * 4)
     >>> trial = Trial(train=np.arange(6), score=np.array([6, 7]), seed=0)
@@ -40,7 +40,7 @@ class Trial:
 class TrialResult:
     """Result of a trial.
 
-    `scores` are those of its bags after each epoch that was asked for, or after the last of E; NaN once a training has
+    `scores` are those of its bags after each requested epoch, or after the last of E epochs; NaN once the training has
     diverged.
 
     Examples
@@ -55,24 +55,24 @@ class TrialResult:
     ((2, 2), (2,))
     """
 
-    scores: NDArray[np.float64]  # [A, len(score)], or [A, len(score), C] of several columns
+    scores: NDArray[np.float64]  # [A, len(score)], or [A, len(score), C] with several columns
     loss: NDArray[np.float64]  # [E], as in `Trainer.history`
-    train_auroc: NDArray[np.float64]  # [E]; of another target, its main metric
+    train_auroc: NDArray[np.float64]  # [E]; with another target, its main metric
     seconds: float
 
 
 def every_epoch(config: Settings) -> range:
-    """All epochs of a training, from 1."""
+    """Return all epochs of a training, from 1."""
     return range(1, config.training.epochs + 1)
 
 
 def train_trials(
     config: Settings, bags: Bags, trials: Sequence[Trial], *, after: Collection[int] | None = None
 ) -> list[TrialResult]:
-    """Train a `Trainer` for each trial, all with the settings of `config`; raises as that does.
+    """Train a `Trainer` for each trial, all with the settings of `config`; it raises the same errors.
 
-    The seed of a trial takes the place of ``config.seed``. Nothing is selected: all epochs are trained, and the bags of
-    a trial scored after the last, or after each of the epochs `after`, from 1. The results come in the order of
+    The seed of a trial replaces ``config.seed``. No epoch is selected: all epochs are trained, and the bags of a trial
+    are scored after the last epoch, or after each of the epochs `after`, from 1. The results are in the order of
     `trials`.
     """
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
@@ -85,7 +85,7 @@ def train_trials(
 def _train(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int]) -> TrialResult:
     started = time.perf_counter()
     with warnings.catch_warnings():
-        if config.training.open:  # what is chosen for the bags of each trial is not said for each
+        if config.training.open:  # no note about the choice in each trial
             warnings.simplefilter("ignore", Note)
         trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scored = bags.subset(trial.score)
