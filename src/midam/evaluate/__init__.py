@@ -1,4 +1,4 @@
-"""Streamed scores, metrics with honest intervals, calibration."""
+"""Streamed scores, metrics with confidence intervals, calibration."""
 
 from typing import TYPE_CHECKING
 

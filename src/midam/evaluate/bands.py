@@ -15,17 +15,17 @@ from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
 
 Numbers = NDArray[np.float64]
 
-# Bounds the time of the bootstrap: resamples times bags; and its memory: these at once.
+# Limits of the bootstrap: resamples times bags in all (time), and at once (memory).
 _MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
 _FEWEST = 200
-_NOTHING = 1e-12  # that rounding leaves between resamples which agree
+_NOTHING = 1e-12  # range of equal resamples, due to rounding
 _GRID = np.linspace(0, 1, 101)
 _PERCENT = tuple(number / 100 for number in range(100))
 
 
 @dataclass(frozen=True, repr=False)
 class Band(BriefRepr):
-    """A curve, and its pointwise 95% band at some places along it.
+    """A curve, with its pointwise 95% band at points along it.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class Bands:
     precision : Band
         Precision along sensitivity (recall).
     auprc : Estimate
-        Average precision with its interval; NaN bounds where all resamples agree (all positive bags first).
+        Average precision with its interval; the bounds are NaN if all resamples agree (all positive bags first).
     benefit : Band or None
         Net benefit along the threshold probability; None without probabilities.
     resamples : int
-        Bootstrap resamples behind the bands.
+        Number of bootstrap resamples.
 
     Examples
     --------
@@ -83,27 +83,27 @@ def curve_bands(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Bands:
-    """ROC, precision-recall and decision curve with percentile bands of a bootstrap of groups.
+    """Compute ROC, precision-recall and decision curve, with percentile bands from a bootstrap of groups.
 
     Parameters
     ----------
     labels, scores : array_like, shape [N]
-        As of `midam.evaluate.ranking.auroc`.
+        As in `midam.evaluate.ranking.auroc`.
     groups : array_like of str, shape [N], optional
-        The unit (patient) of each bag; default: each bag is its own.
+        The unit (patient) of each bag; default: each bag is a unit.
     probabilities : array_like, shape [N], optional
         Calibrated probabilities, for the net benefit.
     thresholds : array_like, shape [T]
         Threshold probabilities in [0, 1) of the net benefit.
     resamples : int, default 1000
-        At least 200; fewer are drawn, but no less than 200, where there are more than 20 000 bags.
+        At least 200; above 20 000 bags fewer are drawn, but at least 200.
     seed : int, default 0
         Seed of the draws.
 
     Raises
     ------
     MidamError
-        As of `midam.evaluate.ranking.auroc`; fewer than 200 resamples, or a threshold outside [0, 1).
+        As in `midam.evaluate.ranking.auroc`; for fewer than 200 resamples, or a threshold outside [0, 1).
 
     References
     ----------
@@ -146,7 +146,7 @@ def _band(x: Numbers, y: Numbers, at: Numbers, resampled: Numbers) -> Band:
 
 
 def _cumulated(labels: NDArray[np.int64], scores: Numbers, weights: Numbers | None = None) -> tuple[Numbers, Numbers]:
-    """Positive and negative bags at or above each distinct score, from the highest on: [R, S] for weights [R, N]."""
+    """Return the positive and negative bags at or above each distinct score, descending: [R, S] for weights [R, N]."""
     order = np.argsort(-scores, kind="stable")
     ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
     w = np.ones((1, labels.size)) if weights is None else weights[:, order]
@@ -165,7 +165,7 @@ def _resampled(
     resamples: int,
     seed: int,
 ) -> Iterator[tuple[Numbers, Numbers, Numbers, Numbers]]:
-    """Sensitivity and precision [R, G], average precision [R] and net benefit [R, T], by chunks of resamples."""
+    """Yield sensitivity and precision [R, G], average precision [R] and net benefit [R, T] of R resamples at a time."""
     generator, done = np.random.default_rng(seed), 0
     count, rows = int(units.max()) + 1, max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
     while done < resamples:
@@ -190,7 +190,7 @@ def _resampled(
 def _weighted_benefit(
     labels: NDArray[np.int64], probabilities: Numbers, thresholds: Numbers, weights: Numbers
 ) -> Numbers:
-    """Net benefit [R, T] of bags with weights [R, N]."""
+    """Return the net benefit [R, T] of bags with weights [R, N]."""
     order = np.argsort(-probabilities, kind="stable")
     w, positive = weights[:, order], labels[order] == 1
     acted = probabilities.size - np.searchsorted(np.sort(probabilities), thresholds, side="left")
@@ -200,10 +200,10 @@ def _weighted_benefit(
 
 
 def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
-    """Net benefit of acting on bags whose probability is at least the threshold.
+    """Return the net benefit of acting on bags whose probability is at least the threshold.
 
-    ``TP/N - FP/N * t/(1 - t)`` at threshold probability t: true positives a bag, less the false positives at the
-    exchange rate that t stands for. Who acts from 10% on takes nine false alarms for one case found.
+    At threshold probability t it is ``TP/N - FP/N * t/(1 - t)``: true positives per bag, minus false positives per bag
+    at the exchange rate that t implies. Acting from 10% on accepts nine false alarms for each case found.
 
     Parameters
     ----------
@@ -220,9 +220,9 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
     Raises
     ------
     BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+        If the arrays do not match, or hold invalid values.
     ConfigError
-        A threshold outside [0, 1).
+        If a threshold is outside [0, 1).
 
     References
     ----------
@@ -239,13 +239,13 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
 
 
 def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
-    """Net benefit [T] of acting on every bag, the other line that a model has to beat; parameters as `net_benefit`."""
+    """Return the net benefit [T] of acting on every bag, a baseline for a model; parameters as in `net_benefit`."""
     y = as_array(labels)
     return net_benefit(y, np.ones(y.shape), thresholds)
 
 
 def check_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
-    """Threshold probabilities as float64 [T]; a `ConfigError` for one outside [0, 1)."""
+    """Return threshold probabilities as float64 [T]; raise a `ConfigError` if one is outside [0, 1)."""
     t = np.asarray(thresholds, dtype=np.float64)
     if not ((t >= 0) & (t < 1)).all():
         raise ConfigError(f"Expected threshold probabilities in [0, 1), got {t.min()} to {t.max()}; leave others out.")

@@ -1,6 +1,6 @@
-"""From a ranking score to a probability, or to the labels that a bag may have, by validation bags.
+"""Calibration on validation bags: from a ranking score to a probability, or to the set of possible labels of a bag.
 
-A model trained for the AUROC ranks; its sigmoid is no probability until it is calibrated on bags that it did not see.
+A model trained for the AUROC ranks; its sigmoid is not a probability until it is calibrated on held-out bags.
 """
 
 import warnings
@@ -28,21 +28,21 @@ _BAGS_A_BIN, _MOST_BINS = 20, 10
 
 
 class Fitted:
-    """Base of what is fitted on validation bags: numbers and lists of numbers, in attributes whose names end in `_`."""
+    """Base of maps fitted on validation bags: numbers and lists of numbers, in attributes whose names end in `_`."""
 
     _single: ClassVar[tuple[str, ...]] = ()
     _lists: ClassVar[tuple[str, ...]] = ()
-    _wanted: ClassVar[str]  # what `_sound` asks for
+    _wanted: ClassVar[str]  # requirements of `_sound`, in words
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers as plain floats, for JSON or a checkpoint."""
+        """Return the fitted numbers as plain floats, for JSON or a checkpoint."""
         self._check_fitted()
         single = {key: float(getattr(self, f"{key}_")) for key in self._single}
         return single | {key: [float(number) for number in getattr(self, f"{key}_")] for key in self._lists}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build it from the result of `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        """Build it from the result of `to_dict`; raise a `ConfigError` for other keys, or numbers out of range."""
         made, keys = cls(), (*cls._single, *cls._lists)
         if set(values) != set(keys):
             raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
@@ -53,7 +53,7 @@ class Fitted:
         return made
 
     def _sound(self) -> bool:
-        """Whether the numbers fit together."""
+        """Return whether the numbers are consistent."""
         raise NotImplementedError
 
     def _check_fitted(self) -> None:
@@ -62,7 +62,7 @@ class Fitted:
 
 
 def _finite(value: Any, *, dimensions: int) -> Any:
-    """A finite number, or a list of them."""
+    """Return a finite number, or an array of finite numbers."""
     try:
         numbers = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -73,38 +73,38 @@ def _finite(value: Any, *, dimensions: int) -> Any:
 
 
 class OnLogit(Fitted):
-    """A map that is linear in the logit of scores in [0, 1], or in scores of any other range as they are.
+    """Map that is linear in the logit of scores in [0, 1], or in the scores themselves if they have another range.
 
-    Scores that are probabilities already then need no change: slope 1 and intercept 0. The logit is bounded, as scores
-    are single precision numbers that may round to 0 or 1: it is that of ``eps + (1 - 2 eps) score``, eps = 2^-24, in
-    [-16.6, 16.6], and rises with the score.
+    For scores that already are probabilities, it is the identity: slope 1 and intercept 0. Scores are single precision
+    numbers that may round to 0 or 1, so the logit is bounded: it is the logit of ``eps + (1 - 2 eps) score``,
+    eps = 2^-24, lies in [-16.6, 16.6] and rises with the score.
 
     Attributes
     ----------
     version_ : int
-        2 on the logit; 1 on the score itself, as calibrators fitted by earlier versions are.
+        2 on the logit; 1 on the score itself, as in calibrators of earlier versions.
     """
 
     version_: int
 
     def _choose_scale(self, scores: Scores, *, raw: bool = False) -> Scores:
-        """Choose logit or score by the scores that are fitted on; returns them on that scale."""
+        """Choose logit or score by the range of the fitted scores; return the scores on this scale."""
         self.version_ = _ON_LOGIT if not raw and scores.min() >= 0 and scores.max() <= 1 else _ON_SCORE
         return self._on_scale(scores)
 
     def _on_scale(self, scores: ArrayLike) -> Scores:
-        """Scores of any shape on the scale of the line."""
+        """Return scores of any shape on the scale of the line."""
         s = np.asarray(scores, dtype=np.float64)
         return s if self.version_ == _ON_SCORE else score_logits(s)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers, and the version; no version for the score itself, as in files of earlier versions."""
+        """Return the fitted numbers and the version; for version 1 no version, as in files of earlier versions."""
         numbers = super().to_dict()
         return numbers if self.version_ == _ON_SCORE else {**numbers, "version": float(self.version_)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build it from the result of `to_dict`; a `ConfigError` for another version too."""
+        """Build it from the result of `to_dict`; raise a `ConfigError` for an unknown version too."""
         version = values.get("version", _ON_SCORE)
         if version not in (_ON_SCORE, _ON_LOGIT):
             raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; update midam.")
@@ -114,7 +114,7 @@ class OnLogit(Fitted):
 
 
 def score_logits(scores: ArrayLike) -> Scores:
-    """Bounded logits of scores in [0, 1], of any shape; see `OnLogit`.
+    """Return the bounded logits of scores in [0, 1], of any shape; see `OnLogit`.
 
     Examples
     --------
@@ -132,11 +132,11 @@ def score_logits(scores: ArrayLike) -> Scores:
 class PlattCalibrator(OnLogit):
     """Probability ``sigmoid(slope (x - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
 
-    x is the logit of a score in [0, 1], and the score itself where a fitted one lies outside, see `OnLogit`.
+    x is the logit of the score if all fitted scores lie in [0, 1], else the score itself; see `OnLogit`.
 
-    The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` instead of 1 and 0, so that separable validation
-    bags keep a finite slope. Scores that rank validation bags the wrong way, or not at all, carry no usable
-    probability: the calibrator then returns the share of positive validation bags, and warns.
+    The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` instead of 1 and 0, so that the slope stays finite
+    if the validation bags are separable. If the scores do not rank the validation bags better than chance, the
+    calibrator returns the share of positive validation bags, and warns.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class PlattCalibrator(OnLogit):
     slope_, intercept_ : float
         Line on the standardized x, in logits; the slope is never negative.
     version_ : int
-        2 where x is the logit, 1 where it is the score.
+        2 if x is the logit, 1 if it is the score.
 
     Examples
     --------
@@ -160,7 +160,7 @@ class PlattCalibrator(OnLogit):
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, raw: bool = False) -> Self:
         """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
 
-        With `raw`, scores are taken as they are, even where all lie in [0, 1].
+        With `raw`, the scores themselves are used, even if all lie in [0, 1].
         """
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
@@ -168,7 +168,7 @@ class PlattCalibrator(OnLogit):
         x = self._choose_scale(s, raw=raw)
         self.center_, self.scale_ = _location(x)
         self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
-        # Exact zero slopes come out as rounding.
+        # An exact slope of zero is fitted only up to rounding.
         if self.slope_ <= 1e-8:
             consequence = "every probability is the share of positive validation bags."
             message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
@@ -177,17 +177,17 @@ class PlattCalibrator(OnLogit):
         return self
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities [N] of the positive class of scores [N], non-decreasing in the score."""
+        """Return the probabilities [N] of the positive class for scores [N], non-decreasing in the score."""
         return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Logits [N] of these probabilities, which differ even where probabilities round to 1."""
+        """Return the logits [N] of these probabilities, which differ even if the probabilities round to 1."""
         self._check_fitted()
         return self.slope_ * (self._on_scale(scores) - self.center_) / self.scale_ + self.intercept_
 
     @property
     def ranks(self) -> bool:
-        """Whether scores rank validation bags better than chance: else probability and class of a bag mean nothing."""
+        """Whether scores rank validation bags better than chance; if not, probability and class mean nothing."""
         self._check_fitted()
         return self.slope_ > 0
 
@@ -196,7 +196,7 @@ class PlattCalibrator(OnLogit):
 
 
 class Point(Form):
-    """A threshold by a rule, as `midam.evaluate.OperatingPoint` has it."""
+    """Threshold by a rule, with the fields of `midam.evaluate.OperatingPoint`."""
 
     rule: str
     threshold: Number
@@ -204,9 +204,9 @@ class Point(Form):
 
 
 class Thresholds(Form):
-    """Thresholds that were chosen: the one that is used first, then those of other rules, and the bags they rest on.
+    """Chosen thresholds: first the one in use, then those of other rules, with the number of bags that chose them.
 
-    Of the bags, `out_of_fold` were scored by models of inner folds that did not train on them, the others by the model.
+    `out_of_fold` of the bags were scored by models of inner folds that did not train on them, the others by the model.
     """
 
     points: Annotated[list[Point], Field(min_length=1)]
@@ -216,7 +216,7 @@ class Thresholds(Form):
 
     @classmethod
     def choose(cls, labels: ArrayLike, scores: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
-        """Choose on the labels [N] and scores [N] of bags of both classes, the last of which are `out_of_fold`."""
+        """Choose on labels [N] and scores [N] of bags of both classes; the last `out_of_fold` bags are from folds."""
         points = operating_points(labels, scores, [rule, *(other for other in RULES if other != rule)])
         y = np.asarray(labels)
         counts: dict[str, Any] = {"bags": y.size, "positives": int(y.sum()), "out_of_fold": out_of_fold}
@@ -237,16 +237,16 @@ class Thresholds(Form):
 
 @dataclass(frozen=True)
 class BinaryDecision:
-    """Probability and class of bags of two classes: a calibrator, and a threshold on the score.
+    """Decision for two classes: a calibrator for the probability, and a threshold on the score for the class.
 
     Attributes
     ----------
     calibrator : PlattCalibrator
-        From scores to probabilities.
+        Map from scores to probabilities.
     threshold : float
-        The score from which on a bag is called positive.
+        The score from which a bag is called positive.
     thresholds : Thresholds, optional
-        How it was chosen, and the thresholds of other rules; None if that is not known.
+        The choice of the threshold, with the thresholds of other rules; None if unknown.
     """
 
     calibrator: PlattCalibrator
@@ -257,7 +257,7 @@ class BinaryDecision:
     def fit(cls, scores: ArrayLike, labels: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
         """Fit both on the scores [N] and labels [N] of bags of both classes that the models did not train on.
 
-        A `rule` that cannot be met causes a warning; `out_of_fold` is as of `Thresholds.choose`.
+        A `rule` that cannot be met causes a warning; `out_of_fold` is as in `Thresholds.choose`.
         """
         known = Thresholds.choose(labels, scores, rule=rule, out_of_fold=out_of_fold)
         point = known.points[0]
@@ -266,15 +266,15 @@ class BinaryDecision:
         return cls(PlattCalibrator().fit(scores, labels), point.threshold, known)
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities [N] of the positive class of scores [N]."""
+        """Return the probabilities [N] of the positive class for scores [N]."""
         return self.calibrator.predict(scores)
 
     def call(self, scores: ArrayLike) -> NDArray[np.int64]:
-        """Class, 0 or 1, of scores [N]."""
+        """Return the class, 0 or 1, for scores [N]."""
         return (np.asarray(scores) >= self.threshold).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """All as plain numbers and texts."""
+        """Return the decision as plain numbers and texts."""
         known = {} if self.thresholds is None else {"thresholds": self.thresholds.model_dump()}
         return {"calibrator": self.calibrator.to_dict(), "threshold": self.threshold, **known}
 
@@ -289,11 +289,11 @@ class BinaryDecision:
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:
-    """Logistic recalibration (Cox 1958): slope and intercept of the labels [N] on the logit of the probabilities [N].
+    """Return slope and intercept of the logistic regression of labels [N] on logits of probabilities [N] (Cox 1958).
 
-    Slope 1 and intercept 0 are perfect; a slope below 1 means probabilities that are too extreme. None where there is
-    no maximum likelihood: one class, or a probability that separates the classes. Probabilities, in [0, 1], are clipped
-    to [1e-12, 1 - 1e-12].
+    Slope 1 and intercept 0 are perfect; a slope below 1 means that the probabilities are too extreme. None if the
+    likelihood has no maximum: with one class, or if a probability separates the classes. Probabilities, in [0, 1], are
+    clipped to [1e-12, 1 - 1e-12].
 
     Examples
     --------
@@ -313,7 +313,7 @@ def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float
 
 
 def _location(values: Scores) -> tuple[float, float]:
-    """Mean and standard deviation; scale 1 where all values are equal."""
+    """Return mean and standard deviation; the latter is 1 if all values are equal."""
     spread = float(values.std())
     return float(values.mean()), spread if spread > 0 and np.ptp(values) > 0 else 1.0
 
@@ -321,8 +321,8 @@ def _location(values: Scores) -> tuple[float, float]:
 def _line(x: Scores, targets: Scores) -> tuple[float, float]:
     """Fit ``sigmoid(slope x + intercept)`` to targets in [0, 1] by maximum likelihood.
 
-    Each target enters as a positive of weight t and a negative of weight 1 - t. C is large, not infinite: the penalty
-    moves the slope by about 1e-9 and keeps the Hessian of equal scores regular.
+    Each target t enters as a positive with weight t and a negative with weight 1 - t. C is large, not infinite: the
+    penalty changes the slope by about 1e-9 and keeps the Hessian regular for equal scores.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -334,21 +334,21 @@ def _line(x: Scores, targets: Scores) -> tuple[float, float]:
 
 
 class Bin(NamedTuple):
-    """Bags of similar probability: the mean of it, and the share of positive ones among them."""
+    """Bags of similar probability: the mean probability, and the share of positive bags."""
 
     probability: float
     observed: Estimate
 
 
 class Line(NamedTuple):
-    """The logistic recalibration line with Wald intervals: see `midam.evaluate.calibrate.calibration_line`."""
+    """Logistic recalibration line with Wald intervals, see `midam.evaluate.calibrate.calibration_line`."""
 
     slope: Estimate
     intercept: Estimate
 
 
 def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: ArrayLike | None = None) -> list[Bin]:
-    """Bags in bins of equal size by probability, at most ten, of twenty or more bags where there are so many.
+    """Group bags by probability into at most ten bins of equal size, with at least twenty bags each if possible.
 
     Equal probabilities share a bin. Parameters: labels 0 or 1, probabilities and optionally groups, all [N].
 
@@ -374,9 +374,9 @@ def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: Arr
 def calibration_interval(
     labels: ArrayLike, probabilities: ArrayLike, *, groups: ArrayLike | None = None
 ) -> Line | None:
-    """Slope and intercept of the recalibration line with their 95% Wald intervals; None where there is no line.
+    """Return slope and intercept of the recalibration line with 95% Wald intervals; None if there is no line.
 
-    Where groups [N] hold several bags the variance is that of whole groups (Liang and Zeger 1986, Biometrika 73:13).
+    If groups [N] hold several bags, the variance is that of whole groups (Liang and Zeger 1986, Biometrika 73:13).
 
     Examples
     --------
@@ -403,13 +403,13 @@ def calibration_interval(
 
 
 class ConformalSets:
-    """Sets of labels that leave out the true one with a chance of at most `error`, of each class.
+    """Sets of labels that miss the true label with a probability of at most `error` in each class.
 
-    The p-value of label 1 is the share of positive validation bags, the new bag counted in, that score no higher; that
-    of label 0 the share of negative ones that score no lower. The set holds the labels whose p-value exceeds `error`
-    (Vovk 2012, Mondrian conformal). Where groups hold several bags, each group has the same weight, its bags shares
-    of it, and the promise is for a bag of a new group (Lee, Barber and Willett 2023). It is one of the mean over
-    validation sets: with one of them at hand, coverage lies around it, see `coverage_range`.
+    The p-value of label 1 is the share of positive validation bags, including the new bag, that score no higher; the
+    p-value of label 0 is the share of negative bags that score no lower. The set holds the labels whose p-value exceeds
+    `error` (Vovk 2012, Mondrian conformal). If groups hold several bags, each group has the same weight, shared by its
+    bags, and the guarantee is for a bag of a new group (Lee, Barber and Willett 2023). The guarantee is a mean over
+    validation sets; with a single validation set the coverage varies around it, see `coverage_range`.
 
     References
     ----------
@@ -423,12 +423,12 @@ class ConformalSets:
     """
 
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
-        """Keep the scores [N] and labels [N], 0 or 1, of validation bags of both classes, and their groups [N]."""
+        """Store the scores [N] and labels [N], 0 or 1, of validation bags of both classes, and their groups [N]."""
         y, s = check_bags(labels, scores)
         check_two_classes(y)
         units = group_numbers(groups, y.size)
         units = np.arange(y.size) if units is None else units
-        # For each class: its scores in ascending order, the most typical last, and their cumulated weights.
+        # For each class: its scores in ascending order, the most typical last, and their cumulative weights.
         self._classes = []
         for label, sign in ((0, -1.0), (1, 1.0)):
             typical, class_units = sign * s[y == label], units[y == label]
@@ -439,12 +439,12 @@ class ConformalSets:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Independent units (groups, or bags without) of the negative and the positive validation bags."""
+        """Numbers of independent units (groups, or else bags) of the negative and of the positive validation bags."""
         first, second = (round(float(total[-1])) for _, _, total in self._fitted())
         return first, second
 
     def p_values(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """P-values of label 0 and of label 1 for each score, [N, 2]."""
+        """Return the p-values of label 0 and of label 1 for each score, [N, 2]."""
         s = np.asarray(scores, dtype=np.float64)
         columns = []
         for sign, typical, total in self._fitted():
@@ -453,10 +453,10 @@ class ConformalSets:
         return np.stack(columns, axis=-1)
 
     def predict(self, scores: ArrayLike, *, error: float = 0.1) -> NDArray[np.bool_]:
-        """Whether label 0 and label 1 are in the set of each score, [N, 2]."""
+        """Return whether label 0 and label 1 are in the set of each score, [N, 2]."""
         if not 0 < error < 1:
             raise ConfigError(f"Expected an error in (0, 1), got {error}; pass for example error=0.1.")
-        # A p-value of exactly the error is left out, whatever the rounding of the two.
+        # A p-value equal to the error is left out, whatever the rounding of the two.
         return np.asarray(self.p_values(scores) > error * (1 + 1e-12))
 
     def _fitted(self) -> list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]:
@@ -466,10 +466,10 @@ class ConformalSets:
 
 
 def coverage_range(calibration: int, tested: int, *, error: float = 0.1, level: float = 0.95) -> tuple[float, float]:
-    """Range in which the coverage of `tested` bags of a class lies, with chance `level`, where the promise holds.
+    """Return the range of the coverage of `tested` bags of a class, with probability `level`, if the guarantee holds.
 
-    `calibration` independent validation bags of the class make the coverage Beta distributed, and the share of tested
-    bags beta-binomial (Angelopoulos and Bates 2023, Foundations and Trends in Machine Learning 16:494).
+    With `calibration` independent validation bags of the class, the coverage has a beta distribution, and the share of
+    tested bags a beta-binomial one (Angelopoulos and Bates 2023, Foundations and Trends in Machine Learning 16:494).
 
     Examples
     --------

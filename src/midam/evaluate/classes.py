@@ -1,7 +1,7 @@
-"""Bags of several classes or with several labels: AUROC of each class against the rest, their mean, decisions.
+"""Metrics of several classes or labels: AUROC of each class against the rest, their mean, and predicted classes.
 
-Labels are a table [N, C] of 0 and 1: of classes, 1 in the column of the bag's class (`one_against_rest`); of several
-labels, NaN where one is not known. A bag with a missing entry is left out of that column.
+Labels are a table [N, C] of 0 and 1. For classes, 1 is in the column of the bag's class (`one_against_rest`); for
+several labels, NaN is an unknown label. A bag with an unknown label is left out of that column.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
 from midam.evaluate.ranking import Scores, placements, units_of
 
-# Bounds the time of the bootstrap of each class: resamples times bags.
+# Limit of the bootstrap of each class: resamples times bags.
 _MOST_ENTRIES = 4_000_000
 _NOTHING = 1e-24
 
 
 def one_against_rest(codes: ArrayLike, count: int) -> Scores:
-    """Labels float64 [N, C] of class codes [N] 0 to C - 1: 1 in the column of the bag's class.
+    """Return labels, float64 [N, C], for class codes [N] from 0 to C - 1: 1 in the column of the bag's class.
 
     Examples
     --------
@@ -32,19 +32,19 @@ def one_against_rest(codes: ArrayLike, count: int) -> Scores:
 
 
 def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
-    """AUROC of each column [C], by midranks; NaN for a column without bags of both kinds.
+    """Return the AUROC of each column, [C], by midranks; NaN for a column without bags of both kinds.
 
     Parameters
     ----------
     labels : array_like, shape [N, C]
-        1, 0, or NaN where it is not known.
+        1, 0, or NaN if unknown.
     scores : array_like, shape [N, C]
         Finite scores, larger means more of this class.
 
     Raises
     ------
     BagDataError
-        The tables do not fit together, or hold values that cannot be used.
+        If the tables do not match, or hold invalid values.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
 
 
 def macro_auroc(labels: ArrayLike, scores: ArrayLike) -> float | None:
-    """Mean AUROC of the columns that have bags of both kinds; None where no column has. See `class_aurocs`."""
+    """Return the mean AUROC of the columns with bags of both kinds; None without such columns. See `class_aurocs`."""
     areas = class_aurocs(labels, scores)
     return float(np.nanmean(areas)) if np.isfinite(areas).any() else None
 
@@ -79,15 +79,16 @@ def macro_auroc_interval(
     level: float = 0.95,
     columns: Sequence[Interval | None] | None = None,
 ) -> Interval | None:
-    """Confidence interval of `macro_auroc`, from the influence of each bag, or group of bags, on it.
+    """Return the confidence interval of `macro_auroc`, from the influence of each bag, or group of bags.
 
-    The variance adds up the placements of a bag in all columns, since columns share bags ("logit-delong"; over groups
-    "cluster-delong"); the interval is made on the logit scale. Where a column has fewer than 200 bags (groups) of a
-    kind it is widened to hold a second one ("+ columns"), which alone stands where there is no variance ("columns"):
-    the intervals of the columns, combined by their correlation (MOVER). A column without variance counts as correlated
-    with all others. A bootstrap that draws bags or groups covers less: it loses rare classes, and errors that are rare.
+    The variance adds up the placements of a bag in all columns, because columns share bags ("logit-delong"; over groups
+    "cluster-delong"); the interval is computed on the logit scale. If a column has fewer than 200 bags (groups) of a
+    kind, the interval is widened to contain a second one ("+ columns"): the intervals of the columns, combined by their
+    correlation (MOVER), where a column without variance counts as correlated with all others. Without variance the
+    second interval is used alone ("columns"). A bootstrap of bags or groups covers less: it misses rare classes and
+    rare errors.
 
-    None where no column has bags of both kinds. Parameters as of `class_aurocs` and
+    None if no column has bags of both kinds. The parameters are those of `class_aurocs` and
     `midam.evaluate.intervals.auroc_interval`, whose intervals of the columns may be passed as `columns`.
 
     References
@@ -126,7 +127,7 @@ def macro_auroc_interval(
 def class_intervals(
     labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95, seed: int = 0
 ) -> list[Interval | None]:
-    """`midam.evaluate.intervals.auroc_interval` of each column [C]; None for a column without bags of both kinds."""
+    """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores)
     names = None if groups is None else np.asarray(groups, dtype=object)
     resamples = int(np.clip(_MOST_ENTRIES // len(y), 200, 2000))
@@ -143,7 +144,7 @@ def class_intervals(
 
 
 def confusion_matrix(codes: ArrayLike, predicted: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Number of bags of each class (row) that are called each class (column): int64 [C, C].
+    """Return the number of bags of each class (row) by predicted class (column): int64 [C, C].
 
     Examples
     --------
@@ -159,18 +160,18 @@ def confusion_matrix(codes: ArrayLike, predicted: ArrayLike, count: int) -> NDAr
 
 
 def accuracy(confusion: NDArray[np.int64]) -> float:
-    """Share of the bags that are called right."""
+    """Return the share of correctly predicted bags."""
     return float(np.trace(confusion) / confusion.sum())
 
 
 def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
-    """Mean share of bags that are called right, over the classes that have bags."""
+    """Return the share of correctly predicted bags of each class, averaged over the classes that have bags."""
     sizes = confusion.sum(axis=1)
     return float((np.diag(confusion)[sizes > 0] / sizes[sizes > 0]).mean())
 
 
 def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Codes [N] as int64; a `BagDataError` for no bag, another shape, or a code that is none of 0 to `count` - 1."""
+    """Return codes [N] as int64; raise a `BagDataError` for no bag, another shape, or codes not in [0, `count`)."""
     y = np.asarray(codes)
     if y.ndim != 1 or y.size == 0:
         raise BagDataError(f"Expected one code a bag, got shape {y.shape}; pass an array of length N.")
@@ -180,9 +181,9 @@ def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
 
 
 def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
-    """Labels [N, C] and scores [N, C] as float64.
+    """Return labels [N, C] and scores [N, C] as float64.
 
-    A `BagDataError` for no bag, shapes that differ, a label other than 0, 1 and NaN, or a score that is not finite.
+    Raise a `BagDataError` for no bag, different shapes, a label other than 0, 1 and NaN, or a score that is not finite.
     """
     y, s = np.asarray(labels, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if y.ndim != 2 or y.shape != s.shape or y.size == 0:
@@ -202,7 +203,7 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
 
 
 def class_moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tuple[Scores, int]:
-    """Influence of each unit on the AUROC of a column, [U], and the units of the rarer kind."""
+    """Return the influence of each unit on the AUROC of a column, [U], and the number of units of the rarer kind."""
     known = np.flatnonzero(np.isfinite(labels))
     kinds, known_units = labels[known].astype(np.int64), units[known]
     moves, fewest = np.zeros(int(units.max()) + 1), len(units)

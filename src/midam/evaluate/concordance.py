@@ -1,8 +1,8 @@
-"""The concordance index (C-index): the share of comparable pairs of bags that scores order rightly, and its interval.
+"""The concordance index (C-index): the share of comparable pairs that scores order correctly, and its interval.
 
-Two scores of the same bags are compared by the difference of their C-indices, or of their macro AUROCs. The
-C-index is the AUROC of labels that are more than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.ranking` says which
-pairs are comparable.
+Two scores of the same bags are compared by the difference of their C-indices, or of their macro AUROCs. The C-index
+extends the AUROC to labels other than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.ranking` defines comparable
+pairs.
 """
 
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, solve_both
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
-# Above it a few bags that are ranked far off decide, and many bags may hold none of them.
+# Above it a few badly ranked bags determine the C-index, and even a large sample may hold none of them.
 _NEAR_ONE = 0.95
-# Rounding leaves this instead of no variance.
+# A variance below this is rounding.
 _NOTHING = 1e-24
 _ALIKE = 1e-12
 
 
 def concordance_index(values: ArrayLike, scores: ArrayLike) -> float:
-    """C-index of numbers or grades [N]: the larger of two should score higher; ties of scores count one half.
+    """Return the C-index of numbers or grades [N]: the larger should score higher; ties of scores count one half.
 
-    For 0 and 1 it is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``. A `BagDataError` where the arrays do
-    not fit together, or hold values that cannot be used; an `OneClassError` where all labels are equal.
+    For 0 and 1 it is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``. A `BagDataError` is raised if the
+    arrays do not match, or hold invalid values; an `OneClassError` if all labels are equal.
 
     Examples
     --------
@@ -40,10 +40,10 @@ def concordance_index(values: ArrayLike, scores: ArrayLike) -> float:
 
 
 def concordance_index_censored(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
-    """Harrell's C-index of times [N], censored where `event` is 0: who has the event earlier should have more risk.
+    """Return Harrell's C-index of times [N], censored where `event` is 0: an earlier event should have a higher risk.
 
-    Bags with an event at the same time are not comparable; a bag censored at the time of an event has outlived it.
-    Errors as of `concordance_index`, an `OneClassError` where no pair is comparable.
+    Bags with an event at the same time are not comparable; a bag censored at the time of an event has outlived it. The
+    errors are those of `concordance_index`; an `OneClassError` if no pair is comparable.
 
     References
     ----------
@@ -65,25 +65,26 @@ def concordance_index_ipcw(
     truncation: float | None = None,
     censoring: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> float:
-    """Uno's C-index, which censoring does not shift: pairs weigh ``1 / G(t-)^2``, t the time of the earlier event.
+    """Return Uno's C-index, which is unbiased by censoring: pairs have the weight ``1 / G(t-)^2``.
 
-    G is the Kaplan-Meier curve of censoring. Its left limit is taken, since a bag censored at the time of an event has
-    outlived it; scikit-survival's `concordance_index_ipcw` takes ``G(t)``, which differs where the two times tie.
+    t is the time of the earlier event, and G the Kaplan-Meier curve of censoring. Its left limit is used, because a bag
+    censored at the time of an event has outlived it; scikit-survival's `concordance_index_ipcw` uses ``G(t)``, which
+    differs if the two times tie.
 
     Parameters
     ----------
     time, event, risk : array_like, shape [N]
-        As of `concordance_index_censored`.
+        As in `concordance_index_censored`.
     truncation : float, optional
-        Pairs count whose earlier event is before this time. Late events weigh much where few are still observed:
-        see `ipcw_truncation`.
+        Only pairs whose earlier event is before this time count. Late events have large weights if few bags are still
+        observed: see `ipcw_truncation`.
     censoring : pair of array_like, optional
-        Times and events that G is estimated from; default: those of these bags.
+        Times and events from which G is estimated; default: those of these bags.
 
     Raises
     ------
     BagDataError
-        As of `concordance_index_censored`; an event after the last time at which G is positive.
+        As in `concordance_index_censored`; for an event after the last time at which G is positive.
 
     References
     ----------
@@ -104,7 +105,7 @@ def ipcw_pairs(
     truncation: float | None = None,
     censoring: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Pairs:
-    """The weighted pairs of `concordance_index_ipcw`, which has the parameters."""
+    """Return the weighted pairs of `concordance_index_ipcw`, with its parameters."""
     observed, happened = check_times(time, event)
     counted = happened if truncation is None else happened & (observed < truncation)
     shares = uncensored_shares(*(censoring or (time, event)), observed)
@@ -118,9 +119,9 @@ def ipcw_pairs(
 
 
 def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) -> float:
-    """First observed time before which fewer than this share would be uncensored; else infinity.
+    """Return the first observed time before which less than this share is uncensored; else infinity.
 
-    Truncated there, no pair of `concordance_index_ipcw` weighs more than ``1 / share^2``.
+    With this truncation, no pair of `concordance_index_ipcw` has a weight above ``1 / share^2``.
     """
     times = np.unique(np.asarray(time, dtype=np.float64))
     late = times[uncensored_shares(time, event, times) < share]
@@ -130,20 +131,20 @@ def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) ->
 def concordance_interval(
     pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> Interval:
-    """Confidence interval of a C-index, in [0, 1], chosen so that it covers with few bags and near 1.
+    """Return a confidence interval of a C-index, in [0, 1], that covers with few bags and near 1.
 
-    - The variance is that of the infinitesimal jackknife, which adds up what each bag, or each group of bags, moves the
-      C-index by ("logit-jackknife", over groups "cluster-jackknife"); the interval is made on the logit scale.
-    - Where fewer than 200 bags (groups) are on the smaller side, those with an event or a label above some other, or
-      the C-index is above 0.95 or below 0.05, it is widened to hold a score interval too ("+ score"), which alone
-      stands where there is no variance (C-index 0 or 1, one bag of a side: "score"). It is Newcombe's of the AUROC,
-      carried over to any pairs by how many share a bag. With groups it counts the bags divided by the design effect
-      (the jackknife's variance over groups, by that over bags), or the groups where fewer than 10 are on a side
-      ("score (groups)").
+    - The variance is that of the infinitesimal jackknife: it adds up the influence of each bag, or each group of bags,
+      on the C-index ("logit-jackknife", over groups "cluster-jackknife"). The interval is computed on the logit scale.
+    - If the smaller side has fewer than 200 bags (groups), or the C-index is above 0.95 or below 0.05, the interval is
+      widened to contain a score interval too ("+ score"). A side are the bags that belong above another bag, or those
+      that belong below. Without variance (C-index 0 or 1, one bag on a side) the score interval is used alone
+      ("score"). It is Newcombe's interval of the AUROC, extended to any pairs by the number of pairs that share a bag.
+      With groups it counts the bags divided by the design effect (the jackknife variance over groups divided by that
+      over bags), or the groups if fewer than 10 are on a side ("score (groups)").
 
-    The weights of the pairs are taken as known. The price is coverage above the nominal one; without the score interval
-    it falls far below where a few bags, which the sample need not hold, are ranked far off. A bootstrap covers no
-    better: ``python benchmarks/target_coverage.py``.
+    The weights of the pairs count as known. The coverage is above the nominal one; without the score interval it falls
+    far below if a few bags, which the sample may not hold, are ranked badly. A bootstrap does not cover better:
+    ``python benchmarks/target_coverage.py``.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def concordance_interval(
     Raises
     ------
     MidamError
-        As of `Pairs.concordance`; a level outside (0, 1).
+        As in `Pairs.concordance`; for a level outside (0, 1).
 
     References
     ----------
@@ -196,21 +197,21 @@ def concordance_interval(
 
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
-    """Derivative of the C-index, which is `center`, by the weight of each bag [N]."""
+    """Return the derivative of the C-index `center` with respect to the weight of each bag, [N]."""
     wins = pairs.wins(scores)
     won, compared = wins.upper + wins.lower, wins.upper_pairs + wins.lower_pairs
     return (won - center * compared) / pairs.total
 
 
 def units_of_sides(pairs: Pairs, units: Positions) -> tuple[int, float]:
-    """Units (bags or groups) of the smaller side, and the most bags that one has on a side on average."""
+    """Return the number of units (bags or groups) on the smaller side, and the larger mean number of bags per unit."""
     bags = [int(side.sum()) for side in pairs.sides]
     counts = [np.unique(units[side]).size for side in pairs.sides]
     return min(counts), max(bag / count for bag, count in zip(bags, counts))
 
 
 def moves_variance(moves: Scores, units: Positions, fewest: int) -> float:
-    """Variance of the infinitesimal jackknife over units; NaN with one of them on a side."""
+    """Return the variance of the infinitesimal jackknife over units; NaN if a side has one unit."""
     if fewest < 2:
         return float("nan")
     variance = float((np.bincount(units, weights=moves) ** 2).sum()) * fewest / (fewest - 1)
@@ -221,9 +222,9 @@ def _score_bounds(area: float, alone: float, shared: float, *, effect: float, z:
     """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides, see `Pairs.spread`; `effect` is the design effect.
 
     ``V(x) = x (1 - x) [alone + (shared - alone) ((1 - x)/(2 - x) + x/(1 + x))]``: the covariance of pairs that share
-    their upper or their lower bag is Hanley and McNeil's of exponential scores. Where labels have more than two values
-    pairs also share a bag that is the upper one of the first and the lower one of the second: an error in its score
-    that helps the one hurts the other, so they are taken as uncorrelated.
+    their upper or their lower bag is that of exponential scores (Hanley and McNeil). With more than two label values, a
+    bag can also be the upper bag of one pair and the lower bag of another: an error in its score helps one pair and
+    hurts the other, so such pairs count as uncorrelated.
     """
     alone = alone * effect**2
     others = max(shared * effect - alone, 0.0)
@@ -238,19 +239,19 @@ def _score_bounds(area: float, alone: float, shared: float, *, effect: float, z:
 def paired_concordance(
     pairs: Pairs, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> tuple[float, float, float, float]:
-    """Difference of two C-indices on the same bags, from what each bag, or group of bags, moves it by.
+    """Compare two C-indices on the same bags by the influence of each bag, or group of bags, on their difference.
 
-    The interval is the normal one of the infinitesimal jackknife; over groups the quantile is that of Student's t with
-    one degree of freedom less than the groups of the smaller side. Where the variance is zero or cannot be estimated
-    the interval combines those of `concordance_interval` as if independent (Zou and Donner 2008, Statistics in Medicine
-    27:1693), and the p-value belongs to it. Scores that rank alike have the difference 0 without an interval. Below 20
-    bags (groups) of a side it is approximate. For 0 and 1 it is `midam.evaluate.intervals.paired_delong`, up to
-    ``1 / N``.
+    The interval is the normal interval of the infinitesimal jackknife; over groups the quantile is that of Student's t
+    with one degree of freedom less than the number of groups on the smaller side. If the variance is zero or cannot be
+    estimated, the interval combines those of `concordance_interval` as if independent (Zou and Donner 2008, Statistics
+    in Medicine 27:1693), and the p-value belongs to it. Scores with the same ranking have the difference 0 without an
+    interval. With fewer than 20 bags (groups) on a side the interval is approximate. For labels 0 and 1 it is
+    `midam.evaluate.intervals.paired_delong`, up to ``1 / N``.
 
     Parameters
     ----------
     pairs, groups, level
-        As of `midam.evaluate.concordance.concordance_interval`, also the errors.
+        As in `midam.evaluate.concordance.concordance_interval`, which raises the same errors.
     scores_a, scores_b : array_like, shape [N]
         The two scores of each bag.
 
@@ -282,10 +283,11 @@ def paired_concordance(
 def paired_macro_auroc(
     labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> tuple[float, float, float, float]:
-    """Difference of two macro AUROCs on the same bags, like `paired_concordance`.
+    """Compare two macro AUROCs on the same bags, like `paired_concordance`.
 
-    Parameters as of `midam.evaluate.classes.macro_auroc_interval`, scores [N, C]; an `OneClassError` where no
-    column has bags of both kinds. Where the variance is zero the two intervals are those of `macro_auroc_interval`.
+    The parameters are those of `midam.evaluate.classes.macro_auroc_interval`, with scores [N, C]. An `OneClassError` is
+    raised if no column has bags of both kinds. If the variance is zero, the intervals of `macro_auroc_interval` are
+    combined.
     """
     y = np.asarray(labels, dtype=np.float64)
     a, b = np.asarray(scores_a, dtype=np.float64), np.asarray(scores_b, dtype=np.float64)
@@ -314,7 +316,7 @@ def _difference(
     law: Any,
     level: float,
 ) -> tuple[float, float, float, float]:
-    """Difference, bounds and p-value from the moves of units; `intervals` is called if these have no variance."""
+    """Return difference, bounds and p-value from the influence of units; `intervals` is called without variance."""
     difference = values[0] - values[1]
     if np.abs(moves).max() < _ALIKE and abs(difference) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0

@@ -1,6 +1,7 @@
-"""Decisions: from a score to a probability, a grade, a number or a group of risk.
+"""Decisions: from a score to a probability, a grade, a number or a risk group.
 
-Each is fitted on validation bags and kept as plain numbers. `midam.targets.Target.decide` fits that of a target.
+Each is fitted on validation bags and stored as plain numbers. `midam.targets.Target.decide` fits the decision of a
+target.
 """
 
 import warnings
@@ -23,9 +24,9 @@ RISKS = ("low", "middle", "high")
 
 
 def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> float | None:
-    """Cohen's kappa with quadratic weights (Cohen 1968): 1 perfect, 0 what chance reaches with these frequencies.
+    """Return Cohen's kappa with quadratic weights (Cohen 1968): 1 is perfect, 0 is chance with the same frequencies.
 
-    None where all bags have one grade and are called that one. A `BagDataError` for codes outside 0 to `count` - 1.
+    None if all bags have one grade and are predicted to have it. A `BagDataError` for codes outside 0 to `count` - 1.
 
     Examples
     --------
@@ -40,14 +41,14 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
 
 
 class Cuts(Fitted):
-    """Cuts of the score, ascending; the decision is the place of a score among them."""
+    """Ascending cuts of the score; the decision is the position of a score among the cuts."""
 
     cuts_: Sequence[float]
     _lists = ("cuts",)
     _wanted = "finite cuts that ascend"
 
     def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
-        """Grades or groups of risk [N] of scores [N]: 0 below the first cut, 1 from it on, and so forth."""
+        """Return the grades or risk groups [N] of scores [N]: 0 below the first cut, 1 from this cut on, and so on."""
         self._check_fitted()
         return np.searchsorted(np.asarray(self.cuts_, np.float64), np.asarray(scores, np.float64), side="right")
 
@@ -56,12 +57,12 @@ class Cuts(Fitted):
 
 
 class GradeCuts(Cuts):
-    """Cuts of the score between grades, those with the largest quadratic kappa on validation bags.
+    """Cuts of the score between grades that maximize the quadratic kappa on validation bags.
 
-    They are found exactly: with the costs of all grades at each score, the kappa is one minus a ratio of two sums over
-    bags, which Dinkelbach's iteration maximizes; each of its rounds finds the best cuts by dynamic programming. A cut
-    lies halfway between two scores; no bag gets a grade between two equal cuts. If no cuts beat chance, every bag is
-    called the median grade, with a warning.
+    They are exact: with the costs of all grades at each score, the kappa is one minus a ratio of two sums over bags,
+    which Dinkelbach's iteration maximizes; each iteration finds the best cuts by dynamic programming. A cut lies
+    halfway between two scores; no bag gets a grade between two equal cuts. If no cuts beat chance, every bag gets the
+    median grade, with a warning.
 
     Attributes
     ----------
@@ -80,9 +81,9 @@ class GradeCuts(Cuts):
     """
 
     def fit(self, scores: ArrayLike, grades: ArrayLike, *, count: int) -> Self:
-        """Find the cuts on the scores [N] and grades [N], 0 to `count` - 1, of validation bags of two grades or more.
+        """Fit the cuts to scores [N] and grades [N], 0 to `count` - 1, of validation bags of two grades or more.
 
-        A `BagDataError` for values that cannot be used, an `OneClassError` for bags of one grade.
+        Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one grade.
         """
         y = check_codes(grades, count)
         s = check_scores(scores, y.size)
@@ -90,7 +91,7 @@ class GradeCuts(Cuts):
             raise OneClassError(f"Expected bags of two grades or more, got grade {y[0]} alone; choose on other bags.")
         values, place = np.unique(s, return_inverse=True)
         weights = _weights(count)
-        # Cost of each grade at each score: by its distance from the grades of the bags there, and by chance.
+        # Cost of each grade at each score: from the grades of the bags with this score, and by chance.
         cost, chance = np.zeros((2, values.size, count))
         np.add.at(cost, place.reshape(-1), weights[y])
         np.add.at(chance, place.reshape(-1), weights[y].mean(axis=0))
@@ -117,7 +118,7 @@ def _weights(count: int) -> Scores:
 
 
 def _best_starts(cost: Scores) -> NDArray[np.intp]:
-    """First row of grades 1 to G - 1, ascending, with the least sum of costs [K, G]; K for a grade that none gets."""
+    """Return the first rows of grades 1 to G - 1, ascending, with the least sum of costs [K, G]; K if unused."""
     sums = np.concatenate([np.zeros((1, cost.shape[1])), np.cumsum(cost, axis=0)])
     best, froms = sums[:, 0], []
     for grade in range(1, cost.shape[1]):
@@ -145,21 +146,22 @@ class Decision(Protocol):
     """
 
     def predict(self, scores: ArrayLike) -> NDArray[Any]:
-        """Predictions from scores [N] or [N, C]: probabilities [N, C], or a grade, number or group of risk [N]."""
+        """Return predictions for scores [N] or [N, C]: probabilities [N, C], or grades, numbers or risk groups [N]."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers, for JSON or a checkpoint."""
+        """Return the fitted numbers, for JSON or a checkpoint."""
 
 
 class TemperatureCalibrator(OnLogit):
     """Probabilities ``softmax(slope (x - center) / scale + offsets)`` of classes, fitted on validation bags.
 
-    x are the logits of scores in [0, 1], and the scores themselves where one lies outside, see `OnLogit`.
+    x are the logits of the scores if all fitted scores lie in [0, 1], else the scores themselves; see `OnLogit`.
 
-    Temperature scaling (Guo et al. 2017) with an offset of each class (bias-corrected, Alexandari et al. 2020), since
-    the scales of columns that are trained to rank are not comparable. The targets are smoothed as Platt's: for a bag of
-    a class of n bags ``(n + 1) / (n + C)`` in its column and ``1 / (n + C)`` in the others, so that separable
-    validation bags keep a finite slope. Scores no better than chance get the slope 0, and a warning.
+    It is temperature scaling (Guo et al. 2017) with an offset per class (bias-corrected, Alexandari et al. 2020),
+    because the scales of columns that are trained to rank are not comparable. The targets are smoothed like Platt's:
+    for a bag of a class with n bags, ``(n + 1) / (n + C)`` in its column and ``1 / (n + C)`` in the others, so that the
+    slope stays finite if the validation bags are separable. Scores no better than chance get the slope 0, with a
+    warning.
 
     Attributes
     ----------
@@ -168,7 +170,7 @@ class TemperatureCalibrator(OnLogit):
     slope_ : float
         At least 0; the temperature is ``scale_ / slope_``.
     offsets_ : array of float64, shape [C]
-        They add up to 0.
+        Offsets of the classes, with sum 0.
 
     References
     ----------
@@ -186,9 +188,9 @@ class TemperatureCalibrator(OnLogit):
     _wanted = "scale > 0, slope >= 0 and two offsets"
 
     def fit(self, scores: ArrayLike, codes: ArrayLike) -> Self:
-        """Fit slope and offsets on the scores [N, C] and class codes [N] of validation bags of two classes or more.
+        """Fit slope and offsets to scores [N, C] and class codes [N] of validation bags of two classes or more.
 
-        A `BagDataError` for values that cannot be used, an `OneClassError` for bags of one class.
+        Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one class.
         """
         s = np.asarray(scores, dtype=np.float64)
         y = check_codes(codes, s.shape[-1] if s.ndim == 2 else 0)
@@ -219,11 +221,11 @@ class TemperatureCalibrator(OnLogit):
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
-        """Probabilities [N, C] of scores [N, C]; rows add up to 1, and a bag is called the class of the largest."""
+        """Return probabilities [N, C] for scores [N, C]; rows sum to 1, and the predicted class has the largest."""
         return scipy.special.softmax(self.logits(scores), axis=1)
 
     def logits(self, scores: ArrayLike) -> Scores:
-        """Logits of the softmax from scores [N, C]: each column rises with its score alone."""
+        """Return the logits of the softmax for scores [N, C]; each column depends on its score only."""
         self._check_fitted()
         x = (self._on_scale(scores) - self.center_) / self.scale_
         return self.slope_ * x + self.offsets_
@@ -233,7 +235,7 @@ class TemperatureCalibrator(OnLogit):
 
 
 class LabelCalibrator(Fitted):
-    """A `PlattCalibrator` of each label, fitted on the validation bags whose entry is known.
+    """A `PlattCalibrator` for each label, fitted on the validation bags whose label is known.
 
     Attributes
     ----------
@@ -242,7 +244,7 @@ class LabelCalibrator(Fitted):
 
     Examples
     --------
-    Two labels, of which a bag may lack one:
+    Two labels, one of them unknown for a bag:
 
     >>> scores = [[0.1, 0.8], [0.2, 0.3], [0.7, 0.9], [0.9, 0.1]]
     >>> labels = [[0, 1], [0, 0], [1, float("nan")], [1, 0]]
@@ -251,9 +253,9 @@ class LabelCalibrator(Fitted):
     """
 
     def fit(self, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
-        """Fit on the scores [N, L] and labels [N, L], 1, 0 or NaN; an `OneClassError` where no label has both kinds.
+        """Fit on scores [N, L] and labels [N, L], 1, 0 or NaN; raise an `OneClassError` if no label has both kinds.
 
-        A warning lists the labels, by their `names` or numbers, whose scores are no better than chance.
+        A warning lists the labels, by `names` or by number, whose scores are no better than chance.
         """
         y, s = check_table(labels, scores)
         self.columns_: list[PlattCalibrator | None] = []
@@ -275,11 +277,11 @@ class LabelCalibrator(Fitted):
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
-        """Probabilities [N, L] of scores [N, L]; NaN for a label that has none."""
+        """Return probabilities [N, L] for scores [N, L]; NaN for a label without a calibrator."""
         return scipy.special.expit(self.logits(scores))
 
     def logits(self, scores: ArrayLike) -> Scores:
-        """Logits [N, L] of these probabilities."""
+        """Return the logits [N, L] of these probabilities."""
         self._check_fitted()
         s = np.asarray(scores, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != len(self.columns_):
@@ -288,13 +290,13 @@ class LabelCalibrator(Fitted):
         return np.stack([none if calibrator is None else calibrator.logits(x) for calibrator, x in columns], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted numbers of each label."""
+        """Return the fitted numbers of each label."""
         self._check_fitted()
         return {"columns": [None if calibrator is None else calibrator.to_dict() for calibrator in self.columns_]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a fitted calibrator from `to_dict`; a `ConfigError` for other keys, or numbers out of range."""
+        """Build a fitted calibrator from `to_dict`; raise a `ConfigError` for other keys, or numbers out of range."""
         columns = values.get("columns")
         if not isinstance(columns, Sequence) or not all(part is None or isinstance(part, Mapping) for part in columns):
             raise ConfigError(f"Expected the numbers of each label, got {columns!r}; pass to_dict's result.")
@@ -304,10 +306,10 @@ class LabelCalibrator(Fitted):
 
 
 class NumberScale(Fitted):
-    """Numbers in the unit of the label: the non-decreasing steps through validation bags of the least squared error.
+    """Numbers in the unit of the label, by isotonic regression on validation bags.
 
-    Isotonic regression, linear between its knots and constant outside them: a score that ranks is right up to such a
-    map.
+    The map is linear between its knots and constant outside them; a score that only ranks is determined up to such a
+    non-decreasing map.
 
     Attributes
     ----------
@@ -328,7 +330,7 @@ class NumberScale(Fitted):
     _wanted = "as many scores as numbers, both ascending"
 
     def fit(self, scores: ArrayLike, numbers: ArrayLike) -> Self:
-        """Fit on the scores [N] and numbers [N] of validation bags; a `BagDataError` for values that cannot be used."""
+        """Fit on scores [N] and numbers [N] of validation bags; raise a `BagDataError` for invalid values."""
         from sklearn.isotonic import IsotonicRegression
 
         y = check_numbers(numbers)
@@ -337,7 +339,7 @@ class NumberScale(Fitted):
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
-        """Numbers [N] of scores [N], non-decreasing in the score."""
+        """Return numbers [N] for scores [N], non-decreasing in the score."""
         self._check_fitted()
         return np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
 
@@ -347,12 +349,12 @@ class NumberScale(Fitted):
 
 
 class RiskGroups(Cuts):
-    """Three groups of risk, cut at the tertiles of the validation bags' risk: 0 low, 1 middle, 2 high.
+    """Three risk groups, cut at the tertiles of the validation bags' risk: 0 low, 1 middle, 2 high.
 
     Attributes
     ----------
     cuts_ : list of float
-        The two cuts; fewer where many bags have the same risk.
+        The two cuts; fewer if many bags have the same risk.
 
     Examples
     --------
@@ -362,6 +364,6 @@ class RiskGroups(Cuts):
     """
 
     def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002
-        """Cut the scores [N] of validation bags; the labels are unused, a parameter for the common signature."""
+        """Fit the cuts to scores [N] of validation bags; the labels are not used."""
         self.cuts_ = risk_cuts(scores)
         return self

@@ -1,4 +1,4 @@
-"""Confidence intervals of the AUROC that cover, and the comparison of two scores on the same bags.
+"""Confidence intervals of the AUROC with reliable coverage, and the comparison of two scores on the same bags.
 
 `auroc_interval` states the rule; ``benchmarks/coverage.py`` measures its coverage.
 """
@@ -21,16 +21,16 @@ from midam.evaluate.ranking import (
     resampled_aurocs,
 )
 
-# Below this many independent units in the smaller class the logit DeLong interval alone covers too little.
+# With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
 FEW_UNITS = 200
-# With fewer groups in a class the design effect cannot be estimated, so the group counts stand for the bags.
+# With fewer groups in a class the design effect cannot be estimated; group counts then replace bag counts.
 FEW_GROUPS = 10
-# Equal placements may differ in the last bit, which is no difference and no variance.
+# Differences and variances below this are rounding: equal placements may differ in the last bit.
 _ALIKE = 1e-12
 
 
 class Interval(NamedTuple):
-    """A confidence interval, in [0, 1], and the rule that made it.
+    """A confidence interval, in [0, 1], and its method.
 
     Examples
     --------
@@ -53,33 +53,34 @@ def auroc_interval(
     seed: int = 0,
     resamples: int = 2000,
 ) -> Interval:
-    """Confidence interval of the AUROC, chosen so that it covers with few bags and near 1.
+    """Return a confidence interval of the AUROC that covers with few bags and near 1.
 
     - Independent bags: the DeLong interval on the logit scale. With fewer than 200 bags in the smaller class it is
-      widened to hold Newcombe's score interval too ("logit-delong + score"), which alone stands where the DeLong
-      variance is zero or cannot be estimated (AUROC 0 or 1, all scores equal, one bag of a class: "score").
-    - Groups of several bags: the percentile interval of a bootstrap of whole groups, widened likewise when fewer than
-      200 groups hold the rarer class. The score interval then counts the bags divided by the design effect (clustered
-      over plain DeLong variance), or the groups when fewer than 10 hold a class. All bags ranked rightly: the score
-      interval of the group counts ("score (groups)").
+      widened to contain Newcombe's score interval too ("logit-delong + score"). If the DeLong variance is zero or
+      cannot be estimated (AUROC 0 or 1, all scores equal, one bag of a class), the score interval is used alone
+      ("score").
+    - Groups of several bags: the percentile interval of a bootstrap of whole groups, widened likewise if fewer than 200
+      groups hold the rarer class. The score interval then counts the bags divided by the design effect (clustered over
+      plain DeLong variance), or the groups if fewer than 10 hold a class. If the AUROC is 0 or 1: the score interval of
+      the group counts ("score (groups)").
 
-    The price is coverage above the nominal one near AUROC 1; simulated coverage: ``records/coverage.md``.
+    Near AUROC 1 the coverage is above the nominal one; simulated coverage: ``records/coverage.md``.
 
     Parameters
     ----------
     labels, scores : array_like, shape [N]
         Bag labels, 0 or 1, and finite bag scores, larger means more positive.
     groups : array_like of str, shape [N], optional
-        The unit (patient) of each bag. It matters where some group holds several bags.
+        The unit (patient) of each bag, used if a group holds several bags.
     level : float, default 0.95
         Nominal coverage, in (0, 1).
     seed, resamples : int
-        Of the bootstrap: its seed, and at least 100 resamples.
+        Seed and resamples of the bootstrap, at least 100.
 
     Raises
     ------
     MidamError
-        As `midam.evaluate.ranking.auroc`; a level outside (0, 1), or fewer than 100 resamples.
+        As in `midam.evaluate.ranking.auroc`; for a level outside (0, 1), or fewer than 100 resamples.
 
     References
     ----------
@@ -118,18 +119,19 @@ def auroc_interval(
 def paired_delong(
     labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> tuple[float, float, float, float]:
-    """Difference of two AUROCs on the same bags, by DeLong's covariance; with groups, by Obuchowski's.
+    """Compare two AUROCs on the same bags by DeLong's covariance; with groups, by Obuchowski's.
 
-    - Independent bags: the normal interval of DeLong's variance. Below 20 bags a class it is approximate.
+    - Independent bags: the normal interval of DeLong's variance. It is approximate below 20 bags per class.
     - Groups of several bags: placements add up within a group, and groups are the independent units (Obuchowski 1997).
-      The quantile is that of Student's t with one degree of freedom less than the groups of the rarer class, since
-      few groups say little about how much groups differ. Below 20 groups a class it is approximate.
+      The quantile is that of Student's t with one degree of freedom less than the number of groups of the rarer class,
+      because few groups give a poor estimate of the variance between groups. It is approximate below 20 groups per
+      class.
 
-    Where the variance of the difference is zero (a perfect score against a constant one), or cannot be estimated (one
-    bag or group of a class), the interval combines the two score intervals, of bags or of groups, as if independent
-    (Zou and Donner 2008, Statistics in Medicine 27:1693), and the p-value belongs to it. Scores that rank alike have
-    the difference 0 without an interval. Simulated coverage: ``records/coverage.md``. Parameters, errors and
-    references as of `auroc_interval`.
+    If the variance of the difference is zero (a perfect score against a constant one), or cannot be estimated (one bag
+    or group of a class), the interval combines the two score intervals, of bags or of groups, as if independent (Zou
+    and Donner 2008, Statistics in Medicine 27:1693), and the p-value belongs to it. Scores with the same ranking have
+    the difference 0 without an interval. Simulated coverage: ``records/coverage.md``. Parameters, errors and references
+    are those of `auroc_interval`.
 
     Returns
     -------
@@ -177,9 +179,9 @@ def paired_delong(
 
 
 def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, level: float = 0.95) -> Interval | None:
-    """Interval of the mean of the AUROCs within folds [N], by DeLong's variance of each.
+    """Return the interval of the mean AUROC over folds [N], by DeLong's variance of each fold.
 
-    None where one fold has no variance that can be estimated, or none has any: all bags ranked rightly, for instance.
+    None if the variance of a fold cannot be estimated, or all variances are zero, as with perfect AUROCs.
 
     Examples
     --------
@@ -199,7 +201,7 @@ def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, lev
 
 
 def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
-    """The mean placement and its DeLong variance (NaN where a class has one bag)."""
+    """Return the mean placement and its DeLong variance (NaN if a class has one bag)."""
     if of_pos.size < 2 or of_neg.size < 2:
         return float(of_pos.mean()), float("nan")
     variance = of_pos.var(ddof=1) / of_pos.size + of_neg.var(ddof=1) / of_neg.size
@@ -207,20 +209,20 @@ def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
 
 
 def _clusters(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Numbers of the groups; None where they are not known, or each bag is its own."""
+    """Return the group number of each bag; None without groups, or if each bag is a separate group."""
     units = group_numbers(groups, bags)
     return units if units is not None and int(units.max()) + 1 < bags else None
 
 
 def _classes_of(units: NDArray[np.intp], labels: Labels) -> tuple[int, int]:
-    """Numbers of groups that hold a positive, and a negative bag."""
+    """Return the numbers of groups with a positive bag and with a negative bag."""
     return np.unique(units[labels == 1]).size, np.unique(units[labels == 0]).size
 
 
 def _score_bounds(area: float, positives: float, negatives: float, z: float) -> tuple[float, float]:
     """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides, V the Hanley-McNeil variance of exponential scores.
 
-    Newcombe's method 5: V has the mean class size in place of both class sizes, hence ``V(x) = V(1 - x)``.
+    Newcombe's method 5: the mean class size replaces both class sizes in V, hence ``V(x) = V(1 - x)``.
     """
     others = (positives + negatives) / 2 - 1
 
@@ -232,10 +234,10 @@ def _score_bounds(area: float, positives: float, negatives: float, z: float) -> 
 
 
 def solve_both(excess: Callable[[float, float], float], area: float) -> tuple[float, float]:
-    """Roots x of ``excess(x, area)`` below and above the area, where the excess of 1 - x and 1 - area is the same."""
+    """Return the roots x of ``excess(x, area)`` below and above the area; the excess of 1 - x, 1 - area is the same."""
 
     def lower(center: float) -> float:
-        # x = 1 solves the equation too when the center is 1; the bound is the other root.
+        # For the center 1, x = 1 solves the equation too; the bound is the other root.
         if center <= 0:
             return 0.0
         return float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
@@ -246,7 +248,7 @@ def solve_both(excess: Callable[[float, float], float], area: float) -> tuple[fl
 def _grouped(
     labels: Labels, scores: Scores, units: NDArray[np.intp], *, level: float, z: float, seed: int, resamples: int
 ) -> Interval:
-    """Interval from whole groups, see :func:`auroc_interval`."""
+    """Return the interval from whole groups, see :func:`auroc_interval`."""
     sizes: tuple[float, float] = _classes_of(units, labels)
     fewest = min(sizes)
     of_pos, of_neg = placements(labels, scores)
@@ -265,10 +267,10 @@ def _grouped(
 
 
 def _clustered_variance(labels: Labels, of_pos: Scores, of_neg: Scores, units: NDArray[np.intp]) -> float:
-    """Variance of the mean placement with whole groups as independent units; NaN where a class has one group.
+    """Return the variance of the mean placement with groups as independent units; NaN if a class has one group.
 
-    Obuchowski (1997): centered placements add up within a group, and those of its positive and of its negative bags
-    vary together. With one bag a group it is DeLong's.
+    Obuchowski (1997): centered placements add up within a group, and those of its positive and negative bags are
+    correlated. With one bag per group it is DeLong's variance.
     """
     pos = np.bincount(units[labels == 1], weights=(of_pos - of_pos.mean()) / of_pos.size, minlength=units.max() + 1)
     neg = np.bincount(units[labels == 0], weights=(of_neg - of_neg.mean()) / of_neg.size, minlength=units.max() + 1)

@@ -1,10 +1,10 @@
 """Metrics of bag scores: discrimination, an operating point, and the summary that a run writes.
 
 AUROC and AUPRC need no threshold. Sensitivity, specificity, balanced accuracy and F1 belong to a threshold, which
-`midam.evaluate.operating_point` chooses on validation bags; a bag is called positive when its score is at least it.
+`midam.evaluate.operating_point` chooses on validation bags; a bag is called positive if its score is at least this.
 
-A metric is a function of labels [N] and scores [N], and of what it names further: `threshold`, `probabilities` or
-`groups`. It returns a number, or None where there is none. `midam.registry.METRICS` lists those that have a name.
+A metric is a function of labels [N] and scores [N], and of its further parameters: `threshold`, `probabilities` or
+`groups`. It returns a number, or None if it is undefined. `midam.registry.METRICS` lists the metrics with a name.
 """
 
 import inspect
@@ -25,13 +25,14 @@ from midam.registry import METRICS, build, typed
 
 FEW_BAGS = 20
 NEAR_CHANCE = 0.6
-"""AUROC below which a model is said not to have learned."""
+"""AUROC below which a model counts as not having learned."""
 
 
 def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the precision-recall curve as average precision, ``sum_k (R_k - R_{k-1}) P_k``, in (0, 1].
+    """Return the area under the precision-recall curve as average precision, ``sum_k (R_k - R_{k-1}) P_k``, in (0, 1].
 
-    A useless score has about the share of positive bags. Parameters and errors as of `midam.evaluate.ranking.auroc`.
+    For a useless score it is about the share of positive bags. Parameters and errors are those of
+    `midam.evaluate.ranking.auroc`.
 
     Examples
     --------
@@ -46,32 +47,32 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
-    """Share of the positive bags with a score of at least the threshold; None where there are none."""
+    """Return the share of positive bags with a score of at least the threshold; None without positive bags."""
     hits, count = _right(labels, scores, threshold, label=1)
     return hits / count if count else None
 
 
 def specificity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
-    """Share of the negative bags with a score below the threshold; None where there are none."""
+    """Return the share of negative bags with a score below the threshold; None without negative bags."""
     hits, count = _right(labels, scores, threshold, label=0)
     return hits / count if count else None
 
 
 def balanced_accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
-    """Mean of sensitivity and specificity; None without bags of both classes."""
+    """Return the mean of sensitivity and specificity; None without bags of both classes."""
     parts = sensitivity(labels, scores, threshold), specificity(labels, scores, threshold)
     return None if parts[0] is None or parts[1] is None else (parts[0] + parts[1]) / 2
 
 
 def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
-    """Harmonic mean of precision and sensitivity; None where no bag is positive and none is called so."""
+    """Return the harmonic mean of precision and sensitivity; None if no bag is positive or called positive."""
     y, s = check_bags(labels, scores)
     either = int(y.sum()) + int((s >= threshold).sum())
     return 2 * _right(y, s, threshold, label=1)[0] / either if either else None
 
 
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
-    """Mean squared error of probabilities in [0, 1]."""
+    """Return the mean squared error of probabilities in [0, 1]."""
     y, p = check_bags(labels, probabilities)
     for bag in np.flatnonzero((p < 0) | (p > 1)):
         raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
@@ -79,10 +80,10 @@ def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> flo
 
 
 def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
-    """Sensitivity, specificity, balanced accuracy and F1 at a threshold: a bag is positive from this score on.
+    """Return sensitivity, specificity, balanced accuracy and F1 at a threshold: a bag is positive from this score on.
 
-    Floats in [0, 1]; intervals as [low, high] (Wilson 1927, bags taken as independent); None where a class that the
-    number needs is absent.
+    The values are floats in [0, 1] and intervals [low, high] (Wilson 1927, with independent bags), or None if a class
+    that they need is absent.
 
     Examples
     --------
@@ -111,11 +112,11 @@ def measure(
     probabilities: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> dict[str, float | None]:
-    """Metrics by name of `midam.registry.METRICS` or class path, such as ``sklearn.metrics.roc_auc_score``.
+    """Compute metrics by name of `midam.registry.METRICS` or class path, such as ``sklearn.metrics.roc_auc_score``.
 
-    A metric gets `labels` and `scores` [N], and of `threshold`, `probabilities` and `groups` what it has parameters
-    for. It is None where it is not finite, needs both classes and there is one, or needs what is not known. A
-    `ConfigError` for a name that stands for nothing, or a metric that asks for something else.
+    A metric gets `labels` and `scores` [N], and those of `threshold`, `probabilities` and `groups` that are its
+    parameters. Its value is None if it is not finite, if it needs both classes and one is missing, or if it needs a
+    value that is not given. An unknown name, or a metric with other required parameters, raises a `ConfigError`.
 
     Examples
     --------
@@ -129,9 +130,10 @@ def measure(
 def measure_values(
     names: Sequence[str], values: Any, scores: Any, given: Mapping[str, Any], *, target: str = "binary"
 ) -> dict[str, float | None]:
-    """As `measure`, for the labels of any target: a metric gets `values` and `scores`, and of `given` what it names.
+    """Compute metrics as `measure`, for labels of any target.
 
-    An entry of `given` that is not known is None. A `ConfigError` for a metric that cannot take these labels.
+    A metric gets `values`, `scores` and the entries of `given` that are its parameters. An unknown entry of `given` is
+    None. A metric that cannot take these labels raises a `ConfigError`.
     """
     known = {name: value for name, value in given.items() if value is not None}
     result: dict[str, float | None] = {}
@@ -155,7 +157,7 @@ def measure_values(
 
 
 def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
-    """Parameters without a default that a metric has besides labels and scores; a `ConfigError` if one is not given."""
+    """Return a metric's required parameters besides labels and scores; raise a `ConfigError` if one is not given."""
     metric = METRICS.find(typed(name))
     keywords = list(inspect.signature(metric).parameters.items())[2:]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -178,14 +180,14 @@ def summarize(
     seed: int = 0,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """All that a run reports about scored bags, ready for JSON (None in place of a number that does not exist).
+    """Return all figures that a run reports about scored bags, ready for JSON; an undefined number is None.
 
-    A `BagDataError` where the arrays do not fit together, or hold values that cannot be used.
+    A `BagDataError` is raised if the arrays do not match, or hold invalid values.
 
     Parameters
     ----------
     labels, scores, groups : array_like, shape [N]
-        As of `midam.evaluate.intervals.auroc_interval`; groups are optional.
+        As in `midam.evaluate.intervals.auroc_interval`; groups are optional.
     threshold : float, optional
         Operating point chosen on validation bags.
     probabilities : array_like, shape [N], optional
@@ -198,9 +200,9 @@ def summarize(
     Returns
     -------
     dict
-        `auroc`, `auroc_ci95`, `auroc_method`, `auprc`, `bags`, `positives`; `groups` (their number) where known;
+        `auroc`, `auroc_ci95`, `auroc_method`, `auprc`, `bags`, `positives`; `groups` (their number) if known;
         `at_threshold` (`threshold_metrics`) with a threshold; `brier`, `calibration_slope` and `calibration_intercept`
-        with probabilities; `metrics`, further ones by name; `warnings`, a list of sentences.
+        with probabilities; `metrics`, further metrics by name; `warnings`, a list of sentences.
 
     Examples
     --------
@@ -242,12 +244,12 @@ def summarize(
 
 
 def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, label: int) -> tuple[int, int]:
-    """Bags of one class that are called right, and all of them."""
+    """Return the number of correctly called bags of one class, and the number of all its bags."""
     y, s = check_bags(labels, scores)
     called = s[y == label] >= threshold
     return int((called == bool(label)).sum()), called.size
 
 
 def _wilson(hits: int, trials: int) -> list[float] | None:
-    """Wilson's 95% score interval of a proportion."""
+    """Return Wilson's 95% score interval of a proportion."""
     return list(wilson(hits / trials, trials)) if trials else None

@@ -1,4 +1,4 @@
-"""Scores of whole bags and of their instances, streamed; features by name, gaps filled, covariates encoded before."""
+"""Streamed scores of whole bags and their instances, after matching features, filling gaps and encoding covariates."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,18 +33,18 @@ _CHUNKS_AT_A_TIME = 16
 class InstanceScores(BriefRepr):
     """Contributions of the instances of one bag.
 
-    Of an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
-    logit whose softmax is that weight (with max pooling: the mean of their logits), each by the weights of the members
-    in the ensemble. These averages do not pool to the score of the bag; each member's own arrays pool to that member's,
-    and the bag's is the mean of these.
+    For an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
+    logit whose softmax is this weight (with max pooling: the mean of their logits), all weighted by the weights of the
+    members in the ensemble. These averages do not pool to the score of the bag; the arrays of each member pool to the
+    score of the member, and the score of the bag is the mean over members.
 
     Attributes
     ----------
     score, attention, weight : float32 array [n]
-        Score in [0, 1] of a bag that held this instance alone; logit of its weight, before the softmax (z); its weight
-        in the bag, softmax(z), which sums to 1.
+        Score in [0, 1] of a bag with this instance alone; logit z of its weight, before the softmax; its weight in the
+        bag, softmax(z), which sums to 1.
     members : tuple of InstanceScores
-        The same of each member of an ensemble; empty where there is one scorer.
+        The same for each member of an ensemble; empty for a single scorer.
 
     Examples
     --------
@@ -72,16 +72,16 @@ def predict(
     on_bags: Callable[[Sequence[int]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> NDArray[np.float64]:
-    """Scores of whole bags, [N] in [0, 1]; of a model of several score columns [N, C]; needs O(chunk) memory.
+    """Return scores of whole bags, [N] in [0, 1]; [N, C] for several score columns; needs O(chunk) memory.
 
     Parameters
     ----------
     model : BagScorer or BagEnsemble
-        Put into evaluation mode for the call; its device is used. Of an ensemble, the mean of the members' scores; each
-        chunk is read once.
+        Put into evaluation mode for the call; its device is used. An ensemble gives the mean of the members' scores;
+        each chunk is read once.
     bags : Bags
-        With or without labels; with the covariates that the model takes, if it takes some. The features of a model
-        that was loaded are found by name, and its missing values filled: `midam.evaluate.predict.prepared`.
+        With or without labels; with covariates if the model takes covariates. For a loaded model, features are matched
+        by name and missing values filled: `midam.evaluate.predict.prepared`.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     reader : InstanceReader, optional
@@ -89,9 +89,9 @@ def predict(
     covariates : Tensor [N, P], optional
         The result of `midam.evaluate.predict.covariates_of` for `bags`; computed by default.
     on_bags : callable, optional
-        Called with the positions of the bags that are done, group after group: `bag_groups`.
+        Called with the positions of finished bags, group after group: `bag_groups`.
     ranks : Ranks, optional
-        Processes that call this together: each scores its share, and all get all scores.
+        Processes that call this function together: each scores a share, and all get all scores.
     """
     require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
@@ -111,9 +111,9 @@ def predict_each(
     on_bags: Callable[[Sequence[int]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> list[NDArray[np.float64]]:
-    """Scores of whole bags with several models on one device, each chunk read once: for each the result of `predict`.
+    """Return the result of `predict` for each of several models on one device; each chunk is read once.
 
-    `covariates` are those of each model, [N, P] or None; `ranks` need one model; the other parameters are as in
+    `covariates` are those of each model, [N, P] or None; `ranks` require a single model; the other parameters are as in
     `predict`.
     """
     reader = reader or reader_of(models[0], bags)
@@ -149,7 +149,7 @@ def predict_each(
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
-    """Positions of the bags that are scored together: at most 4096 bags, of at most 16 chunks unless it is one bag."""
+    """Yield the positions of bags that are scored together: at most 4096 bags and 16 chunks, or one larger bag."""
     low, count = 0, 0
     parts = (sizes[at : at + _BAGS_AT_A_TIME].tolist() for at in range(0, len(sizes), _BAGS_AT_A_TIME))
     for i, size in enumerate(chain.from_iterable(parts)):
@@ -163,10 +163,10 @@ def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
 def instance_scores(
     model: BagScorer | BagEnsemble, bags: Bags, index: int, *, column: int | None = None, chunk_size: int | None = None
 ) -> InstanceScores:
-    """Scores and weights of the instances of bag `index`, the very ones that `predict` pools; parameters as there.
+    """Return the scores and weights of the instances of bag `index`, as pooled by `predict`; parameters as there.
 
-    With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, scores of instances are
-    those of a bag with these covariates that held one instance alone.
+    With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, the score of an instance
+    is that of a bag with these covariates and this instance alone.
     """
     require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
@@ -181,7 +181,7 @@ def instance_scores(
 
 
 def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
-    """Contributions of the instances of a bag, from the scores and logits [m, M] of its whole first pass."""
+    """Return the contributions of a bag's instances, from the scores and logits [m, M] of its whole first pass."""
     score, z = (torch.cat(column) for column in zip(*chunks))
     averages = passed.average(score, z, first=0)
     members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, averages.weights.T))
@@ -191,7 +191,7 @@ def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> I
 
 
 def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
-    """Reader for one pass on the model's device; instances on disk stay there."""
+    """Return a reader for one pass on the model's device; instances on disk are not loaded into memory."""
     device = next(model.parameters()).device
     return InstanceReader(bags, device=device, resident=False if on_disk(bags.instances) else None)
 
@@ -205,7 +205,7 @@ def _rounded(
 
 @contextmanager
 def evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without graph; the modes of all layers come back."""
+    """Set evaluation mode without graph inside; restore the modes of all layers afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -217,15 +217,15 @@ def evaluation(model: torch.nn.Module) -> Iterator[None]:
 
 
 def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
-    """Bags with the features that a model was trained on, as recorded in `midam.nn.ensemble.Inputs`.
+    """Return bags with the features that a model was trained on, as recorded in `midam.nn.ensemble.Inputs`.
 
-    Features are found by name where both have names, columns are encoded and missing values filled as in training. Bags
-    that need none of this are returned as they are.
+    Features are matched by name if both have names; columns are encoded and missing values filled as in training. Bags
+    that need no change are returned unchanged.
 
     Raises
     ------
     BagDataError
-        If features are missing, there are more or fewer of them, or a value is missing or infinite.
+        If features are missing, if their number differs, or if a value is missing or infinite.
     """
     known = model.inputs if isinstance(model, BagEnsemble) else None
     bags = encoded(model, bags)
@@ -250,20 +250,20 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
 
 
 def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
-    """Bags with features instead of the raw columns that a model was trained on; others as they are."""
+    """Return bags with the raw columns of the model's training encoded as features; other bags unchanged."""
     known = model.inputs if isinstance(model, BagEnsemble) else None
     if known is None or known.columns is None:
         refuse_columns(bags, "the model")
         return bags
     if bags.feature_names is None or (bags.columns is None and bags.feature_names == known.names):
-        return bags  # its features
+        return bags  # already encoded
     return known.columns.encode(align_features(bags, tuple(known.columns.kinds), reference=known.source))
 
 
 def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
-    """Covariates of bags as the model encodes them, float32 [N, P] on its device; None where it takes none.
+    """Return the encoded covariates of bags, float32 [N, P] on the model's device; None if it takes no covariates.
 
-    A `BagDataError` names what the bags lack. A category that is not known from training causes a warning.
+    A `BagDataError` names missing covariates. A category that was unknown in training causes a warning.
     """
     term = scorers_of(model)[0].covariates
     if term is None:
@@ -272,21 +272,21 @@ def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
 
 
 def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer | BagEnsemble:
-    """The model for bags with the covariates of bag `index`, see `midam.nn.ensemble.of_covariates`."""
+    """Return the model for bags with the covariates of bag `index`, see `midam.nn.ensemble.of_covariates`."""
     covariates = covariates_of(model, bags.subset([index]))
     return model if covariates is None else of_covariates(model, covariates[0])
 
 
 def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
-    """The coder among the weights of a saved ensemble, its state dictionary; None where it takes no covariates.
+    """Return the coder in the state dictionary of a saved ensemble; None if the ensemble takes no covariates.
 
-    A `ValueError` if it is not a coder.
+    Raise a `ValueError` if the entry is not a coder.
     """
     state = weights.get("members.0.covariates._extra_state")
     return None if state is None else coder_of(state, CovariateCoder)
 
 
 def covariate_names(model: BagScorer | BagEnsemble) -> tuple[str, ...]:
-    """Names of the covariates that a model takes."""
+    """Return the names of the covariates that a model takes."""
     term = scorers_of(model)[0].covariates
     return () if term is None else term.coder.names

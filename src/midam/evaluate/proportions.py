@@ -1,4 +1,4 @@
-"""Shares of bags with intervals that know of groups, thresholds by a rule, and differences of two figures."""
+"""Shares of bags with intervals that account for groups, thresholds by a rule, and differences of two figures."""
 
 import warnings
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ RULES = (
     *("youden", "sensitivity=0.95", "sensitivity=0.9", "specificity=0.9", "specificity=0.95", "f1", "ppv=0.5"),
     "cost=10:1",
 )
-"""Rules for a threshold that a report shows, whichever is taken."""
+"""Threshold rules that a report always shows."""
 
 
 class Estimate(NamedTuple):
@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
     value, low, high : float
         The figure and its bounds.
     bags : int
-        Bags that it rests on.
+        Number of bags behind the figure.
 
     Examples
     --------
@@ -44,11 +44,11 @@ class Estimate(NamedTuple):
 
 
 def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate | None:
-    """Share of the bags for which `hits` [n] is true, with Wilson's 95% interval; None without bags.
+    """Return the share of bags for which `hits` [n] is true, with Wilson's 95% interval; None without bags.
 
-    Where some of the `groups` [n] hold several bags, the interval counts the bags divided by the design effect
-    (variance of the share over whole groups, by that over bags), or the groups where there are fewer than 10 of them,
-    or where all bags agree.
+    If some of the `groups` [n] hold several bags, the interval counts the bags divided by the design effect (variance
+    of the share over whole groups divided by that over bags). With fewer than 10 groups, or if all bags agree, it
+    counts the groups.
 
     References
     ----------
@@ -75,7 +75,7 @@ def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate 
 
 
 def wilson(share: float, trials: float) -> tuple[float, float]:
-    """Wilson's 95% score interval of a share of so many trials, which need be no whole number.
+    """Return Wilson's 95% score interval of a share of `trials` trials, which need not be a whole number.
 
     Examples
     --------
@@ -86,12 +86,12 @@ def wilson(share: float, trials: float) -> tuple[float, float]:
     widen = 1 + z**2 / trials
     center = (share + z**2 / (2 * trials)) / widen
     half = z * float(np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))) / widen
-    # Exactly 0 and 1 at the ends, where rounding would leave 1e-17.
+    # Exactly 0 and 1 at the ends, without a rounding error of 1e-17.
     return 0.0 if share == 0 else center - half, 1.0 if share == 1 else center + half
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """The first figure minus the second, of different bags, from their two intervals.
+    """Return the first figure minus the second, of different bags, with an interval from their two intervals.
 
     References
     ----------
@@ -110,7 +110,7 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
 
 
 class OperatingPoint(NamedTuple):
-    """A rule, the threshold on the score that it chose, and a note where it cannot be met, or calls all bags alike.
+    """A rule, its threshold on the score, and a note if the rule cannot be met or calls all bags the same.
 
     Examples
     --------
@@ -127,21 +127,21 @@ class OperatingPoint(NamedTuple):
 
 
 def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") -> float:
-    """Threshold on the score from which on a bag is called positive, by a rule; pass bags that were not trained on.
+    """Choose the score from which a bag is called positive, by a rule; pass bags that were not used in training.
 
-    Candidates are the midpoints between neighboring scores, the lowest score (all bags positive) and one above all
-    (none). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950), of equal J with the least difference of
-    the two. "sensitivity=0.9" is the highest threshold that reaches it, "specificity=0.95" the lowest. "ppv=0.5" is
-    that with the highest sensitivity of those that reach it; where none does, that of the highest PPV, with a warning.
-    "f1" maximizes F1, and "cost=10:1" minimizes 10 times the missed positive bags plus the false alarms; of equals
-    the lowest threshold is taken.
+    Candidates are the midpoints between neighboring scores, the lowest score (all bags positive) and a threshold above
+    all scores (no bag positive). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950); of equal J, the
+    smallest difference between the two wins. "sensitivity=0.9" is the highest threshold that reaches this sensitivity,
+    "specificity=0.95" the lowest that reaches this specificity. "ppv=0.5" has the highest sensitivity of the thresholds
+    that reach this PPV; if none does, it has the highest PPV, with a warning. "f1" maximizes F1, and "cost=10:1"
+    minimizes 10 times the missed positive bags plus the false alarms. Of equally good thresholds the lowest is chosen.
 
     Parameters
     ----------
     labels, scores : array_like, shape [N]
-        As of `midam.evaluate.ranking.auroc`.
+        As in `midam.evaluate.ranking.auroc`.
     rule : str, default "youden"
-        As in these examples; a `ConfigError` for another one.
+        As in these examples; another rule raises a `ConfigError`.
 
     Examples
     --------
@@ -158,12 +158,12 @@ def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") 
 
 
 def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
-    """As `operating_point`, by each of several rules; with notes instead of warnings."""
+    """Choose thresholds as `operating_point`, by several rules; with notes instead of warnings."""
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     values, place = np.unique(s, return_inverse=True)
     of_pos, of_neg = (np.bincount(place.reshape(-1)[y == label], minlength=values.size) for label in (1, 0))
-    # Bags at or above each distinct score, and above all. Integers keep equal figures equal.
+    # Bags at or above each distinct score, and above all scores. Integers keep ties exact.
     hits = np.append(positives - np.cumsum(of_pos) + of_pos, 0)
     alarms = np.append(negatives - np.cumsum(of_neg) + of_neg, 0)
     points = []
@@ -176,7 +176,7 @@ def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] 
 
 
 def cut_below(values: Scores, start: int) -> float:
-    """Number that exactly the ascending `values` from `start` on reach."""
+    """Return a threshold that exactly the ascending `values` from position `start` on reach."""
     if start == 0:
         return float(values[0])
     if start == values.size:
@@ -187,12 +187,12 @@ def cut_below(values: Scores, start: int) -> float:
 
 
 def _best_place(rule: str, hits: NDArray[np.int64], alarms: NDArray[np.int64]) -> tuple[int, str | None]:
-    """Number of the threshold that a rule takes, of those with so many hits and false alarms, from the lowest on."""
+    """Return the position of a rule's threshold among those with these hits and false alarms, the lowest first."""
     name, number = threshold_rule(rule)
     positives, negatives, places = int(hits[0]), int(alarms[0]), np.arange(hits.size)
     cleared, precision = negatives - alarms, hits / np.maximum(hits + alarms, 1)
     imprecise = precision < number - 1e-9
-    keys = {  # what is least, the last key first
+    keys = {  # keys to minimize, the last key first
         "youden": (places, np.abs(hits * negatives - cleared * positives), alarms * positives - hits * negatives),
         "f1": (places, -hits / (hits + alarms + positives)),
         "sensitivity": (-places, hits < _needed(number, positives)),
@@ -207,5 +207,5 @@ def _best_place(rule: str, hits: NDArray[np.int64], alarms: NDArray[np.int64]) -
 
 
 def _needed(share: float, count: int) -> int:
-    """Bags that make up a share; a share such as 0.9 of 10 bags is 9 of them, whatever its rounding."""
+    """Return the number of bags that reach a share; 0.9 of 10 bags is 9, whatever the rounding."""
     return max(1, int(np.ceil(share * count - 1e-9)))

@@ -1,15 +1,15 @@
-"""Ranks of bag scores and pairs of bags: the AUROC, its placement values and bootstrap, and pairs that a label orders.
+"""Ranking metrics of bag scores: the AUROC, its placement values and bootstrap, and the pairs that labels order.
 
 The AUROC is the probability that a positive bag scores higher than a negative one, ties counting one half. Both it and
 the DeLong variance follow from midranks in O(N log N).
 
-A pair is *comparable* where the label says which of the two bags should score higher: of two numbers or grades the
-larger one, of two times to an event the earlier one. Pairs that the scores tie count one half.
+A pair is *comparable* if the labels determine which of the two bags should score higher: the larger of two numbers or
+grades, the earlier of two times to an event. Pairs with tied scores count one half.
 
-Of censored times a pair is comparable where the earlier time is that of an event. Bags with an event at the same time
-are not comparable; a bag that is censored at the time of an event has outlived it. These are the conventions of
-scikit-survival's `concordance_index_censored` and of lifelines' `concordance_index`; scores are tied where they are
-equal, without a tolerance. They are counted in O(N log N).
+With censored times, a pair is comparable if the earlier time is an event. Bags with an event at the same time are not
+comparable; a bag that is censored at the time of an event has outlived it. These are the conventions of
+scikit-survival's `concordance_index_censored` and of lifelines' `concordance_index`; scores are tied only if they are
+equal, without a tolerance. Pairs are counted in O(N log N).
 """
 
 from functools import cached_property
@@ -25,15 +25,15 @@ from midam.errors import BagDataError, OneClassError
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
-# Bounds the memory of the bootstrap: resamples times bags at once.
+# Limit of the bootstrap's memory: resamples times bags at once.
 _CHUNK_ENTRIES = 2_000_000
 Positions = NDArray[np.intp]
 
 
 def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
-    """Labels [N] as int64 and scores [N] as float64.
+    """Return labels [N] as int64 and scores [N] as float64.
 
-    A `BagDataError` for no bag, shapes that differ, a label other than 0 and 1, or a score that is not finite.
+    Raise a `BagDataError` for no bag, different shapes, a label other than 0 and 1, or a score that is not finite.
     """
     try:
         y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
@@ -52,7 +52,7 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
 
 
 def check_two_classes(labels: Labels) -> tuple[int, int]:
-    """Numbers of positive and negative bags; an `OneClassError` where one of them is 0."""
+    """Return the numbers of positive and negative bags; raise an `OneClassError` if one of them is 0."""
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
     if positives == 0 or negatives == 0:
         counts = f"{positives} positive and {negatives} negative"
@@ -61,9 +61,9 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
 
 
 def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Groups of the bags as numbers 0, 1, ... in sorted order; None where no groups are known.
+    """Return the groups of bags as numbers 0, 1, ... in sorted order; None without groups.
 
-    A `BagDataError` if there is not one group a bag, or a bag has none.
+    Raise a `BagDataError` unless there is one group per bag.
     """
     if groups is None:
         return None
@@ -77,7 +77,9 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the ROC curve from midranks, ``P(h+ > h-) + P(h+ = h-) / 2``, in [0, 1] (Mann and Whitney 1947).
+    """Return the area under the ROC curve, ``P(h+ > h-) + P(h+ = h-) / 2``, in [0, 1], from midranks.
+
+    It is the statistic of Mann and Whitney (1947).
 
     Parameters
     ----------
@@ -87,7 +89,7 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     Raises
     ------
     BagDataError
-        The arrays do not fit together, or hold values that cannot be used; an `OneClassError` for bags of one class.
+        If the arrays do not match, or hold invalid values; an `OneClassError` for bags of one class.
 
     Examples
     --------
@@ -101,9 +103,10 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
-    """Share of the other class that each bag is ranked rightly against: of positive bags [P], of negative ones [N - P].
+    """Return, for each positive bag [P] and each negative bag [N - P], the share of the other class it is ordered with.
 
-    The mean of each is the AUROC. Sun and Xu (2014), IEEE Signal Processing Letters 21:1389.
+    A pair counts if its order is correct. The mean over either class is the AUROC. Sun and Xu (2014), IEEE Signal
+    Processing Letters 21:1389.
     """
     pos, neg = scores[labels == 1], scores[labels == 0]
     ranks = scipy.stats.rankdata(scores)
@@ -115,9 +118,9 @@ def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
 def resampled_aurocs(
     labels: Labels, scores: Scores, units: NDArray[np.intp], *, seed: int, resamples: int
 ) -> NDArray[np.float64]:
-    """AUROC of `resamples` draws of whole groups (`units`), drawn again where a class is lost.
+    """Return the AUROC of `resamples` draws of whole groups (`units`); draws that lack a class are repeated.
 
-    A resample is a count a group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
+    A resample is a count per group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
     Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369.
     """
     order = np.argsort(scores, kind="stable")
@@ -141,8 +144,8 @@ def resampled_aurocs(
 class Wins(NamedTuple):
     """Contributions of each bag to the comparable pairs, float64 [N] each.
 
-    As the `upper` bag of a pair, which should score higher, and as the `lower` one: the weight of its pairs, and of
-    those that the scores order rightly.
+    For the bag as the `upper` bag of a pair, which should score higher, and as the `lower` bag: the weight of its
+    correctly ordered pairs, and of all its pairs.
     """
 
     upper: Scores
@@ -162,8 +165,8 @@ class Pairs:
     """
 
     def __init__(self, time: Scores, event: NDArray[np.bool_], weights: Scores) -> None:
-        # Sorted by time, events before what is censored at the same time: a bag is the upper one of all pairs with the
-        # bags behind its run of equal (time, event), and the lower one of those with the bags before it.
+        # Sorted by time, events before censored bags at the same time: a bag is the upper bag of all pairs with the
+        # bags after its run of equal (time, event), and the lower bag of all pairs with events before this run.
         self._order: Positions = np.lexsort((~event, time))
         t, e = time[self._order], event[self._order]
         first = np.append(True, (np.diff(t) > 0) | (e[1:] != e[:-1]))
@@ -175,34 +178,34 @@ class Pairs:
 
     @classmethod
     def of_numbers(cls, values: ArrayLike) -> Self:
-        """Pairs of different numbers or grades [N]; the larger one should score higher."""
+        """Make the pairs of different numbers or grades [N]; the larger should score higher."""
         y = check_numbers(values)
         return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size))
 
     @classmethod
     def of_times(cls, time: ArrayLike, event: ArrayLike, *, weights: ArrayLike | None = None) -> Self:
-        """Pairs of times [N], censored where `event` is 0; who has the event earlier should score higher.
+        """Make the pairs of times [N], censored where `event` is 0; the bag with the earlier event should score higher.
 
-        `weights` [N] are those of the pairs in which a bag has the earlier event; default 1.
+        `weights` [N] are the weights of the pairs in which a bag has the earlier event; default 1.
         """
         t, e = check_times(time, event)
         return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64))
 
     @cached_property
     def total(self) -> float:
-        """Weight of all pairs; their number where the weights are 1."""
+        """Weight of all pairs; their number if the weights are 1."""
         return float(self._upper_pairs.sum())
 
     @cached_property
     def sides(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which bags [N] are the upper bag of some pair, and which the lower one."""
+        """Masks [N] of the bags that are the upper bag of a pair, and of those that are the lower bag of a pair."""
         return self._unsorted(self._upper_pairs > 0), self._unsorted(self._lower_pairs > 0)
 
     @cached_property
     def spread(self) -> tuple[float, float]:
-        """Sums of squared weights over ``total^2``: of each pair alone, and with the pairs that share a side with it.
+        """Sums of products of weights over ``total^2``: of each pair with itself, and with pairs that share a side.
 
-        For P bags above N they are 1 / (P N) and (P + N) / (2 P N), which the variance of an AUROC rests on.
+        For P bags above N bags they are 1 / (P N) and (P + N) / (2 P N), as in the variance of an AUROC.
         """
         behind = self._order.size - self._stop
         alone = (self._weights**2 * behind).sum()
@@ -211,16 +214,16 @@ class Pairs:
         return float(alone) / self.total**2, float(upper + lower) / 2 / self.total**2
 
     def concordance(self, scores: ArrayLike) -> float:
-        """Share of the comparable pairs that the scores [N] order rightly, ties counting one half, in [0, 1].
+        """Return the share of comparable pairs that scores [N] order correctly, in [0, 1]; ties count one half.
 
-        An `OneClassError` where no pair is comparable.
+        Raise an `OneClassError` if no pair is comparable.
         """
         s = self._check(scores)
         wins = self._upper_wins(_dense(s[self._order]))
         return min(float(wins.sum()) / self.total, 1.0)
 
     def wins(self, scores: ArrayLike) -> Wins:
-        """Each bag's part in the pairs; errors as of `concordance`."""
+        """Return the contributions of each bag to the pairs; errors as in `concordance`."""
         ranks = _dense(self._check(scores)[self._order])
         below, tied = _weight_below(ranks, self._weights, np.zeros_like(self._start), self._start)
         lower = self._lower_pairs - below - tied / 2
@@ -253,7 +256,7 @@ class Pairs:
 
 
 def check_numbers(values: ArrayLike) -> Scores:
-    """Labels [N] as float64; a `BagDataError` for no bag, another shape, or a label that is not finite."""
+    """Return labels [N] as float64; raise a `BagDataError` for no bag, another shape, or a label that is not finite."""
     y = np.asarray(values, dtype=np.float64)
     if y.ndim != 1 or y.size == 0:
         raise BagDataError(f"Expected one label a bag, got shape {y.shape}; pass an array of length N.")
@@ -263,7 +266,7 @@ def check_numbers(values: ArrayLike) -> Scores:
 
 
 def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.bool_]]:
-    """Times [N] as float64 and events [N] as bool; a `BagDataError` as of `check_numbers`, or for another event."""
+    """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_numbers`, and for events."""
     t, e = check_numbers(time), np.asarray(event)
     if e.shape != t.shape:
         raise BagDataError(
@@ -275,7 +278,7 @@ def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.b
 
 
 def check_scores(scores: ArrayLike, bags: int) -> Scores:
-    """Scores [N] as float64; a `BagDataError` for another shape, or a score that is not finite."""
+    """Return scores [N] as float64; raise a `BagDataError` for another shape, or a score that is not finite."""
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != (bags,):
         raise BagDataError(f"Expected one score a bag, got shape {s.shape} for {bags} bags; pass an array of length N.")
@@ -285,7 +288,7 @@ def check_scores(scores: ArrayLike, bags: int) -> Scores:
 
 
 def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
-    """Independent unit of each bag, and whether some group holds several bags: then units are groups, else bags."""
+    """Return the independent unit of each bag, and whether units are groups: if a group holds several bags."""
     numbers = group_numbers(groups, bags)
     if numbers is None or numbers.max() + 1 == bags:
         return np.arange(bags), False
@@ -293,20 +296,21 @@ def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
 
 
 def _dense(scores: Scores) -> Positions:
-    """Rank of each score among the distinct ones, from 0."""
+    """Return the rank of each score among the distinct scores, from 0."""
     return np.unique(scores, return_inverse=True)[1].reshape(-1)
 
 
 def _sums(values: NDArray[Any]) -> Scores:
-    """Sums of the first 0, 1, ..., N values."""
+    """Return the sums of the first 0, 1, ..., N values."""
     return np.append(0.0, np.cumsum(values, dtype=np.float64))
 
 
 def _weight_below(ranks: Positions, weights: Scores, start: Positions, stop: Positions) -> tuple[Scores, Scores]:
-    """For each entry, the weight of those in ``[start, stop)`` with a lower rank, and that of those with an equal rank.
+    """Return, for each entry, the weight of entries in ``[start, stop)`` with a lower rank, and with an equal rank.
 
-    A wavelet matrix: bit by bit, from the highest, entries are parted stably by the bit of their rank, and each range
-    follows those that agree with its entry so far. Claude, Navarro and Ordonez (2015), Information Systems 47:15.
+    It is a wavelet matrix: from the highest bit on, a stable partition splits entries by this bit of their rank, and
+    each range follows the entries that agree with its entry so far. Claude, Navarro and Ordonez (2015), Information
+    Systems 47:15.
     """
     entry_ranks, below = ranks, np.zeros(ranks.size)
     for bit in reversed(range(int(ranks.max()).bit_length())):

@@ -1,7 +1,7 @@
-"""Streaming: the statistic of whole bags without a graph, and scores of their instances; needs O(chunk) memory.
+"""Streaming: the statistic of whole bags without a graph, and scores of their instances, in O(chunk) memory.
 
-Instances take two passes. The first gives each instance's own score and logit, and keeps the log-sum of
-the logits alone. The second turns logits into weights, chunk by chunk.
+Instance scores take two passes. The first computes the score and logit of each instance, and keeps only the log-sum of
+the logits. The second turns logits into weights, chunk by chunk.
 """
 
 import math
@@ -26,7 +26,7 @@ from midam.nn.standardizer import standardized_alike
 def stream_instances(
     model: BagScorer, batch: WholeBatch, *, chunk_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Yield by chunk of a batch: positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V].
+    """Yield, per chunk of a batch, positions (flat, on the CPU) and bags 0 to K-1, int64 [m], z [m] and v [m, V].
 
     With several branches z [m, G] and v [m, G, V].
     """
@@ -34,7 +34,7 @@ def stream_instances(
         for positions, segment, x in chunks:
             z, v = instances_of(model, x)
             yield positions, segment.to(z.device), z, v
-    # Autocast keeps the weights that it has cast here, without a graph; torch below 2.11 would train with those.
+    # Autocast caches the weights that it casts here, without a graph; torch below 2.11 would train with them.
     torch.clear_autocast_cache()
 
 
@@ -47,7 +47,7 @@ def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagO
 
 @torch.no_grad()
 def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
-    """Score whole bags with several scorers [M], each chunk read once, without what covariates add."""
+    """Score whole bags with several scorers [M], each chunk read once, without the term of covariates."""
     totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
@@ -58,15 +58,15 @@ def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
 
 
 def instances_of(model: BagScorer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """`BagScorer.instances` of a chunk x [m, ...]; instances that are all alike once standardized are encoded as one.
+    """Return `BagScorer.instances` of a chunk x [m, ...]; if all standardized instances are equal, encode only one.
 
-    So bags whose features are all constant tie to the last bit, whatever their sizes.
+    Bags whose features are all constant then tie to the last bit, whatever their sizes.
     """
     return next(instances_of_each([model], x))
 
 
 def instances_of_each(models: Sequence[BagScorer], x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """`instances_of` with each scorer; the chunk is standardized once for scorers with equal standardizers."""
+    """Yield `instances_of` for each scorer; the chunk is standardized once for scorers with equal standardizers."""
     before: BagScorer | None = None
     u, alike = x, False
     for model in models:
@@ -87,18 +87,18 @@ def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Tot
 
 
 def total_of(model: BagScorer, num_bags: int) -> Total:
-    """Total of `num_bags` bags: with several branches, a row for each, as `fold_chunk` numbers them."""
+    """Make the total of `num_bags` bags: with several branches a row per branch, numbered as in `fold_chunk`."""
     return model.pooling.statistic.total(num_bags * model.pooling.branches)
 
 
 def output_of(model: BagScorer, total: Total) -> BagOutput:
-    """Bag output of a scorer at the statistic that was merged."""
+    """Return the bag output of a scorer at the merged statistic."""
     stat = total.value()
     return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
 class Averages(NamedTuple):
-    """Contributions of m instances, averaged over M members by their weights in the ensemble."""
+    """Contributions of m instances, averaged over M members with their weights in the ensemble."""
 
     score: Tensor  # [m]
     attention: Tensor  # [m]
@@ -107,11 +107,11 @@ class Averages(NamedTuple):
 
 
 class InstancePass:
-    """The instances of one bag, streamed once through a model's M scorers in evaluation mode; scores and weights.
+    """Streams the instances of one bag once through a model's M scorers in evaluation mode: scores and weights.
 
-    `batch` holds the bag, of which `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first
-    pass with the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. For a model with
-    several score columns, `column` selects one, as in `midam.nn.ensemble.column_of`; `scorers` are those of it alone.
+    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first pass with
+    the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. For a model with several score
+    columns, `column` selects one, as in `midam.nn.ensemble.column_of`; `scorers` are the scorers of this column.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class InstancePass:
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """First pass, to be taken to its end: scores [m, M] and logits [m, M] of the instances in order, on the CPU."""
+        """Yield scores and logits [m, M] of the instances in order, on the CPU: the first pass, to be completed."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
 
     def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Contributions of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
+        """Return scores and logits of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
         scores = []
         for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
             total.add(positions, segment, z, v)
@@ -157,15 +157,15 @@ class InstancePass:
 
     @torch.no_grad()
     def bag_scores(self) -> list[float]:
-        """Score of the bag by each member, after the first pass."""
+        """Return the score of the bag by each member, after the first pass."""
         return [float(output_of(scorer, total).score) for scorer, total in zip(self.scorers, self._totals)]
 
     def bag_score(self) -> float:
-        """Score of the bag, after the first pass."""
+        """Return the score of the bag, after the first pass."""
         return float(np.average(self.bag_scores(), weights=self.weights))
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
-        """Second pass: contributions of the instances `first`, `first` + 1, ... of the bag, in float64.
+        """Return the contributions of the instances `first`, `first` + 1, ... of the bag, in float64: the second pass.
 
         `score` and `z` [m, M] are their scores and logits from the first pass.
         """
@@ -176,11 +176,12 @@ class InstancePass:
         return Averages(mean(score.double()), self._attention(z), mean(weights), weights)
 
     def _attention(self, z: Tensor) -> Tensor:
-        """Logit of the mean weight [m]; where a member's weights are no softmax, the mean of the logits."""
+        """Return the logit of the mean weight [m]; if a member's weights are not a softmax, the mean of the logits."""
         sums = [log_sum for total in self._totals if (log_sum := total.log_sum) is not None]
         if len(sums) < z.shape[1] or z.shape[1] == 1:
             return member_mean(self._model, z, dim=1)
-        # In log space: a weight too small for a float still has a logit. The shift makes equal members keep theirs.
+        # In log space, because a weight too small for a float still has a logit. With the shift, equal members keep
+        # their logits.
         log_sums = torch.tensor(sums, dtype=torch.float64)
         level = member_mean(self._model, log_sums, dim=0)
         if self.weights is None:
@@ -189,7 +190,7 @@ class InstancePass:
 
 
 class ColumnsPass:
-    """As `InstancePass` for a model of C > 1 score columns, all of which come from one pass of the encoder.
+    """`InstancePass` for a model with C > 1 score columns; one pass of the encoder gives all columns.
 
     The columns are the last axis of the results: [m, M, C] and [m, C], and [C] for the bag.
     """
@@ -212,7 +213,7 @@ class ColumnsPass:
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """First pass, to be taken to its end: scores and logits [m, M, C] of the instances in order, on the CPU."""
+        """Yield scores and logits [m, M, C] of the instances in order, on the CPU: the first pass, to be completed."""
         with closing(self._batch.read(self._chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 bag_index, pairs = segment.to(x.device), list(instances_of_each(self.scorers, x))
@@ -225,14 +226,14 @@ class ColumnsPass:
                 yield score, z
 
     def bag_scores(self) -> NDArray[np.float64]:
-        """Scores of the bag by each member, [M, C], after the first pass."""
+        """Return the scores of the bag by each member, [M, C], after the first pass."""
         return np.array([one.bag_scores() for one in self._each]).T
 
     def bag_score(self) -> NDArray[np.float64]:
-        """Scores of the bag, [C], after the first pass."""
+        """Return the scores of the bag, [C], after the first pass."""
         return np.array([one.bag_score() for one in self._each])
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
-        """Second pass, as `InstancePass.average` for scores and logits [m, M, C]."""
+        """Return the same as `InstancePass.average` for scores and logits [m, M, C]."""
         parts = [one.average(score[..., c], z[..., c], first=first) for c, one in enumerate(self._each)]
         return Averages(*(torch.stack(part, dim=-1) for part in zip(*parts)))

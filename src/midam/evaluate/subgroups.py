@@ -1,4 +1,4 @@
-"""How a model does in parts of the bags: by site, by sex, by age, each with its difference to the largest part."""
+"""Metrics of subgroups of the bags, such as site, sex or age, with their difference to the largest subgroup."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from midam.evaluate.proportions import Estimate, difference, proportion
 from midam.evaluate.ranking import auroc, check_bags
 
 _MOST_LEVELS = 12
-_MOST_NUMBERS = 6  # different numbers that are still levels of their own
+_MOST_NUMBERS = 6  # up to so many different numbers, each is a level
 _PARTS = 4
 _MOST_ENTRIES = 4_000_000  # resamples times bags
 MISSING, _OTHER = "(missing)", "(other: "
@@ -29,11 +29,11 @@ class Subgroup(NamedTuple):
     level : str
         The level.
     bags : int
-        Their number.
+        Number of bags.
     figures : dict of str to Estimate or None
-        Figures by name; None where the bags do not have one.
+        Figures by name; None if these bags lack a figure.
     differences : dict of str to Estimate
-        Of these figures to those of the reference; empty for the reference itself.
+        Figures minus those of the reference; empty for the reference itself.
 
     Examples
     --------
@@ -59,26 +59,26 @@ def find_subgroups(
     groups: ArrayLike | None = None,
     reference: str | None = None,
 ) -> list[Subgroup]:
-    """Figures of the bags of each level, in the order of the levels' names; numbers ascend.
+    """Compute the figures of the bags of each level, in the order of the level names; numbers ascend.
 
     Parameters
     ----------
     values, scores : array_like, shape [N] or [N, L], and [N] or [N, C]
-        Labels and scores, as the figures take them.
+        Labels and scores, in the form that the figures take.
     levels : array_like of str, shape [N]
         Level of each bag, see `make_levels`.
     figures : mapping of str to callable
-        Figures by name, each called with values, scores and ``groups=``: `binary_figures`, or
+        Functions by name, each called with values, scores and ``groups=``: `binary_figures`, or
         `midam.targets.Target.estimate`.
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
     reference : str, optional
-        Level that the others are compared with; default: the largest that has the first figure.
+        Level to compare the others with; default: the largest level that has the first figure.
 
     Raises
     ------
     BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+        If the arrays do not match, or hold invalid values.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def find_subgroups(
 
 
 def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
-    """Figures of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
+    """Return figures of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
     def area(labels: ArrayLike, scores: ArrayLike, *, groups: NDArray[np.str_] | None) -> Estimate | None:
         y, s = check_bags(labels, scores)
@@ -133,9 +133,9 @@ def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
-    """Levels [N] of a column: texts as they are, many different numbers in four parts of equal size.
+    """Return the levels [N] of a column: each text is a level; many different numbers form four levels of equal size.
 
-    With more than 12 texts, the rarest together are one level, which states how many and how rare they are; missing
+    With more than 12 texts, the rarest are merged into one level, whose name states their number and sizes. Missing
     values are a level too.
 
     Examples
@@ -173,7 +173,7 @@ def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
 
 
 def sorted_levels(levels: list[str]) -> list[str]:
-    """Levels by the number that they begin with, then by name; those that are none at the end."""
+    """Sort levels by the number that they begin with, then by name; missing values and merged levels come last."""
     import pandas as pd
 
     def key(level: str) -> tuple[bool, float, str]:

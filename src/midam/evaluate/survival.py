@@ -1,6 +1,6 @@
-"""Times to an event: Kaplan-Meier curves with Greenwood intervals, the log-rank test, follow-up, groups of risk.
+"""Times to an event: Kaplan-Meier curves with Greenwood intervals, the log-rank test, follow-up, risk groups.
 
-Bags that are censored at the time of an event were at risk of it.
+Bags that are censored at the time of an event count as at risk for the event.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from midam.evaluate.ranking import Scores, check_numbers, check_times
 
 
 class SurvivalCurve(NamedTuple):
-    """A Kaplan-Meier curve: constant from each time on, 1 before the first; arrays [K] over the distinct times.
+    """A Kaplan-Meier curve: constant from each time on, 1 before the first; arrays [K] for the distinct times.
 
     Attributes
     ----------
     time : array of float64
         Distinct times, ascending.
     at_risk, events : array of int64
-        Bags that are neither censored nor have had the event before this time; events at it.
+        Bags that were neither censored nor had the event before this time; events at this time.
     survival, low, high : array of float64
         Share without event after this time, and its pointwise interval.
 
@@ -45,22 +45,22 @@ class SurvivalCurve(NamedTuple):
 
 
 def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> SurvivalCurve:
-    """Kaplan-Meier curve ``S(t) = prod_k (1 - d_k / n_k)`` with pointwise intervals.
+    """Compute the Kaplan-Meier curve ``S(t) = prod_k (1 - d_k / n_k)`` with pointwise intervals.
 
-    The intervals rest on Greenwood's variance on the log(-log S) scale, so they stay in [0, 1]. Before the first event
-    they are [1, 1]; where the curve has reached 0 the lower bound is 0 and the upper one stays.
+    The intervals use Greenwood's variance on the log(-log S) scale, so they stay in [0, 1]. Before the first event they
+    are [1, 1]; once the curve has reached 0, the lower bound is 0 and the upper bound stays constant.
 
     Parameters
     ----------
     time, event : array_like, shape [N]
-        Times to the event, or of censoring where `event` is 0.
+        Times to the event, or to censoring where `event` is 0.
     level : float in (0, 1), default 0.95
         Nominal coverage of the intervals.
 
     Raises
     ------
     BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+        If the arrays do not match, or hold invalid values.
 
     References
     ----------
@@ -87,15 +87,15 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> S
 
 
 def median_time(curve: SurvivalCurve) -> float | None:
-    """First time at which the curve is at 1/2 or below; None where it is not reached."""
+    """Return the first time at which the curve is at most 1/2; None if it never is."""
     below = np.flatnonzero(curve.survival <= 0.5)
     return float(curve.time[below[0]]) if below.size else None
 
 
 def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
-    """Median follow-up by the reverse Kaplan-Meier curve, of which censoring is the event (Schemper and Smith 1996).
+    """Return the median follow-up by the reverse Kaplan-Meier curve, whose event is censoring (Schemper, Smith 1996).
 
-    None where fewer than half would have been censored.
+    None if the curve does not reach 1/2.
 
     Examples
     --------
@@ -107,18 +107,20 @@ def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
 
 
 def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | None:
-    """P-value of the log-rank test that all groups have one survival curve; None where it is undefined.
+    """Return the p-value of the log-rank test that all groups have the same survival curve; None if undefined.
+
+    Bags count as independent.
 
     Parameters
     ----------
     time, event : array_like, shape [N]
-        As of `kaplan_meier`.
+        As in `kaplan_meier`.
     groups : array_like, shape [N]
-        Group of each bag, two different ones or more.
+        Group of each bag; two or more groups.
 
     References
     ----------
-    Mantel (1966), Cancer Chemotherapy Reports 50:163. Bags are taken as independent.
+    Mantel (1966), Cancer Chemotherapy Reports 50:163.
 
     Examples
     --------
@@ -135,7 +137,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
     seen = np.array([_events(t[mask], e[mask], times) for mask in inside])
     share = risk / at_risk
     excess = (seen - share * events).sum(axis=1)
-    # With one bag at risk there is no variance.
+    # A time with one bag at risk has no variance.
     spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
     covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
     rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
@@ -145,7 +147,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
 
 
 def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:
-    """Bags with a time of at least each of the times `at`: the row below a Kaplan-Meier figure.
+    """Return the number of bags at risk at each of the times `at`: the row below a Kaplan-Meier plot.
 
     Examples
     --------
@@ -156,9 +158,9 @@ def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:
 
 
 def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Scores:
-    """Probability not to be censored before each of the times `at`: the Kaplan-Meier curve of censoring, ``G(t-)``.
+    """Return the probability of no censoring before each of the times `at`: ``G(t-)`` of the Kaplan-Meier curve G.
 
-    An event at the time of a censoring comes first: its bag is not at risk to be censored then.
+    G is the curve of censoring. At equal times the event comes first: its bag is no longer at risk of censoring.
 
     Examples
     --------
@@ -173,9 +175,9 @@ def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Score
 
 
 def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
-    """Cuts between groups of risk at the quantiles of validation bags' risk; 3 groups: the tertiles.
+    """Return the cuts between risk groups: quantiles of the validation bags' risk, for 3 groups the tertiles.
 
-    Fewer where neighboring quantiles are equal, or below all bags.
+    There are fewer cuts if neighboring quantiles are equal, or not above the lowest risk.
 
     Examples
     --------
@@ -190,7 +192,7 @@ def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
 
 
 def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct times, bags at risk and events at them."""
+    """Return the distinct times, with the numbers of bags at risk and of events."""
     times = np.unique(t)
     return times, _at_risk(t, times), _events(t, e, times)
 
