@@ -1,4 +1,4 @@
-"""Every error that `midam` raises on purpose: a `MidamError`, most also of the built-in kind that fits.
+"""All errors that `midam` raises on purpose: each is a `MidamError`, and most also have the fitting built-in type.
 
 The command line turns each of them into one message and exit code 2 (130 for a stopped run).
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 from midam.synonyms import advice_for, is_known_word, is_usual_column, plain_key, same_meaning, word_tables
 
-_ALIKE, _SAME = 0.7, 0.8  # of the letters of two names: one may be meant for the other; both are one, mistyped
-_SHORT = 0.66  # of names of three letters, one of which may be wrong
-CURRENT = threading.local()  # `path`: the file of data that a thread reads
+_ALIKE, _SAME = 0.7, 0.8  # similarity of two names: one may be meant for the other; one is the other, mistyped
+_SHORT = 0.66  # similarity of names of three letters with one wrong letter
+CURRENT = threading.local()  # `path`: the data file that a thread is reading
 _DECODERS = {"PIL", "pydicom", "nibabel", "h5py", "zarr", "openslide"}
-FOR_THESE = "  for these"  # how a line begins that advises on the lines above it
+FOR_THESE = "  for these"  # start of a line with advice on the lines above
 
 
 class MidamError(Exception):
@@ -34,7 +34,7 @@ class OneClassError(BagDataError):
 
 
 class LeakageError(BagDataError):
-    """Bags of one group stand in more than one split."""
+    """Bags of one group are in more than one split."""
 
 
 class DataNotFoundError(MidamError, FileNotFoundError):
@@ -42,7 +42,7 @@ class DataNotFoundError(MidamError, FileNotFoundError):
 
 
 class ConfigError(MidamError, ValueError):
-    """A setting, or a combination of settings, that makes no sense; of several `faults` a message each."""
+    """An invalid setting, or an invalid combination of settings; `faults` holds a message for each."""
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class ConfigError(MidamError, ValueError):
 
 
 class CheckpointError(MidamError, ValueError):
-    """A checkpoint that is damaged, or that belongs to something else."""
+    """A checkpoint that is damaged, or that does not belong to this run."""
 
 
 class StoreError(MidamError, OSError):
@@ -58,7 +58,7 @@ class StoreError(MidamError, OSError):
 
 
 class UntrustedError(MidamError):
-    """Code of another package that the `settings` of a file name, and that is not trusted yet."""
+    """Code of another package, named in the `settings` of a file, that is not trusted yet."""
 
     def __init__(self, message: str, settings: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class RunStoppedError(MidamError):
 
 
 class RankLostError(MidamError):
-    """Of several processes that train one model, some (`lost`, numbers from 0) have died or fallen silent."""
+    """Some of the processes that train one model (`lost`, numbers from 0) have died or stopped responding."""
 
     def __init__(self, message: str, lost: frozenset[int]) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ class RankLostError(MidamError):
 
 
 class TrialsLostError(MidamError):
-    """Trials whose worker died each time that they were tried (`names`); all others are done."""
+    """Trials (`names`) whose worker died in every attempt; all others are done."""
 
     def __init__(self, message: str, names: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
@@ -98,17 +98,17 @@ class TrialsLostError(MidamError):
 
 
 class Note(UserWarning):
-    """A decision of midam that is reported in a line, such as which label is the positive one."""
+    """A decision of midam that is reported in a line, such as the choice of the positive label."""
 
 
 def with_file(warning: Warning | str, code: str) -> Warning | str:
-    """A warning; one of a library that decodes files, whose file of code is `code`, with the file that is read."""
+    """Return a warning; if its code file `code` is of a decoding library, add the file that is being read."""
     path = getattr(CURRENT, "path", None)
     return warning if path is None or _DECODERS.isdisjoint(Path(code).parts) else f"{warning} (first in {path})"
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
-    """Suggestion for an unknown name: the one with its meaning, else the nearest, else up to eight names.
+    """Return a suggestion for an unknown name: a name with its meaning, else the nearest, else up to eight names.
 
     Examples
     --------
@@ -127,7 +127,9 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
 
 
 def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str] = ()) -> str:
-    """As `nearest`, for options; if none has this meaning, advice, or the command that has it: fit `elsewhere`.
+    """Return `nearest` for options; if none has this meaning, return advice or the command with such an option.
+
+    Options `elsewhere` are those of `midam fit`.
 
     Examples
     --------
@@ -150,7 +152,7 @@ def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str
 
 
 def with_article(noun: str) -> str:
-    """A noun behind a or an.
+    """Return a noun with its article, a or an.
 
     Examples
     --------
@@ -161,7 +163,7 @@ def with_article(noun: str) -> str:
 
 
 def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
-    """Suggestions for columns that a table lacks, and the columns that it has.
+    """Return suggestions for columns that a table lacks, and the columns that it has.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
 
 
 def columns_are(columns: Iterable[object]) -> str:
-    """Sentence with the columns of a table, the first 20 by name.
+    """Return a sentence with the first 20 columns of a table.
 
     Examples
     --------
@@ -188,13 +190,13 @@ def columns_are(columns: Iterable[object]) -> str:
 
 
 def listed(names: Sequence[object], *, most: int = 5, sep: str = ", ") -> str:
-    """Names with commas, and a count of those beyond `most`."""
+    """Return names separated by commas, with a count of those beyond `most`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return sep.join(map(str, names[:most])) + more
 
 
 def plural(count: int, one: str) -> str:
-    """A number of things.
+    """Return a count with its noun, in the plural if needed.
 
     Examples
     --------
@@ -205,17 +207,17 @@ def plural(count: int, one: str) -> str:
 
 
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
-    """Names with the meaning of `name`, else those that are spelled nearly like it, else those that it begins."""
+    """Return names with the meaning of `name`, else names with a similar spelling, else names that begin with it."""
     known = same_meaning(name, names, columns=columns)[:3]
-    if known or (not columns and is_known_word(name)):  # where the meaning is known, letters in common are no hint
+    if known or (not columns and is_known_word(name)):  # if the meaning is known, shared letters are no hint
         return known
     plain, key, cutoff = {plain_key(one): one for one in names}, plain_key(name), _ALIKE
-    if columns and is_usual_column(name):  # its meaning is known, and no column has it
+    if columns and is_usual_column(name):  # known meaning, but no column has it
         cutoff = _SAME
     elif not columns and len(key) == 3:
         cutoff = _SHORT
     near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
-    if not near and not columns and len(key) > 2:  # a name that was cut short
+    if not near and not columns and len(key) > 2:  # a truncated name
         near = [one for one in plain if one.startswith(key)][:count]
     return [plain[one] for one in near]
 
@@ -225,7 +227,7 @@ def _either(names: Sequence[str]) -> str:
 
 
 def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
-    """Message of several faults: a line for each after `head`, and advice that several share once, behind them.
+    """Return the message of several faults: a line for each after `head`; shared advice follows once, after its lines.
 
     Examples
     --------
@@ -252,7 +254,7 @@ def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
 
 
 def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
-    """Check each value; errors that `check` raises for several become one, with a line for each."""
+    """Check each value; raise all errors of `check` as one, with a line for each."""
     errors = list[MidamError]()
     for value in dict.fromkeys(values):
         try:
@@ -265,7 +267,7 @@ def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
 
 
 def path_of(value: object, kind: str) -> Path:
-    """Path of a text; a `ConfigError` that names the `kind` for another type.
+    """Return the path of a text; raise a `ConfigError` that names the `kind` for another type.
 
     Examples
     --------
@@ -280,7 +282,7 @@ def path_of(value: object, kind: str) -> Path:
 
 
 def require(value: object, kind: type, name: str, advice: str) -> None:
-    """Refuse an argument `name` that is not of a kind, with a `ConfigError`; a float may be any finite number.
+    """Refuse an argument `name` of another type with a `ConfigError`; for float, any finite number is accepted.
 
     Examples
     --------
@@ -297,7 +299,7 @@ def require(value: object, kind: type, name: str, advice: str) -> None:
 
 
 def require_choice(choices: Sequence[object], **values: object) -> None:
-    """Refuse arguments that are none of some choices, with a `ConfigError`.
+    """Refuse arguments that are not among the choices, with a `ConfigError`.
 
     Examples
     --------
@@ -307,7 +309,7 @@ def require_choice(choices: Sequence[object], **values: object) -> None:
     midam.errors.ConfigError: Expected `norm` as one of 'group', 'batch', got 'layer'; choose one of them.
     """
     for name, value in values.items():
-        # An array compares number by number.
+        # The type is checked first, because an array compares elementwise.
         if isinstance(value, bool) or not isinstance(value, str | int) or value not in choices:
             known = ", ".join(map(repr, choices))
             raise ConfigError(f"Expected `{name}` as one of {known}, got {value!r}; choose one of them.")
@@ -330,9 +332,9 @@ def require_counts(least: int = 1, /, **counts: object) -> None:
 
 
 def install(extra: str) -> str:
-    """Advice for a missing package: a line that adds the packages of an extra to this midam.
+    """Return advice for a missing package: the command that adds the packages of an extra to this midam.
 
-    It works wherever midam came from: pip takes the midam that is installed, and asks no index for it.
+    The command works for any source of midam: pip keeps the installed midam, and asks no index for it.
 
     Examples
     --------
@@ -343,7 +345,7 @@ def install(extra: str) -> str:
 
 
 def need_package(module: str, purpose: str, *, extra: str, package: str = "", where: object = None) -> Any:
-    """Import a module of an extra; where it is missing, a `MidamError` says for which `purpose` to install what."""
+    """Import a module of an extra; if it is missing, raise a `MidamError` with the `purpose` and how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -352,7 +354,7 @@ def need_package(module: str, purpose: str, *, extra: str, package: str = "", wh
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error of others, under its name.
+    """Return the first line of an error of other code, after the name of its type.
 
     Examples
     --------
@@ -364,7 +366,7 @@ def first_line(error: Exception) -> str:
 
 
 def given(**parameters: object) -> str:
-    """Parameters and their values as messages write them; the command line shows them as its flags.
+    """Format parameters and their values for messages; the command line shows them as its flags.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files that survive a crash: written whole or not at all, held by one process, and journals of what is done."""
+"""Files that survive a crash: written whole or not at all, locked by one process, and journals of finished work."""
 
 import errno
 import json
@@ -21,22 +21,22 @@ from midam.plain_files import is_partial, make_own, open_own, open_plain, replac
 from midam.reading import parse_json
 
 LOCK = ".lock"
-_MOST = 1000  # files of a folder that a message looks through
-_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # by a file system that reserves no space
+_MOST = 1000  # files of a folder that a message searches
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # errors of a file system that cannot reserve space
 
 
 def write_bytes(path: Path, content: bytes | memoryview, *, typed: bool = False) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it; its folder is made.
+    """Write a file so that a reader sees the old or the new file, never half of it; create its folder.
 
     A link at `path` is replaced, and its target kept, see `midam.plain_files.replacing`. In a path that the user
     `typed`, a link stays a link, and its target is written; a device, a pipe or an open file such as /dev/stdout is
-    written to directly. An `OSError` names `path`, and leaves the old file as it was.
+    written to directly. An `OSError` names `path`, and the old file does not change.
     """
     write_parts(path, [content], typed=typed)
 
 
 def write_parts(path: Path, parts: Iterable[bytes | memoryview], *, typed: bool = False) -> None:
-    """Write a file as `write_bytes` does, one part after the other, so that it need not fit into memory."""
+    """Write a file as `write_bytes` does, part by part, so that it need not fit into memory."""
     try:
         if typed and is_stream(path):
             _write_to_stream(path, parts)
@@ -53,7 +53,7 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview], *, typed: bool 
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a device, a pipe, a socket, or a file that this process holds open, such as /dev/stdout."""
+    """Return whether a path names a device, a pipe, a socket, or an open file of this process, such as /dev/stdout."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -62,7 +62,7 @@ def is_stream(path: Path) -> bool:
 
 
 def resolved(path: Path) -> Path:
-    """The file that a path leads to, through all links; an `OSError` for links in a circle."""
+    """Return the file that a path leads to, through all links; raise an `OSError` for circular links."""
     place = Path(os.path.realpath(path))
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -70,7 +70,7 @@ def resolved(path: Path) -> Path:
 
 
 def is_left(path: Path) -> bool:
-    """Whether a path is left by a killed process in a folder that it holds: a lock, or a file half written."""
+    """Return whether a path is left over from a killed process: a lock, or a partial file."""
     return path.name == LOCK or is_partial(path)
 
 
@@ -80,15 +80,14 @@ def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         with path.open("wb") as stream:
             stream.writelines(parts)
         return
-    # A copy shares the place in the file: opened by its name, a file that output goes to would be cut off and written
-    # over.
+    # A copy of the descriptor shares the position: opening the file by name would truncate and overwrite its output.
     sys.stdout.flush()
     with os.fdopen(os.dup(number), "wb") as stream:
         stream.writelines(parts)
 
 
 def descriptor(path: Path) -> int | None:
-    """Number of the open file of this process that a path stands for, such as 1 for /dev/stdout."""
+    """Return the descriptor of this process that a path stands for, such as 1 for /dev/stdout."""
     folders, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
     while path not in seen:
         seen.add(path)
@@ -102,8 +101,8 @@ def descriptor(path: Path) -> int | None:
 
 
 def free_room(path: Path) -> int | None:
-    """Bytes free on the disk that a path is on, or would be; None where the system does not say."""
-    usage = getattr(shutil, "disk_usage", None)  # some systems have none
+    """Return the free bytes on the disk of a path, which need not exist; None if the system does not report them."""
+    usage = getattr(shutil, "disk_usage", None)  # missing on some systems
     if usage is None:
         return None
     with suppress(OSError):
@@ -115,17 +114,17 @@ def require_space(
     needed: Mapping[Path, int],
     content: str,
     *,
-    advice: str = "free some, or choose another place; nothing was written",
+    advice: str = "free space, or choose another place; nothing was written",
     error: type[MidamError] = MidamError,
 ) -> None:
-    """Refuse, by an `error`, a disk without space for the `needed` bytes by path, of `content` to be written.
+    """Raise an `error` if a disk has no space for the `needed` bytes by path; `content` names them in the message.
 
-    The bytes of paths on one disk are added up; streams take none. If the system does not report the free space,
+    The bytes of paths on one disk are added up; streams need none. If the system does not report the free space,
     nothing is refused.
     """
     disks: dict[int, list[Path]] = {}
     for path in needed:
-        # A path that cannot be read raises its error when it is written.
+        # A path that cannot be read raises its error on writing.
         with suppress(OSError):
             if not is_stream(path):
                 disks.setdefault(_existing(path).stat().st_dev, []).append(path)
@@ -139,7 +138,7 @@ def require_space(
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as messages write it.
+    """Format a number of bytes for messages.
 
     Examples
     --------
@@ -153,13 +152,13 @@ def size_text(size: int) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
+    """Return the path, or the nearest existing folder above it."""
     place = path.absolute()
     return next((one for one in (place, *place.parents) if one.exists()), place)
 
 
 def allocate(file: FileIO, size: int) -> None:
-    """Give a new file its size, with its space reserved where the system can: a full disk is found before the work."""
+    """Set the size of a new file, and reserve its space if the system can: a full disk shows before the work."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -175,21 +174,21 @@ def write_text(path: Path, text: str, *, typed: bool = False) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, typed: bool = False) -> None:
-    """Write JSON as `write_bytes` does; a value that is not finite is an error."""
+    """Write JSON as `write_bytes` does; raise an error for a value that is not finite."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", typed=typed)
 
 
 @contextmanager
 def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[None]:
-    """Hold a file, whose folder is made, or a folder that exists; `busy` is raised where another process holds it.
+    """Lock a file, whose folder is created, or an existing folder; raise `busy` if another process holds it.
 
-    A file ``PATH.lock`` (in a folder ``.lock``) stands for it meanwhile, and says which process holds it; `busy` then
-    ends with that, where it can be read. One that a killed process has left holds nothing. With `is_file`, a link to a
+    Meanwhile a file ``PATH.lock`` (in a folder ``.lock``) names the process that holds it; the message of `busy` ends
+    with this name if it can be read. A file that a killed process has left locks nothing. With `is_file`, a link to a
     folder at `path` is not followed.
     """
     lock_path = path / LOCK if path.is_dir() and not is_file else path.with_name(path.name + LOCK)
     lock_path.parent.mkdir(parents=True, exist_ok=True)
-    # A lock of midam is a file of its own; anything else is not opened, whoever put it there.
+    # A lock of midam is a plain file without other names; links, pipes and devices are not opened.
     make_own(lock_path)
     lock = FileLock(lock_path, blocking=False, is_singleton=False)
     try:
@@ -197,7 +196,7 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
     except Timeout:
         raise _with_owner(busy, lock_path) from None
     try:
-        # On Windows no process can write to a file that is held.
+        # On Windows no process can write to a locked file.
         with suppress(OSError):
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             with open_own(lock_path) as file:
@@ -205,8 +204,8 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
                 file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
     finally:
-        # Removed while it is held: a process that waits for it finds that it has no name left and starts again. Windows
-        # removes no open file.
+        # Removed while locked: a waiting process then finds that the file has no name and starts again. Windows does
+        # not remove an open file.
         with suppress(OSError):
             lock_path.unlink()
         lock.release()
@@ -216,7 +215,7 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
 
 
 def _with_owner(busy: MidamError, lock: Path) -> MidamError:
-    """The error with the process that holds a lock, where that is known."""
+    """Return the error, extended by the process that holds a lock, if known."""
     try:
         with open_plain(lock) as file:
             owner = file.read().decode(errors="replace").strip()
@@ -226,11 +225,11 @@ def _with_owner(busy: MidamError, lock: Path) -> MidamError:
 
 
 class Journal:
-    """Finished work, a line of JSON each, in a file that one process at a time appends to; made if missing.
+    """File of finished work, one line of JSON each, to which one process at a time appends; created if missing.
 
-    A line that a crash cut off is dropped when the file is opened. Leave the context, or call `close`, to let go;
-    `busy` is raised where another process holds the file. `rows` are what the lines say, up to the first that is no
-    JSON, whose number (from 1) is `damaged`, else None.
+    A line that a crash truncated is dropped when the file is opened. Leave the context, or call `close`, to release the
+    file; `busy` is raised if another process holds it. `rows` are the contents of the lines, up to the first that is
+    not JSON; `damaged` is the number of this line, from 1, else None.
 
     Examples
     --------
@@ -254,7 +253,7 @@ class Journal:
             self._stack = stack.pop_all()
 
     def add(self, rows: Iterable[Any]) -> None:
-        """Append rows; they are on the disk when this returns, and none of them is if it fails."""
+        """Append rows; on return all are on the disk, and on failure none is."""
         new = list(rows)
         content = memoryview("".join(json.dumps(row) + "\n" for row in new).encode())
         size = self._file.seek(0, os.SEEK_END)
@@ -264,12 +263,12 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             with suppress(OSError):
-                self._file.truncate(size)  # a full disk takes a part of a line
+                self._file.truncate(size)  # a full disk may have taken part of a line
             raise OSError(error.errno, error.strerror, str(self.path)) from error
         self.rows += new
 
     def keep(self, count: int) -> None:
-        """Forget all but the first `count` rows, on the disk too."""
+        """Drop all but the first `count` rows, on the disk too."""
         self.rows = self.rows[:count]
         self._file.seek(0)
         lines = self._file.readall().split(b"\n")[:count]
@@ -281,7 +280,7 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -292,7 +291,7 @@ class Journal:
 
 
 def _read(content: bytes) -> tuple[list[Any], int | None, int]:
-    """Rows of the whole lines, number of the first damaged one, and bytes up to the end of the whole lines."""
+    """Return the rows of the complete lines, the number of the first damaged line, and the bytes of complete lines."""
     whole = content[: content.rfind(b"\n") + 1]
     rows = []
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):

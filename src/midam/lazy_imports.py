@@ -1,4 +1,4 @@
-"""Names that a package exports, each imported when it is first asked for (PEP 562), so that a package costs nothing."""
+"""Exported names of a package that are imported on first access (PEP 562), so that importing the package is cheap."""
 
 import ast
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import get_data
 from typing import Any
 
-# The objectives under the names that they had before they were losses.
+# New names of the objectives by their old names.
 OLD_OBJECTIVES = {
     name: f"{name}Loss"
     for name in ("MinMaxAUC", "PairwiseAUC", "BCE", "Cox", "CrossEntropy", "PartialAUC", "AveragePrecision")
@@ -20,9 +20,9 @@ def exports(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__all__`, `__getattr__` and `__dir__` of the package `package`.
 
-    Its names are those that its file imports under ``if TYPE_CHECKING:``, written once for type checkers and for here;
-    `modules` are the modules inside that are attributes too, and `old` the objectives that are exported under their old
-    names still, with a warning.
+    The names are those that its file imports under ``if TYPE_CHECKING:``, so that one list serves type checkers and
+    this function. `modules` are submodules that are attributes too, and `old` are the objectives that still have their
+    old names, with a warning.
     """
     blocks = [node for node in ast.parse(get_data(package, "__init__.py") or b"").body if isinstance(node, ast.If)]
     imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]

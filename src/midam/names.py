@@ -1,4 +1,4 @@
-"""One form of every name that is read (bags, groups, sites, labels, categories, columns, files), and look-alikes."""
+"""Normal form of all names (bags, groups, sites, labels, categories, columns, files), and names that look alike."""
 
 import difflib
 import math
@@ -12,30 +12,30 @@ from pathlib import Path
 
 from midam.errors import BagDataError, Note, listed
 
-# Zero-width characters (the byte order mark is one) and marks of the direction of text; joiners shape some scripts.
+# Zero-width characters (with the byte order mark) and marks of text direction, without the joiners of some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
-# Words that a table may write for none; `none` and `na` in small letters are no such words.
+# Words that tables use for a missing value; `none` and `na` in small letters do not count.
 MISSING = frozenset(
     [
         *("NA", "N/A", "n/a", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "#N/A N/A"),
         *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "NaT"),
     ]
 )
-EXACT = 2**53  # float64 holds each whole number below it
+EXACT = 2**53  # float64 holds every whole number below this
 _SHOWN = 3
-_ALIKE = 0.7  # of two names of files, from which one is suggested for the other
-_MOST = 1000  # files of a folder that a message looks through
+_ALIKE = 0.7  # similarity of two file names from which one is suggested for the other
+_MOST = 1000  # files of a folder that a message searches
 
 
 def name_of(value: object) -> str:
-    r"""A name as text in one form, so that names that look the same are the same.
+    r"""Return a name as text in one form, so that names that look the same are equal.
 
-    Unicode in NFC; no blanks around it, no-break and zero-width ones among them; every space inside a plain one; a
-    whole number without a point; without the apostrophe of `safe_cell`. Letters keep their case.
+    The text is in Unicode NFC, without blanks around it (also no-break and zero-width ones), with plain spaces inside,
+    and without the apostrophe of `safe_cell`; a whole number has no decimal point. Letters keep their case.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def name_of(value: object) -> str:
 
 
 def is_missing(value: object, named: Collection[str] = ()) -> bool:
-    """Whether a value stands for none: None, NaN, no text, or a word such as NA or None unless `named` has it.
+    """Return whether a value is missing: None, NaN, empty text, or a word such as NA or None that is not in `named`.
 
     Examples
     --------
@@ -73,9 +73,9 @@ def is_missing(value: object, named: Collection[str] = ()) -> bool:
 
 
 def safe_cell(text: str) -> str:
-    """Text as a table takes it: with an apostrophe before what a spreadsheet would run as a formula.
+    """Return text for a table: with an apostrophe before text that a spreadsheet would run as a formula.
 
-    That is text that begins with =, +, -, @, a tab or a line break and is no number. `plain_cell` takes it off.
+    Such text begins with =, +, -, @, a tab or a line break and is not a number. `plain_cell` removes the apostrophe.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def safe_cell(text: str) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """The text of which `safe_cell` made this.
+    """Return the text from which `safe_cell` made this text.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _is_formula(text: str) -> bool:
 
 
 def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.") -> str:
-    """Advice on a path that is not there: names like it in its folder, or `known` ones; `otherwise` if none."""
+    """Return advice on a missing path: similar names in its folder, or similar `known` names; else `otherwise`."""
     names = [] if path.exists() else _listed(path.parent)[:_MOST]
     plain, wanted = {name.casefold(): name for name in sorted([*names, *known])}, path.name.casefold()
     near = difflib.get_close_matches(wanted, plain, n=3, cutoff=_ALIKE)
@@ -116,20 +116,20 @@ def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the
 
 
 def missing(path: Path, expected: str) -> str:
-    """Return the message that a file is not there."""
+    """Return the message about a missing file."""
     return f"Expected {expected}, got none (in {path}); {nearby(path)}"
 
 
 def advice_on(path: Path) -> str:
-    """Advice for a missing file of a run: its folder may be the one above runs, as of `midam fit --fold all`."""
+    """Return advice on a missing file of a run: its folder may hold several runs, as from `midam fit --fold all`."""
     runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
     return f"name one of the runs in it, such as {listed(runs, most=3)}." if runs else nearby(path.parent)
 
 
 def on_disk(path: str | Path) -> Path:
-    """The path as the disk spells it, if its names are in another form of Unicode, or written with backslashes.
+    """Return the path as spelled on the disk, if its names have another form of Unicode, or backslashes.
 
-    A path that exists is returned unchanged, and so is one without a match; two files that match are refused.
+    A path that exists, or that has no match, is returned unchanged; two matching files are refused.
     """
     path = Path(path)
     if os.path.lexists(path):
@@ -154,7 +154,7 @@ def on_disk(path: str | Path) -> Path:
 
 
 def _file_key(name: str) -> str:
-    """Name of a file; blanks before its suffix stand at the end of what people see as its name."""
+    """Return the normal form of a file name; blanks before its suffix count as blanks at the end."""
     stem, suffix = os.path.splitext(name)
     return name_of(stem) + name_of(suffix)
 
@@ -162,12 +162,12 @@ def _file_key(name: str) -> str:
 def _listed(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:  # a folder that is missing, or no folder: then the path is not found
+    except OSError:  # the folder is missing, or not a folder
         return []
 
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Names that differ only in case, in blanks inside them, or as 1, 01 and 1.0 do; each list in its order."""
+    """Return groups of names that differ only in case, in inner blanks, or like 1, 01 and 1.0; the order is kept."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(_near(name), []).append(name)
@@ -175,7 +175,7 @@ def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
-    """Warn once of names of a kind that are nearly the same, and are kept apart.
+    """Warn once about names of a kind that are nearly the same, and are kept apart.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
 
 
 def merge_words(words: Iterable[str], kind: str, *, source: str) -> dict[str, str]:
-    """Spelling of each word, the first one, by its casefolded form; a note names those that differ only in case."""
+    """Return the first spelling of each word by its casefolded form; a note lists words that differ only in case."""
     spellings: dict[str, list[str]] = {}
     for word in dict.fromkeys(words):
         spellings.setdefault(word.casefold(), []).append(word)

@@ -1,8 +1,8 @@
-"""Files in folders that may come from somebody else: no link is written through, nothing is waited for.
+"""Files in untrusted folders: nothing is written through links, and reading never blocks.
 
-A run, a store or a comparison is a folder of files. Somebody could put a link there under the name of a file that is
-about to be written, or a pipe under the name of one that is about to be read. So new files get a name that nobody can
-guess, and then take the place of whatever is there; and only files are opened to be read.
+A run, a store or a comparison is a folder of files. An attacker could put a link there under the name of a file to
+write, or a pipe under the name of a file to read. Therefore new files get a random name and then replace the old
+entry, and only regular files are opened for reading.
 """
 
 import errno
@@ -21,15 +21,15 @@ from midam.errors import MidamError
 
 _PARTIAL = ".midam-partial"
 _IS_PARTIAL = re.compile(rf"\..*\.[0-9a-f]{{16}}{re.escape(_PARTIAL)}", re.DOTALL)
-_SHOWN = 40  # letters of a name in that of its partial file: file systems allow 255 bytes
+_SHOWN = 40  # letters of a name that its partial file keeps: file systems allow 255 bytes
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-_DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")  # folders that no one can put a file into: who names one means it
+_DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")  # folders into which nobody can put a file: a path in them is intended
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _swept = set[str]()
 
 
 class Partial(FileIO):
-    """A file while it is written, and its `path` until then."""
+    """A file that is being written, with its temporary `path`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         super().__init__(descriptor, "r+")
@@ -37,9 +37,9 @@ class Partial(FileIO):
 
 
 def require_plain(path: Path, *, typed: bool = True) -> None:
-    """Refuse a pipe, a socket or a device as an input, by a `MidamError`; what is missing is for the caller.
+    """Refuse a pipe, a socket or a device as an input with a `MidamError`; the caller handles a missing file.
 
-    Reading one could last for ever. A path like ``/dev/stdin``, if the user `typed` it and no file says it, is meant.
+    Reading one could block forever. A path like ``/dev/stdin`` is accepted if the user `typed` it.
     """
     if typed and path.parent.as_posix() in _DEVICES:
         return
@@ -50,15 +50,15 @@ def require_plain(path: Path, *, typed: bool = True) -> None:
 
 
 def open_plain(path: Path) -> BufferedReader:
-    """Open a file to read it, as `require_plain` allows."""
+    """Open a file for reading, unless `require_plain` refuses it."""
     require_plain(path)
     return path.open("rb")
 
 
 def require_plain_folder(root: Path, *, writes: bool = False) -> None:
-    """Refuse a folder in which, at any depth, something is a pipe, a socket or a device, by a `MidamError`.
+    """Refuse a folder that contains, at any depth, a pipe, a socket or a device, with a `MidamError`.
 
-    One that is about to be written to (`writes`) must hold no link to a folder either: files would go elsewhere.
+    A folder for writing (`writes`) must not contain a link to a folder either: files would go elsewhere.
     """
     for place, folders, files in os.walk(root):
         for name in files:
@@ -74,15 +74,15 @@ def require_plain_folder(root: Path, *, writes: bool = False) -> None:
 
 @contextmanager
 def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
-    """A new file that takes the place of `path` once it is whole; its folder is made. On an error nothing changes.
+    """Yield a new file that replaces `path` once it is complete; create its folder. On an error nothing changes.
 
-    A link, a pipe or a device at `path` is replaced, not written to. A file keeps its mode, a new one follows the
-    umask, unless a `mode` is asked for. Until then the file is locked and bears a name that `sweep` knows.
+    A link, a pipe or a device at `path` is replaced, not written to. A replaced file keeps its mode, a new file follows
+    the umask, unless `mode` is given. Until it is complete, the file is locked and has a name that `sweep` recognizes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if str(path.parent.absolute()) not in _swept:
         _swept.add(str(path.parent.absolute()))
-        with suppress(OSError):  # of a folder that may not be listed
+        with suppress(OSError):  # the folder may not be listable
             _sweep_names(path.parent, os.listdir(path.parent))
     mode = _mode_of(path) if mode is None else mode
     file = _new_partial(path, private=mode is not None)
@@ -94,40 +94,40 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
                 os.chmod(temporary, mode)
             file.flush()
             os.fsync(file.fileno())
-            if os.name != "nt":  # while it is locked, no process takes it for one that was left
+            if os.name != "nt":  # while locked, no process can sweep it
                 os.replace(temporary, path)
         if os.name == "nt":
             os.replace(temporary, path)
     finally:
-        # Where nothing could be made there is nothing to remove, and the first error is the one to tell.
+        # The file may not exist, and the first error is the one to report.
         with suppress(OSError):
             os.unlink(temporary)
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a path has the name of a file that is being written, or that a killed process has left."""
+    """Return whether a path has the name of a file that is being written, or that a killed process has left."""
     return _IS_PARTIAL.fullmatch(path.name) is not None
 
 
 def sweep(folder: Path) -> None:
-    """Remove files that killed processes have left half written in a folder, at any depth; none that is being written.
+    """Remove partial files of killed processes in a folder, at any depth; files that are being written stay.
 
-    Nothing else is touched: not files of similar names, nor what links lead to.
+    Files with similar names, and the targets of links, are not touched.
     """
     for place, _, names in os.walk(folder):
         _sweep_names(Path(place), names)
 
 
 def open_own(path: Path) -> FileIO:
-    """Open a file to read it and to write into it, made if it is missing, as `make_own` says."""
+    """Open a file for reading and writing, after `make_own`; create it if it is missing."""
     make_own(path)
     return FileIO(os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666), "r+")
 
 
 def make_own(path: Path) -> None:
-    """See to it that what is written into a file changes no other: it is no link, and has no second name.
+    """Make sure that writing to a file changes no other file: it is not a link, and has no second name.
 
-    A file that has one is replaced by a copy of itself; a link, a pipe or a device is removed, with a warning.
+    A file with a second name is replaced by a copy; a link, a pipe or a device is removed, with a warning.
     """
     with suppress(FileNotFoundError):
         facts = path.lstat()
@@ -136,11 +136,11 @@ def make_own(path: Path) -> None:
                 shutil.copyfileobj(source, copy)
         elif not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
             path.unlink()
-            warnings.warn(f"{path} was no file but a link, a pipe or a device: it was removed", stacklevel=3)
+            warnings.warn(f"{path} was not a file but a link, a pipe or a device: it was removed", stacklevel=3)
 
 
 def remove_own(path: Path) -> None:
-    """Remove a file, a link or a whole folder, if it is there; what a link leads to is left alone."""
+    """Remove a file, a link or a whole folder, if it exists; the target of a link stays."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -148,14 +148,14 @@ def remove_own(path: Path) -> None:
 
 
 def _new_partial(path: Path, *, private: bool) -> Partial:
-    """A new file next to `path`, locked; one that replaces another is `private` until it has its mode."""
+    """Make a new locked file next to `path`; a replacement is `private` until it has its mode."""
     while True:
         temporary = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}{_PARTIAL}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
         file = Partial(temporary, os.open(temporary, flags, 0o600 if private else 0o666))
         try:
             _lock(file, wait=True)
-            # Somebody who swept may have taken it for one that was left, before it was locked.
+            # Another process may have swept it before it was locked.
             if temporary.exists():
                 return file
         except BaseException:
@@ -171,7 +171,7 @@ def _sweep_names(folder: Path, names: list[str]) -> None:
         path = folder / name
         if _IS_PARTIAL.fullmatch(name):
             with suppress(OSError):
-                # Who writes it holds its lock; a system without locks removes no open file.
+                # A process that writes it holds its lock; a system without locks does not remove an open file.
                 with FileIO(os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | _FLAGS), "r+") as file:
                     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                         continue
@@ -183,7 +183,7 @@ def _sweep_names(folder: Path, names: list[str]) -> None:
 
 
 def _lock(file: FileIO, *, wait: bool) -> None:
-    """Lock a file until it is closed; an `OSError` where somebody has it, or a system cannot and none is to `wait`."""
+    """Lock a file until it is closed; without `wait`, raise an `OSError` if it is locked or cannot be locked."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -196,7 +196,7 @@ def _lock(file: FileIO, *, wait: bool) -> None:
 
 
 def _mode_of(path: Path) -> int | None:
-    """Permissions of the file that will be replaced; None where there is none."""
+    """Return the permissions of the file to replace; None if there is no file."""
     try:
         facts = path.lstat()
     except OSError:

@@ -1,8 +1,8 @@
-"""Several processes that train one model: how they join, and what they exchange.
+"""Several processes that train one model: how they join, and their exchanges.
 
-The bags of a step are dealt out: process r of W takes those at the places r, r + W, ... of the batch. Each encodes its
-own, all know the scores and the tracked statistics of all, and the gradients of the weights are added up. Nothing but
-rounding depends on W, and whatever one process knows, the others know.
+Process r of W takes the bags at the positions r, r + W, ... of a batch. Each process encodes its bags, all get the
+scores and the tracked statistics of all bags, and the gradients of the weights are added up. Only rounding depends on
+W, and all processes have the same state.
 """
 
 import itertools
@@ -30,12 +30,12 @@ _LEAVES = itertools.count()  # a store of torchrun outlives the group
 
 
 def start(processes: Processes, fabric: Any) -> "Ranks | None":
-    """Start the other processes of this machine, unless torchrun has, and join all; None if there is one alone."""
+    """Start the other processes of this machine, unless torchrun has, and join all; return None for one process."""
     if processes.count == 1:
         return None
     others = None if processes.started_by_others else Others.start(processes.devices, processes.num_nodes)
     if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        # Each takes its share of the cores: more threads than these wait for one another.
+        # Each process takes a share of the cores: more threads would wait for each other.
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
     try:
         if others is not None:
@@ -54,9 +54,9 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
 
 
 def _meet_again(device: torch.device, timeout: timedelta) -> None:
-    """Join the processes that torchrun has started again, under names that those of before did not use.
+    """Join the processes that torchrun has restarted, under a prefix that the earlier processes did not use.
 
-    Its store outlives them, and what torch itself would find there are the addresses of the dead (pytorch#135712).
+    The store of torchrun outlives them, and torch would find the addresses of dead processes there (pytorch#135712).
     """
     count, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -68,18 +68,18 @@ def _meet_again(device: torch.device, timeout: timedelta) -> None:
 
 
 def close_group() -> None:
-    """Close the group of this process, if it has joined one, and end its threads.
+    """Close the group of this process, if it has joined a group, and end its threads.
 
-    An interpreter that exits before a thread of the group has ended aborts: the thread asks for Python's lock then.
+    An interpreter that exits before a thread of the group has ended aborts, because the thread requests Python's lock.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def _wait_for_all(store: Any, name: str, count: int) -> None:
-    """Add this process to a list, and wait until `count` are on it; no longer than for one that has died."""
+    """Add this process to a list, and wait until `count` are on it, but at most 30 seconds, as one may have died."""
     deadline = time.monotonic() + _LEAVE_S
-    # The process that keeps the list has ended: there is no process left to wait for.
+    # If the process that keeps the list has ended, there is no process left to wait for.
     with suppress(RuntimeError):
         store.add(name, 1)
         while store.add(name, 0) < count and time.monotonic() < deadline:
@@ -87,7 +87,7 @@ def _wait_for_all(store: Any, name: str, count: int) -> None:
 
 
 def joined(device: torch.device) -> "Ranks | None":
-    """Place of this process in a group that is set up already, as by DDP; None if it is alone."""
+    """Return the ranks of a group that is already set up, as by DDP; None for a single process."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return Ranks(dist.get_rank(), dist.get_world_size(), device)
@@ -96,24 +96,24 @@ def joined(device: torch.device) -> "Ranks | None":
 class Ranks:
     """One process among W that train one model, and the exchanges between them.
 
-    Each method is called by all of them, in the same order. One that has died is named by a `RankLostError` in the
-    others.
+    All processes must call each method, in the same order. If a process has died, the others raise a `RankLostError`
+    that names it.
 
     Parameters
     ----------
     rank, count : int
-        Number of this process, from 0, and of all, W.
+        Number of this process, from 0, and number of all processes, W.
     device : torch.device
-        Of the tensors that are exchanged.
+        Device of the exchanged tensors.
     others : Others, optional
-        Processes that this one has started, and that end with it.
+        Processes that this process has started, and that end with it.
 
     Attributes
     ----------
     exchanged_s : float
-        Seconds spent in exchanges, waiting for the others included.
+        Seconds spent in exchanges, including the wait for others.
     exchanged_bytes, exchanges : int
-        Bytes of tensors that this process has given to exchanges, and their number.
+        Bytes of tensors that this process has sent, and number of exchanges.
     """
 
     def __init__(self, rank: int, count: int, device: torch.device, *, others: Others | None = None) -> None:
@@ -127,11 +127,11 @@ class Ranks:
         return self.rank == 0
 
     def own(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The part of this process in values of K bags along `dim`: places rank, rank + W, ..."""
+        """Return the part of this process in values of K bags along `dim`: positions rank, rank + W, ..."""
         return x[(slice(None),) * dim + (slice(self.rank, None, self.count),)]
 
     def check_batch(self, num_bags: int) -> None:
-        """Raise `ConfigError` where a step has no bag for each process."""
+        """Raise a `ConfigError` if a step has fewer bags than processes."""
         if num_bags < self.count:
             raise ConfigError(
                 f"Expected batches of at least as many bags as there are processes, {self.count}, got {num_bags}; "
@@ -139,19 +139,19 @@ class Ranks:
             )
 
     def gather(self, local: Tensor, total: int) -> Tensor:
-        """Join the rows of the bags of all processes, [K, ...], from the `local` ones of each; with its gradient."""
+        """Join the rows of the bags of all processes, [K, ...], from the `local` rows of each, with gradient."""
         apply: Any = _Gather.apply
         return apply(local, self, total)
 
     def join(self, local: Tensor) -> Tensor:
-        """`gather` of as many rows as the other processes have; its gradient is scaled for an average over them."""
+        """Call `gather` for equally many rows in all processes; scale the gradient for an average over processes."""
         if local.requires_grad:
             local = local.view_as(local)
             local.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
         return self.gather(local, self.count * len(local))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Add up the gradients of all processes, in one exchange a dtype."""
+        """Add up the gradients of all processes, with one exchange per dtype."""
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is not None:
@@ -165,7 +165,7 @@ class Ranks:
     def share_rows(self, table: Tensor, local: Tensor, every: Tensor, *, rows: int = 1) -> None:
         """Write into a table the rows that each process has written for its bags.
 
-        `local` and `every` are the rows of the bags of this process, and of all K of a step, `rows` for each bag.
+        `local` and `every` are the rows of the bags of this process, and of all K bags of a step, with `rows` per bag.
         """
         sent = table.index_select(0, local).view(len(local) // rows, -1)
         joined = self.gather(sent, len(every) // rows)
@@ -174,13 +174,13 @@ class Ranks:
     def spread(
         self, jobs: Sequence[T], work: Callable[[T], Tensor], *, rows: Callable[[T], int]
     ) -> Iterator[tuple[T, Tensor]]:
-        """Let each process do its share of some jobs; yields each job with its result in all processes, in order.
+        """Let each process do a share of the jobs; yield each job with its result in all processes, in order.
 
         `work` returns a tensor of ``rows(job)`` rows, with one width and dtype for all jobs.
         """
         for first in range(0, len(jobs), self.count):
             turn = jobs[first : first + self.count]
-            # A process without a job does the first one, so that it knows the shape and dtype of results.
+            # A process without a job does another one, so that it knows the shape and dtype of the results.
             result = work(turn[self.rank % len(turn)]).to(self.device)
             longest = max(rows(job) for job in turn)
             padded = result.new_zeros((longest, *result.shape[1:]))
@@ -190,13 +190,13 @@ class Ranks:
                 yield job, part[: rows(job)]
 
     def from_lead(self, call: Callable[[], T]) -> T:
-        """Result of a call in the leading process, which alone makes it, shared with all processes."""
+        """Return the result of a call that only the leading process makes, shared with all processes."""
         box: list[Any] = [call() if self.leads else None]
         self._exchange(lambda: dist.broadcast_object_list(box, src=0, device=self.device))
         return box[0]
 
     def same(self, tensors: Iterable[Tensor]) -> None:
-        """Give all processes the values that the tensors have in the leading one."""
+        """Give all processes the values of the tensors in the leading process."""
         for tensor in tensors:
             values = tensor.detach()
             sent = values.contiguous()
@@ -204,10 +204,10 @@ class Ranks:
             values.copy_(sent)
 
     def leave(self) -> None:
-        """Close the group once no process needs it; the leading process waits for those that it has started.
+        """Close the group once no process needs it; the leading process waits for the processes that it has started.
 
-        No process closes a connection that another may still read from: all report that they are done before the first
-        closes, and the leading one, which keeps the list, closes last.
+        No process closes a connection that another may still read: all report that they are done before the first
+        closes, and the leading process, which keeps the list, closes last.
         """
         if dist.is_initialized():
             store, number = dist.distributed_c10d._get_default_store(), next(_LEAVES)
@@ -218,15 +218,15 @@ class Ranks:
             self._others.end(wait_s=_END_S)
 
     def abandon(self) -> None:
-        """End the processes that this one has started at once, and close the group."""
+        """End the processes that this process has started, at once, and close the group."""
         if self._others is not None:
             self._others.end()
         close_group()
 
     def _all_gather(self, x: Tensor) -> Tensor:
-        """[W, ...] of the x [...] of each process."""
+        """Return [W, ...], the x [...] of each process."""
         joined = x.new_empty((self.count * len(x), *x.shape[1:]))
-        # torch 2.13 has another name for it.
+        # torch 2.13 renames the function.
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         self._exchange(partial(gather, joined, x.contiguous()), size=x.nbytes)
         return joined.view(self.count, *x.shape)
@@ -245,7 +245,7 @@ class Ranks:
             ) from error
 
     def _roll_call(self) -> frozenset[int]:
-        """Processes that do not answer within some seconds."""
+        """Return the processes that do not answer within a few seconds."""
         missing = set(range(self.count)) - {self.rank}
         deadline = time.monotonic() + _ROLL_CALL_S + (1 if self.leads else 0)
         try:
@@ -261,7 +261,7 @@ class Ranks:
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of the bags of all processes: bag k stands with process k mod W, at place k // W."""
+    """Gathers the rows of all bags: bag k is at position k // W of process k mod W."""
 
     @staticmethod
     def forward(ctx: Any, local: Tensor, ranks: Ranks, total: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How many processes train one model, which of them this one is, and how the others of this machine start and end."""
+"""The processes that train one model: their number, the rank of this process, and the start and end of the others."""
 
 import os
 import socket
@@ -20,16 +20,16 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Processes:
-    """How many processes train one model.
+    """The number of processes that train one model.
 
     Attributes
     ----------
     devices : int >= 1
-        Processes on this machine: GPUs, or processes of the CPU.
+        Processes on each machine: GPUs, or processes on the CPU.
     num_nodes : int >= 1
-        Machines, with so many processes each.
+        Number of machines.
     timeout : float > 0
-        Minutes after which a process that says nothing is given up.
+        Minutes after which a process without an answer counts as lost.
     """
 
     devices: int = 1
@@ -45,19 +45,19 @@ class Processes:
 
     @classmethod
     def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
-        """As many as are asked for; by default as many as torchrun has started."""
+        """Return the requested processes; by default as many as torchrun has started."""
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
         return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
 
     @property
     def count(self) -> int:
-        """Processes in all."""
+        """Number of all processes."""
         return self.devices * self.num_nodes
 
     @property
     def rank(self) -> int:
-        """Number of this process, from 0, which leads."""
+        """Number of this process, from 0; process 0 leads."""
         if self.count == 1:
             return 0
         if LOCAL not in os.environ and self._of_slurm:
@@ -67,7 +67,7 @@ class Processes:
 
     @property
     def started_by_others(self) -> bool:
-        """Whether torchrun, SLURM or a process of midam has started this one next to the others."""
+        """Whether torchrun, SLURM or a process of midam has started this process with the others."""
         return LOCAL in os.environ or self._of_slurm
 
     @property
@@ -75,20 +75,20 @@ class Processes:
         return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
 
     def strategy(self) -> Any:
-        """Strategy of a `lightning_fabric.Fabric` of these processes."""
+        """Return the strategy of a `lightning_fabric.Fabric` for these processes."""
         if self.count == 1:
             return "auto"
-        from lightning_fabric.strategies.ddp import DDPStrategy  # for several processes alone
+        from lightning_fabric.strategies.ddp import DDPStrategy  # only for several processes
 
         return DDPStrategy(timeout=timedelta(minutes=self.timeout))
 
 
 @dataclass(frozen=True)
 class Others:
-    """Processes that run this very program next to this one, as lightning_fabric starts them.
+    """Processes that run this program next to this process, started as lightning_fabric starts them.
 
-    Not by its launcher, which kills all without a word when one of them has died. Before they meet for good they
-    report to this one: the rendezvous of torch would wait half an hour for one that has died on its way.
+    Its launcher is not used, because it kills all processes without a message when one has died. Before torch's
+    rendezvous they report to this process: the rendezvous would wait half an hour for a process that has died.
     """
 
     children: Sequence[subprocess.Popen[bytes]]
@@ -96,8 +96,8 @@ class Others:
 
     @classmethod
     def start(cls, devices: int, num_nodes: int) -> Self:
-        """Start one for each further process of this machine; a `ConfigError` where several do not know each other."""
-        import __main__  # of the program that runs
+        """Start the further processes of this machine; raise a `ConfigError` if machines do not know each other."""
+        import __main__  # the running program
 
         spec = getattr(__main__, "__spec__", None)
         script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
@@ -117,7 +117,7 @@ class Others:
         return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)], door)
 
     def gather(self) -> None:
-        """Wait until all have reported, and let them go on together; a `RankLostError` names one that has ended."""
+        """Wait until all have reported, then let them continue; a `RankLostError` names those that have ended."""
         self.door.settimeout(_LOOK_S)
         here: list[socket.socket] = []
         try:
@@ -150,7 +150,7 @@ class Others:
             )
 
     def end(self, *, wait_s: float = 0.0) -> None:
-        """End those that have not ended by themselves after so many seconds."""
+        """End the processes that have not ended by themselves after `wait_s` seconds."""
         deadline = time.monotonic() + wait_s
         for child in self.children:
             try:
@@ -162,12 +162,12 @@ class Others:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started the processes again after one of them died."""
+    """Return whether torchrun has restarted the processes after one of them died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def report_to_leader(rank: int) -> None:
-    """Tell the process that has started this one that it is here, and wait for the others."""
+    """Report to the process that has started this one, and wait for the others."""
     try:
         with socket.create_connection((_HERE, int(os.environ[LEADER]))) as line:
             if line.recv(2):

@@ -1,4 +1,4 @@
-"""Read back the files that midam writes: bounded, compared with the form they must have, refused by name and place."""
+"""Reading of files that midam writes: bounded, and checked against their form; errors name the file and the place."""
 
 import csv
 import io
@@ -19,16 +19,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from midam.errors import CheckpointError, MidamError, fault_list
 from midam.names import plain_cell
 
-DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # of what lies in each other; of values in all; of a whole number
+DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # depth of nesting, number of values, size of a whole number
 _MOST_BYTES = 1 << 30
 _LONGEST_FIELD = 1 << 20  # characters of a field of a table
 _ADVICE = "restore a copy of it, or make it again"
 
 
 class ColumnForm(NamedTuple):
-    """Form of the fields of a column: in words, and a function that reads a text or raises a `ValueError`.
+    """Form of the fields of a column: in words, and as a function that reads a text or raises a `ValueError`.
 
-    Fields that are `distinct` all differ, and none is empty.
+    If `distinct`, all fields differ, and none is empty.
     """
 
     wanted: str
@@ -38,7 +38,7 @@ class ColumnForm(NamedTuple):
 
 
 class Form(BaseModel):
-    """Content of a file, by name and type; further entries are left alone."""
+    """Content of a file, by name and type; further entries are ignored."""
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -50,7 +50,7 @@ def _ascending(bounds: list[float]) -> list[float]:
 
 
 Number = Annotated[FiniteFloat, Field(ge=-1e300, le=1e300)]
-_ROUNDING = 1e-9  # sums of shares may pass 1 by so much
+_ROUNDING = 1e-9  # excess of a sum of shares over 1
 Share = Annotated[float, Field(ge=-_ROUNDING, le=1 + _ROUNDING)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Positive = Annotated[int, Field(ge=1, lt=2**53)]
@@ -58,7 +58,7 @@ Interval = Annotated[list[Number], Field(min_length=2, max_length=2), AfterValid
 
 
 def read_bytes(path: Path, *, error: type[MidamError] = CheckpointError, most: int = _MOST_BYTES) -> bytes:
-    """Content of a regular file of at most `most` bytes; a folder, pipe or device is refused and never waited for."""
+    """Read a regular file of at most `most` bytes; refuse a folder, pipe or device without blocking."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as file:
@@ -77,7 +77,7 @@ def read_bytes(path: Path, *, error: type[MidamError] = CheckpointError, most: i
 
 
 def read_text(path: Path, *, error: type[MidamError] = CheckpointError, most: int = _MOST_BYTES) -> str:
-    """Text of a file in UTF-8."""
+    """Read the text of a file in UTF-8."""
     try:
         return read_bytes(path, error=error, most=most).decode("utf-8-sig")
     except UnicodeDecodeError as reason:
@@ -85,7 +85,7 @@ def read_text(path: Path, *, error: type[MidamError] = CheckpointError, most: in
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Value of a JSON text; a `ValueError` for a number that is infinite or too long, a key twice, deep nesting."""
+    """Parse a JSON text; raise a `ValueError` for an infinite or too long number, a duplicate key, or deep nesting."""
     try:
         content = json.loads(text, parse_constant=_not_finite, object_pairs_hook=_once)
     except (RecursionError, MemoryError):
@@ -97,7 +97,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, form: type[Form] = Form, *, error: type[MidamError] = CheckpointError) -> dict[str, Any]:
-    """Content of a JSON file that must have a form."""
+    """Read a JSON file, which must have the form."""
     try:
         content = parse_json(read_bytes(path, error=error))
     except ValueError as reason:
@@ -119,7 +119,7 @@ def check_form(
     error: type[MidamError] = CheckpointError,
     advice: str = _ADVICE,
 ) -> None:
-    """Refuse content of a file without the form; the message names the `expected` content, the key and the file."""
+    """Refuse content of a file that lacks the form; the message names the `expected` content, the key and the file."""
     try:
         form.model_validate(content)
     except ValidationError as reason:
@@ -132,9 +132,9 @@ def check_form(
 
 
 def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES) -> str | None:
-    """Fault of a tree of values that is not plain (text, number, list, dictionary) or too large; None if there is none.
+    """Return the fault of a tree of values that is too large or not plain (text, number, list, dictionary), or None.
 
-    Parts that stand at several places count each time.
+    A repeated part counts each time.
     """
     left, seen = [(values, 0)], 0
     while left:
@@ -166,9 +166,9 @@ def read_columns(
     optional: Iterable[str] = (),
     error: type[MidamError] = CheckpointError,
 ) -> dict[str, NDArray[Any]]:
-    """Columns of a CSV file, each by its form (`texts`, `numbers`, ...); further columns by `others`, or left out.
+    """Read columns of a CSV file by their forms (`texts`, `numbers`, ...); further columns by `others`, or not at all.
 
-    Columns that are `optional` may be missing.
+    `optional` columns may be missing.
     """
     header, rows = _table(path, error)
     missing = [name for name in form if name not in header and name not in optional]
@@ -199,7 +199,7 @@ def read_columns(
 
 
 def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, all of one length."""
+    """Read header and rows, which must have one length."""
     text, before = read_text(path, error=error), csv.field_size_limit()
     csv.field_size_limit(_LONGEST_FIELD)
     try:
@@ -218,9 +218,9 @@ def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[st
 
 
 def check_archive(path: Path) -> None:
-    """Compare the checksums of a file of `torch.save`, by a `ValueError`; parts that grow when they are read too.
+    """Check the checksums of a `torch.save` file; raise a `ValueError` for them, or for parts that grow when read.
 
-    torch stores all parts as they are: what is compressed, or lies twice in the file, holds more than its bytes.
+    torch stores all parts uncompressed: a compressed or doubled part holds more than its bytes in the file.
     """
     with zipfile.ZipFile(path) as archive:
         parts = archive.infolist()
@@ -233,12 +233,12 @@ def check_archive(path: Path) -> None:
 
 
 def one_of(*names: str) -> ColumnForm:
-    """Texts among some."""
+    """Return the form of texts that are one of `names`."""
     return ColumnForm(f"one of {', '.join(names[:8])}", dict(zip(names, names)).__getitem__)
 
 
 def as_written(form: ColumnForm) -> ColumnForm:
-    """The texts of a column that has a form."""
+    """Return the form of texts that `form` accepts, unchanged."""
 
     def read(text: str) -> str:
         form.read(text)

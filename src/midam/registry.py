@@ -1,14 +1,13 @@
-"""The extension points: what a name stands for, of midam or of other packages.
+"""The extension points: classes and functions by name, of midam or of other packages.
 
-A row is ``name: "package.module.Object"``; nothing is imported before it is asked for. What is not in the table is
-found by an entry point of an installed package, in the group ``midam.plugins``, called ``KIND.NAME``:
+A row is ``name: "package.module.Object"``; an object is imported when it is first needed. A name that is not in the
+table can be an entry point of an installed package, in the group ``midam.plugins``, with the name ``KIND.NAME``:
 
     [project.entry-points."midam.plugins"]
     "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
 
-or by its class path. Importing a class path runs code, so a text alone is never imported: it must be a `ClassPath`,
-which only two things make. `typed` marks what the user wrote, and `midam.runs.trust` what the user trusts. A text that
-comes from a file is neither.
+or a class path. Importing a class path runs code, so a plain text is never imported: it must be a `ClassPath`. `typed`
+marks the paths that the user wrote, and `midam.runs.trust` those that the user trusts. A text from a file is neither.
 """
 
 import importlib
@@ -25,7 +24,7 @@ GROUP = "midam.plugins"
 
 
 class ClassPath(str):
-    """A class path that may be imported: the user typed it, or trusts it. Compares and prints as its text."""
+    """Class path that may be imported, because the user typed or trusts it; it compares and prints as its text."""
 
     __slots__ = ()
 
@@ -36,10 +35,10 @@ def typed(name: str) -> str:
 
 
 class Registry:
-    """Names of one `kind` of thing, as messages and entry points call it; `rows` hold the class path of each of ours.
+    """Names of one `kind` of object, as named in messages and entry points; `rows` hold the class paths of midam.
 
-    All must subclass `base`, a class path; without one, anything that can be called will do. `functions` admits
-    functions that return an instance besides classes. Without `paths`, no class path is taken.
+    All classes must subclass `base`, a class path; without `base`, any callable is accepted. With `functions`,
+    functions that return an instance are accepted too. Without `paths`, class paths are refused.
 
     Examples
     --------
@@ -69,25 +68,25 @@ class Registry:
         self._functions = functions
 
     def own(self) -> list[str]:
-        """Class paths of our rows."""
+        """Return the class paths of midam."""
         return list(self._rows.values())
 
     def names(self) -> list[str]:
-        """All names: ours, those that were added, those of installed packages."""
+        """Return all names: those of midam, added names, and those of installed packages."""
         return list(dict.fromkeys([*self._rows, *self._added, *_plugins(self.kind)]))
 
     def add(self, name: str, thing: Any) -> None:
-        """Let `name` stand for a class or function in this process; a `ConfigError` if it is taken, or that unfit."""
+        """Register a class or function under `name` in this process; raise a `ConfigError` if either is unsuitable."""
         if name in self.names():
             raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
 
     def remove(self, name: str) -> None:
-        """Forget what `add` was told."""
+        """Remove a name that was added."""
         del self._added[name]
 
     def check(self, name: str) -> None:
-        """Refuse a name that stands for nothing, and suggest the nearest; only `find` looks into a class path."""
+        """Refuse an unknown name, and suggest the nearest; only `find` checks a class path."""
         require(name, str, self.kind, "name one of midam, or a class path")
         if name not in self.names() and not (self.paths and "." in name):
             raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
@@ -95,13 +94,13 @@ class Registry:
     def find(self, name: str) -> Any:
         """Find the class of a known name, or of a `ClassPath`, whose import runs the code of its module.
 
-        A `ConfigError` if there is no such name, it cannot be imported, or it is no such thing; and for a class path
-        that is a text alone, which is not imported.
+        Raise a `ConfigError` if the name is unknown, if the object cannot be imported or is unsuitable, and for a class
+        path that is plain text, which is not imported.
         """
         self.check(name)
         if name not in self.names() and not isinstance(name, ClassPath):
             raise ConfigError(
-                f"Expected the name of a known {self.kind}, got the class path {name!r}, which nobody has typed or "
+                f"Expected the name of a known {self.kind}, got the class path {name!r}, which is not "
                 f"trusted; {nearest(name, self.names())}"
             )
         if name in self._added:
@@ -118,7 +117,7 @@ class Registry:
                 return self._fitting(point.load(), name)
             except (ImportError, AttributeError) as error:
                 plugin = f"the {self.kind} {name!r} in the package {point.module!r}"
-                raise ConfigError(f"Expected {plugin}, got {error}; mend or remove that package.") from None
+                raise ConfigError(f"Expected {plugin}, got {error}; fix or remove that package.") from None
         return self._fitting(import_path(ClassPath(self._rows.get(name, name)), kind=self.kind), name)
 
     def _fitting(self, thing: Any, name: str) -> Any:
@@ -134,7 +133,7 @@ class Registry:
 READERS = Registry(
     "reader",
     {
-        # Kinds of input, asked from the last row to the first.
+        # Kinds of input, tried from the last row to the first.
         "folder": "midam.data.sources.folder.FolderReader",
         "table": "midam.data.sources.table_readers.TableReader",
         "manifest": "midam.data.sources.table_readers.ManifestReader",
@@ -142,7 +141,7 @@ READERS = Registry(
         "store": "midam.data.sources.stored.StoreReader",
         "relabeled-store": "midam.data.sources.stored.RelabeledStoreReader",
         "catalog": "midam.data.sources.stored.CatalogReader",
-        # Formats of one bag's file; where a folder holds several, the first row is read.
+        # Formats of one bag's file; if a folder holds several, the first row is read.
         "hdf5": "midam.data.sources.formats.datasets.Hdf5Reader",
         "tensor": "midam.data.sources.formats.npy.TensorReader",
         "zarr": "midam.data.sources.formats.datasets.ZarrReader",
@@ -160,7 +159,7 @@ READERS = Registry(
 
 
 def import_path(path: ClassPath, *, kind: str) -> Any:
-    """Import the object at a class path; a `ConfigError` if there is no such module, or no such name in it."""
+    """Import the object at a class path; raise a `ConfigError` for a missing module, or a missing name in it."""
     module_name, _, name = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
@@ -179,10 +178,10 @@ def import_path(path: ClassPath, *, kind: str) -> Any:
 
 
 def build(make: Callable[..., Any], *, part: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a class or function, which messages call `part`, with arguments by the names of its parameters.
+    """Call a class or function with arguments by the names of its parameters; `part` is its name in messages.
 
     It gets the values of `offered` (settings, sizes, seeds) that are its parameters, and must take all `arguments`,
-    which take precedence. A `ConfigError` if an argument is no parameter, or a parameter has no value.
+    which take precedence. A `ConfigError` is raised if an argument is not a parameter, or a parameter has no value.
 
     Examples
     --------
@@ -276,7 +275,7 @@ ENCODERS = Registry(
     base="torch.nn.Module",
     functions=True,
 )
-# Frozen ones: a name that ends with a colon takes what follows it. Class paths are those of ENCODERS.
+# Frozen networks; a name that ends with a colon takes the text after it. Class paths belong to ENCODERS.
 NETWORKS = Registry(
     "network",
     {
@@ -291,7 +290,7 @@ NETWORKS = Registry(
 
 
 def is_network(name: str) -> bool:
-    """Whether a name is one of `NETWORKS`, or begins with one that takes what follows it."""
+    """Return whether a name is one of `NETWORKS`, or begins with a name that takes the text after it."""
     return any(name == known or (known.endswith(":") and name.startswith(known)) for known in NETWORKS.names())
 
 

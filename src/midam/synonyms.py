@@ -1,4 +1,4 @@
-"""Words that other libraries and tables use for a name of ours: a suggestion looks here before it compares letters."""
+"""Words of other libraries and tables for names of midam: suggestions look here before they compare letters."""
 
 import re
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ _ID = re.compile(
 
 @cache
 def word_tables() -> dict[str, Any]:
-    """Tables of words: `names` and `values` of ours, `columns` that mean the same, `options` of commands, `advice`."""
+    """Read the tables of words: `names` and `values` of midam, `columns`, `options` of commands, and `advice`."""
     import yaml
 
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    tables: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # in C, ten times as fast
+    tables: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # C is ten times as fast
     return tables | {"advice": {one["words"]: one["text"] for one in tables["advice"]}}
 
 
 def plain_key(name: object) -> str:
-    """A name without case, hyphens and other signs.
+    """Return a name without case, hyphens and other signs.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def plain_key(name: object) -> str:
 
 
 def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -> list[str]:
-    """Those of the `known` names that differ from a name by signs alone, or are ours for it; `columns` of a table.
+    """Return the `known` names that equal a name up to signs, or that mean the same; `columns` are names in tables.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -
     if columns:
         groups = word_tables()["columns"]
         words = [word for group in groups if key in (keys := _keys(group)) for word in keys]
-        # In the order of the table of words: the most usual one first.
+        # In the order of the table of words, the most common word first.
         matches = [one for word in dict.fromkeys(words) for one in names if plain_key(one) == word]
         return matches or [one for one in names if key in _keys(" ".join(groups[1:3])) and is_id_like(one)]
     tables = word_tables()["names"], word_tables()["values"]
@@ -60,18 +60,18 @@ def same_meaning(name: object, known: Iterable[str], *, columns: bool = False) -
 
 
 def is_usual_column(name: object) -> bool:
-    """Whether the meaning of a column of this name is known."""
+    """Return whether the meaning of a column of this name is known."""
     return any(plain_key(name) in _keys(words) for words in word_tables()["columns"])
 
 
 def is_id_like(name: str) -> bool:
-    """Whether a column has a name of ids: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
+    """Return whether a column name is that of an id: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
     called = re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$", name) is not None
     return called or _ID.fullmatch(plain_key(name)) is not None
 
 
 def is_known_word(name: object) -> bool:
-    """Whether the meaning of a name elsewhere is known, so that letters in common with another are no hint."""
+    """Return whether a name has a known meaning elsewhere, so that shared letters with another name are no hint."""
     key = plain_key(name)
     tables = word_tables()
     words = [*tables["names"].values(), *tables["values"].values(), *tables["advice"]]
@@ -79,7 +79,7 @@ def is_known_word(name: object) -> bool:
 
 
 def advice_for(name: object) -> str:
-    """Advice for a word of another library that no name here matches; empty if there is none."""
+    """Return advice for a word of another library that has no counterpart in midam; empty if there is none."""
     key = plain_key(name)
     return next((text for words, text in word_tables()["advice"].items() if key in _keys(words)), "")
 

@@ -272,7 +272,7 @@ def test_a_journal_says_which_line_is_damaged_and_leaves_it(tmp_path):
     assert path.read_bytes() == b"1\n"
 
 
-@pytest.mark.filterwarnings("ignore:.*was no file but a link")
+@pytest.mark.filterwarnings("ignore:.*was not a file but a link")
 def test_a_journal_leaves_nothing_in_a_folder_that_a_link_in_its_place_leads_to(tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "j").symlink_to(tmp_path / "outside")

@@ -76,7 +76,7 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
     try:
         assert layers.names() == ["linear", "relu", "soft", "lost"]
         assert layers.find("soft") is nn.Softmax
-        with pytest.raises(ConfigError, match="mend or remove that package"):
+        with pytest.raises(ConfigError, match="fix or remove that package"):
             layers.find("lost")
         with pytest.warns(UserWarning, match="'relu' is the layer of midam, not that of the package 'torch.nn'"):
             assert layers.find("relu") is nn.ReLU

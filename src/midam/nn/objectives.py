@@ -158,7 +158,7 @@ class Objective(nn.Module):
             loss, proposed = self.column_loss(h.view(len(labels), self.columns), y, index=index)
             self._propose(proposed)
             return loss
-        if weights is None or weights.positive.dtype != h.dtype:  # float32, where a model in float64 needs others
+        if weights is None or weights.positive.dtype != h.dtype:  # float32 weights, but a float64 model
             weights = f.class_weights(labels, dtype=h.dtype)
         loss, proposed = self.loss(h, labels, weights=weights, index=index)
         self._propose(proposed)

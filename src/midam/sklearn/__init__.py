@@ -1,4 +1,4 @@
-"""The scikit-learn face: a classifier and rankers of bags, and transformers from bags to rows for others."""
+"""The scikit-learn interface: a classifier and rankers of bags, and transformers from bags to rows."""
 
 from typing import TYPE_CHECKING
 

@@ -46,12 +46,12 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : Bags, DataFrame, array or sequence
-            Bags, as the class says.
+            Bags, in a form that the class lists.
         y : array [N] or [N, L], optional
-            Their labels: any values, each of which is a class; in several columns 0 or 1, or NaN if a label is not
-            known. Default: the labels of `Bags`.
+            Labels of the bags: each value is a class; with several columns 0 or 1, or NaN for an unknown label.
+            Default: the labels of `Bags`.
         groups : array [N], optional
-            Group (patient) of each bag: held-out bags share no group with the others. Default: those of `Bags`.
+            Group (patient) of each bag: held-out bags share no group with the others. Default: the groups of `Bags`.
 
         Raises
         ------
@@ -73,19 +73,19 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return self._fit(X, y, groups, settings, going_on=going_on, classes=classes)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Confidence of the predictions, as logits.
+        """Return the confidence of the predictions, as logits.
 
-        Two classes [N]: the distance of the score above the operating point, positive if `predict` gives
-        ``classes_[1]``. More classes [N, C]: the logits of the softmax in `predict_proba`; `predict` gives the class
-        with the largest one. Several labels [N, L]: positive if `predict` gives the label.
+        Two classes [N]: the distance of the score above the operating point, positive if `predict` returns
+        ``classes_[1]``. More classes [N, C]: the logits of the softmax in `predict_proba`; `predict` returns the class
+        with the largest logit. Several labels [N, L]: positive if `predict` returns 1 for the label.
         """
         scores = super().bag_scores(X)
         return self._decide(scores) if scores.ndim == 1 else self._logits(scores)[:, self._order]
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Class of each bag, [N]: with two classes at the operating point `threshold_`, else the most probable one.
+        """Return the class of each bag, [N]: two classes by the operating point `threshold_`, else the most probable.
 
-        With several labels 0 or 1, int64 [N, L]: 1 from a probability of 1/2 on.
+        With several labels, return 0 or 1, int64 [N, L]: 1 for a probability above 1/2.
         """
         far = self.decision_function(X)
         if self.target_ == "multilabel":
@@ -93,12 +93,12 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return self.classes_[far.argmax(axis=1) if far.ndim == 2 else (far > 0).astype(np.int64)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of `classes_`, calibrated on the held-out bags: [N, 2] or [N, C] with rows of sum 1, or [N, L].
+        """Return probabilities of `classes_`, calibrated on the held-out bags: [N, 2], [N, C] (with row sum 1), [N, L].
 
-        With few held-out bags, "auto" and other methods without epochs use scores of inner folds too. Without any
-        (``val_fraction=0``, or none of a class) nothing is calibrated: with two classes that is a `ConfigError`; with
-        more classes, the result is the softmax of the scores' logits, and with several labels the scores. These rank
-        the bags of a class, but are no probabilities.
+        With few held-out bags, "auto" and other methods without epochs use scores of inner folds too. Without held-out
+        bags (``val_fraction=0``, or none of a class) nothing is calibrated: two classes raise a `ConfigError`; for more
+        classes, the result is the softmax of the scores' logits, and for several labels the scores. They rank the bags
+        of a class, but are not probabilities.
         """
         check_is_fitted(self)
         if self.target_ == "multilabel":
@@ -114,7 +114,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Share of the bags for which `predict` is right; with several labels, for all known labels of the bag.
+        """Return the share of bags that `predict` gets right; with several labels, all known labels of the bag.
 
         For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
         """
@@ -125,17 +125,17 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
-        """Scores in [0, 1] as in the files of a run; larger is more likely, but they are no probabilities.
+        """Return scores in [0, 1] as in the files of a run; larger is more likely, but they are not probabilities.
 
-        With two classes [N], those of `positive_`; with more, and with labels, [N, C] in the order of `classes_`.
+        With two classes, they are the scores of `positive_`, [N]; else [N, C] in the order of `classes_`.
         """
         scores = super().bag_scores(X)
         return scores if scores.ndim == 1 else scores[:, self._order]
 
     def instance_scores(self, X: Any, *, of: Any = None) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, one `midam.InstanceScores` a bag.
+        """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag.
 
-        They are those of the class or label `of`; with two classes, of the positive one. Default: the most probable
+        They belong to the class or label `of`; with two classes, to the positive class. Default: the most probable
         class or label of each bag.
         """
         bags = self._match_fitted(X)
@@ -150,7 +150,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return self._explain(bags, self._columns(bags, of), faithful=faithful)
 
     def __sklearn_tags__(self) -> Any:
-        """Labels may have several columns."""
+        """Accept labels with several columns."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
@@ -162,12 +162,12 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
 
     @property
     def _order(self) -> NDArray[np.int64]:
-        """Column of the model for each of more than two `classes_`, which ascend."""
+        """Column of the model for each of more than two `classes_`, which are in ascending order."""
         labels = self.target_ == "multilabel"
         return np.arange(len(self._classes)) if labels else np.argsort(self._classes)
 
     def _columns(self, bags: Bags, label: Any) -> list[int | None]:
-        """Score column of each bag: that of the `label`, or of its most probable class."""
+        """Return the score column of each bag: that of the `label`, or of its most probable class."""
         if self.target_ == "binary" and label is None:
             return [None] * len(bags)
         if label is None:
@@ -180,7 +180,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return [known.index(label)] * len(bags)
 
     def _logits(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logits of the probabilities of classes or labels from scores [N, C]; of the scores if not calibrated."""
+        """Return the logits of the probabilities of classes or labels, from scores [N, C]; or those of the scores."""
         uncalibrated: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE))
         if self.decision_ is None:
             return uncalibrated
@@ -223,7 +223,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return self
 
     def _take(self, decision: Decision | None) -> None:
-        """Keep a decision; for two classes, keep its parts."""
+        """Store a decision; for two classes, store its parts."""
         binary = decision if isinstance(decision, BinaryDecision) else None
         self.decision_ = None if binary is not None else decision
         self.calibrator_, self._thresholds = (None, None) if binary is None else (binary.calibrator, binary.thresholds)
@@ -236,8 +236,8 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
         if rare:
             warnings.warn(
-                f"the bags held out all have, or all lack, {', '.join(rare)}: what predict_proba gives there are the "
-                "scores, which are not calibrated",
+                f"the bags held out all have, or all lack, {', '.join(rare)}: predict_proba returns its scores, which "
+                "are not calibrated",
                 stacklevel=5,
             )
 

@@ -1,4 +1,4 @@
-"""The estimators of one score that follows an order, without their constructors, whose parameters are the settings."""
+"""The estimators with one score that follows an order, without their constructors (parameters are the settings)."""
 
 from collections.abc import Sequence
 from typing import Any, Self, cast
@@ -27,11 +27,11 @@ class OrderEstimator(TrainedEstimator):
         Parameters
         ----------
         X : Bags, DataFrame, array or sequence
-            Bags, as the class says.
+            Bags, in a form that the class lists.
         y : array, optional
-            Their labels, as the class says. Default: those of `Bags`.
+            Labels of the bags, in a form that the class lists. Default: the labels of `Bags`.
         groups : array [N], optional
-            Group (patient) of each bag: held-out bags share no group with the others. Default: those of `Bags`.
+            Group (patient) of each bag: held-out bags share no group with the others. Default: the groups of `Bags`.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class OrderEstimator(TrainedEstimator):
         return self._fit(X, y, groups, self._settings().replace(epochs=1), going_on=hasattr(self, "model_"))
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
-        """The bags with their labels from y."""
+        """Return the bags with their labels from y."""
         raise NotImplementedError
 
     def _decided(self, meaning: str) -> Decision:
@@ -75,17 +75,17 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     grades: Sequence[Any] | None
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predicted y of each bag, [N]: a grade of `grades_`, or a number.
+        """Return the predicted y of each bag, [N]: a grade of `grades_`, or a number.
 
-        It depends only on the score, by cuts or an increasing curve that were fitted on the held-out bags; a
-        `ConfigError` without such bags. Bags with different `bag_scores` may have the same prediction.
+        It depends only on the score, by cuts or an increasing curve that are fitted on the held-out bags; without such
+        bags a `ConfigError` is raised. Bags with different `bag_scores` may have the same prediction.
         """
         scores = self.bag_scores(X)
         predicted = self._decided("a grade or a number").predict(scores)
         return predicted if self.target_ == "continuous" else cast(NDArray[Any], self._classes[predicted])
 
     def score(self, X: Any, y: Any) -> float:
-        """C-index of `bag_scores`: the share of the pairs of bags with different y that they order correctly.
+        """Return the C-index of `bag_scores`: the share of pairs of bags with different y that they order correctly.
 
         Two equal scores count one half; 1/2 is chance. For other metrics, such as the error of `predict`, pass a
         `scoring` to a search.
@@ -113,15 +113,15 @@ class BagSurvival(OrderEstimator):
     targets = ("survival",)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Risk of each bag, [N] in [0, 1]: higher means an earlier event; the same as `bag_scores`."""
+        """Return the risk of each bag, [N] in [0, 1]: higher means an earlier event; the same as `bag_scores`."""
         return self.bag_scores(X)
 
     def risk_groups(self, X: Any) -> NDArray[np.str_]:
-        """Risk group of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
+        """Return the risk group of each bag, [N]: "low", "middle" or "high", by the tertiles of the held-out bags."""
         return np.array(RISKS)[self._decided("a group of risk").predict(self.bag_scores(X))]
 
     def score(self, X: Any, y: Any) -> float:
-        """Harrell's C-index: the share of the comparable pairs of bags in which the earlier event has the higher risk.
+        """Return Harrell's C-index: the share of comparable pairs in which the earlier event has the higher risk.
 
         Two equal risks count one half; 1/2 is chance.
         """

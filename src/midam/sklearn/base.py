@@ -1,4 +1,4 @@
-"""Base of the estimators: bags from X, features checked as scikit-learn does, settings as constructor parameters."""
+"""Base of the estimators: bags from X, features checked as in scikit-learn, settings as constructor parameters."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
 from midam.synonyms import same_meaning
 
-_FITTED = ("impute", "indicators", "time_features")  # settings of the data that are learned from training bags
+_FITTED = ("impute", "indicators", "time_features")  # data settings that are fitted on training bags
 _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
     *("test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
@@ -35,7 +35,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     n_features_in_ : int
         Numbers in one instance.
     feature_names_in_ : array of str
-        Names of the features, if X had some: later input is matched by name, in any order.
+        Names of the features, if X had names: later input is matched by name, in any order.
     """
 
     instance_shape_: tuple[int, ...]
@@ -44,7 +44,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     _single: bool
 
     def _learn_features(self, X: Any) -> Bags:
-        """Bags of X; remember their features."""
+        """Make bags of X, and remember their features."""
         bags = bags_of(X, estimator=self, missing=getattr(self, "impute", "none") != "none")
         if not hasattr(self, "impute"):
             refuse_columns(bags, type(self).__name__)
@@ -57,7 +57,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         return bags
 
     def _match_features(self, X: Any) -> Bags:
-        """Bags of X with the features that were learned."""
+        """Make bags of X, with the features of `fit`."""
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
         inputs = getattr(getattr(self, "model_", None), "inputs", None)
         missing = inputs is not None and inputs.filling is not None
@@ -87,7 +87,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         return bags
 
     def __sklearn_tags__(self) -> Any:
-        """Rows, stacks and other forms are accepted."""
+        """Accept rows, stacks and other forms."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = getattr(self, "impute", "none") != "none"
@@ -95,22 +95,22 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def setting_defaults() -> dict[str, Any]:
-    """Settings that are parameters of a classifier, and their defaults; None for an empty dictionary."""
+    """Return the settings that are parameters of a classifier, with their defaults; None for an empty dictionary."""
     groups = dict(Settings()).values()
     values = {name: value for group in groups for name, value in group if name not in (*_OF_FILES, *_OF_RUNS)}
-    # A default that can be changed in place would be shared by all classifiers.
+    # All classifiers would share a mutable default.
     return {name: None if isinstance(value, dict) else value for name, value in values.items()}
 
 
 def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
-    """Settings from the parameters of an estimator; a `ConfigError` for invalid values."""
+    """Make settings from the parameters of an estimator; raise a `ConfigError` for invalid values."""
     defaults = Settings().flat()
     given = {name: parameters[name] for name in setting_defaults()}
     return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in given.items()})
 
 
 def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
-    """The ``__init__`` of a class of that name: a keyword parameter for each setting, and the `extra` ones."""
+    """Make the ``__init__`` of the class `name`: a keyword parameter for each setting, and the `extra` parameters."""
     defaults = {**setting_defaults(), **extra}
     named = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
@@ -121,7 +121,7 @@ def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
                 raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
             if given in _OF_RUNS:
                 raise TypeError(
-                    f"Expected no parameter {given!r}: fit has no test bags on which a baseline could stand beside the "
+                    f"Expected no parameter {given!r}: fit has no test bags on which to compare a baseline with the "
                     "model; use `midam fit`, or `midam compare`."
                 )
             if given not in defaults:

@@ -1,4 +1,4 @@
-"""scikit-learn's checks of the estimators here: `python -m midam.sklearn.checks` prints the counts."""
+"""scikit-learn's checks of these estimators: `python -m midam.sklearn.checks` prints the counts."""
 
 import sys
 from collections import Counter
@@ -28,19 +28,19 @@ EXPECTED_FAILURES: Mapping[str, Mapping[str, str]] = {
     "MIDAMRanker": _BATCHES,
     "BagStatistics": {},
 }
-"""Checks that an estimator does not pass, by its name, and why: an argument of `check_estimator`."""
+"""Checks that an estimator does not pass, with the reasons, by its name: an argument of `check_estimator`."""
 
 
 def checked() -> list[Any]:
-    """The estimators that are checked, small enough to be quick.
+    """Return the estimators to check, small enough to be quick.
 
-    Images have no rows [N, D] to check with, and scikit-learn makes no y of survival times.
+    scikit-learn's checks have no images, and no y of survival times.
     """
     return [*(kind(epochs=5, members=1, threads=1) for kind in (MIDAMClassifier, MIDAMRanker)), BagStatistics()]
 
 
 def results(estimator: Any) -> list[dict[str, Any]]:
-    """Outcome of each check of `sklearn.utils.estimator_checks.check_estimator`."""
+    """Return the outcome of each check of `sklearn.utils.estimator_checks.check_estimator`."""
     expected = dict(EXPECTED_FAILURES[type(estimator).__name__])
     outcomes: list[dict[str, Any]] = check_estimator(
         estimator, expected_failed_checks=expected, on_skip=None, on_fail=None
@@ -49,7 +49,7 @@ def results(estimator: Any) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Print the counts of each estimator and what failed; returns the number of unexpected failures."""
+    """Print the counts and failures of each estimator; return the number of unexpected failures."""
     console, unexpected = stdout_console(), 0
     for estimator in checked():
         name, rows = type(estimator).__name__, results(estimator)

@@ -7,14 +7,14 @@ from midam.sklearn.base import constructor
 class MIDAMClassifier(BagClassifier):
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
-    y [N] holds two classes, or more, each of which is ranked against the rest; y [N, L] of 0 and 1 holds L labels, of
-    which a bag may have several, NaN if one is not known.
+    y [N] holds two or more classes; with more than two, each is ranked against the rest. y [N, L] of 0 and 1 holds L
+    labels, of which a bag may have several; NaN is an unknown label.
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
     probabilities, chooses the operating point at which `predict` separates two classes, and, with ``select="best"``,
     the epoch.
 
-    X is any of these, in `fit` and later on:
+    X, in `fit` and in all other methods, is one of these:
 
     - `midam.Bags`, as from `midam.read_bags`; their labels and groups are used if y and groups are not given;
     - a DataFrame with a MultiIndex (bag, instance): a row is an instance. Bags are in the order of their first rows; y
@@ -32,13 +32,13 @@ class MIDAMClassifier(BagClassifier):
     Parameters
     ----------
     method : str, default "midam"
-        "auto" tries a few methods on inner folds of the training bags and keeps a weighted mean of the best; also the
-        name of any method of `midam compare` that can be a model. These take no settings of a training.
+        "auto" tries a few methods on inner folds of the training bags and keeps a weighted mean of the best; or the
+        name of a method of `midam compare` that gives a model. These methods take no settings of a training.
     positive : object, default None
-        The positive one of two classes, the class of bags with witnesses: a label of y. Default: the positive class of
-        `Bags`, else the second of `classes_`.
+        Label of the positive class of two, the class of bags with witnesses. Default: the positive class of `Bags`,
+        else the second of `classes_`.
     warm_start : bool, default False
-        `fit` goes on from where the last call of `fit` or `partial_fit` ended.
+        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation AUROC on standard error.
 
@@ -47,24 +47,24 @@ class MIDAMClassifier(BagClassifier):
     classes_ : array [C]
         The labels, in ascending order; for y [N, L], the names of its columns, else 0 to L - 1.
     positive_ : object
-        The positive one of two classes; None with more.
+        The positive class of two; None with more classes.
     target_ : str
         "binary", "multiclass" or "multilabel".
     settings_ : ResolvedSettings
         The settings of the last training, with those that depend on the shape of the instances filled in.
     model_ : BagEnsemble
-        The trained scorers, one a member; the score of a bag is their mean.
+        The trained scorers, one per member; the score of a bag is their mean.
     history_ : list of dict
-        A row an epoch; with ``method="auto"`` a row for each method that was tried.
+        A row per epoch; with ``method="auto"`` a row for each method that was tried.
     calibrator_ : PlattCalibrator or None
-        From the scores of two classes to probabilities; None with ``val_fraction=0``, except for methods without
+        Map from scores of two classes to probabilities; None with ``val_fraction=0``, except for methods without
         epochs.
     threshold_ : float
         Operating point of two classes on the scores of `bag_scores`, by the rule `threshold`; 0.5 without calibrator.
     decision_ : TemperatureCalibrator, LabelCalibrator or None
-        From the scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
+        Map from scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
     instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str
-        Shape of one instance, its count of numbers, and their names if X had some.
+        Shape of one instance, its count of numbers, and their names if X had names.
 
     Examples
     --------

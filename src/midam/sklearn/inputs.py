@@ -1,4 +1,4 @@
-"""Inputs of an estimator of bags: forms of X, features matched by name, and labels by bag."""
+"""Inputs of an estimator of bags: forms of X, features matched by name, labels by bag."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -40,16 +40,16 @@ def bags_of(
     ----------
     X : Bags, DataFrame, array or sequence
         `Bags`; a DataFrame with a MultiIndex of two levels, bag and instance; a sequence of N arrays [n_i, ...], or
-        of N DataFrames, whose columns are matched by name; an array [N, n, ...] of bags of one size; rows [N, D], a bag
-        of one instance each.
+        of N DataFrames, whose columns are matched by name; an array [N, n, ...] of bags of one size; rows [N, D], each
+        a bag of one instance.
     estimator : object
-        Its name appears in messages.
+        Estimator, named in messages.
     names : sequence of str, optional
-        Features to select, in this order: others are left out with a note if X has names.
+        Features to select, in this order, if X has names; others are left out with a note.
     kinds : mapping of str to str, optional
         Kinds of the columns of a DataFrame, if known: see `midam.read_bags`.
     missing : bool
-        Values may be NaN.
+        Whether values may be NaN.
 
     Raises
     ------
@@ -87,15 +87,15 @@ def bags_of(
 
 
 def is_frame(X: object) -> bool:
-    """Whether X is a DataFrame of pandas."""
+    """Return whether X is a DataFrame of pandas."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 def per_bag(values: Any, X: Any, kind: str) -> Any:
-    """Labels or groups (`kind`, for messages) in the order of the bags of a DataFrame; unchanged for any other X.
+    """Return labels or groups (`kind`, for messages) in the order of a DataFrame's bags; unchanged for any other X.
 
-    A Series or DataFrame whose index holds the bags is put in their order. Values of rows must be the same for all rows
-    of a bag.
+    A Series or DataFrame with the bags as index is put in their order. With a value per row, all rows of a bag must
+    have the same value.
     """
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
@@ -136,7 +136,7 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
 
 
 def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """Rows [M] of two arrays [M] or [M, L] that differ; values that are missing in both are equal."""
+    """Return whether the rows [M] of two arrays [M] or [M, L] differ; values missing in both are equal."""
     differ = np.asarray((one != other) & ((one == one) | (other == other)))  # noqa: PLR0124
     return np.asarray(differ.reshape(len(differ), -1).any(axis=1))
 
@@ -185,7 +185,7 @@ def _of_frame(
 
 
 def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
-    """Bags of DataFrames; their columns are those of the first in any order, or the `names`."""
+    """Make bags of DataFrames; their columns are those of the first frame in any order, or the `names`."""
     import pandas as pd
 
     parts, first = [], None
@@ -205,13 +205,13 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
                 raise BagDataError(
                     f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode it."
                 )
-        array = part.to_numpy()  # objects where truth values stand next to numbers
+        array = part.to_numpy()  # dtype object if a frame has truth values and numbers
         parts.append(part.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array)
     return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 
 
 def _selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
-    """The columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
+    """Return the columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
     places = range(len(columns)) if names is None else feature_order(names, columns, reference="fit", where=where)
     return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]
 

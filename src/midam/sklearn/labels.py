@@ -30,33 +30,33 @@ class Labeled(NamedTuple):
 
     bags: Bags
     classes: NDArray[Any]  # classes, labels or grades as in y, in the order of their codes; empty for numbers
-    positive: Any = None  # the positive one of two classes
+    positive: Any = None  # the positive class of two
 
 
 def with_classes(
     bags: Bags, y: Any, *, positive: object, estimator: object, before: NDArray[Any] | None = None
 ) -> Labeled:
-    """Bags of the classes or labels that y holds.
+    """Return bags with the classes or labels in y.
 
     Parameters
     ----------
     bags : Bags
-        Their labels are used if y is None.
+        Bags; their labels are used if y is None.
     y : array [N] or [N, L], or None
-        Any values: two classes, or more; with several columns 0, 1, or NaN if a label is not known.
+        Two or more classes, of any values; with several columns 0, 1, or NaN for an unknown label.
     positive : object
-        The positive one of two classes; if None, the positive class of the bags, else the second.
+        The positive class of two; if None, the positive class of the bags, else the second.
     estimator : object
-        Its name appears in messages.
+        Estimator, named in messages.
     before : array [C], optional
         The classes in the order of their codes, if known.
 
     Raises
     ------
     BagDataError
-        If y holds none of these, or a label is missing.
+        If y has another form, or a label is missing.
     OneClassError
-        If there is one class only.
+        If there is only one class.
     """
     y = _own_classes(bags, estimator) if y is None else y
     y = y.toarray() if issparse(y) else y
@@ -90,9 +90,9 @@ def with_classes(
 
 
 def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | None, estimator: object) -> Labeled:
-    """Bags with the grades [N] of y, or with its numbers [N] if `grades`, the lowest first, is None.
+    """Return bags with the grades [N] in y, or with its numbers [N] if `grades` (the lowest first) is None.
 
-    If y is None, the labels of the bags are used. A `BagDataError` if y holds anything else.
+    If y is None, the labels of the bags are used. A `BagDataError` is raised if y holds other values.
     """
     if y is None:
         outcome = _own_outcome(bags, estimator, "ordinal", "continuous")
@@ -118,7 +118,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
 
 
 def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
-    """Bags with times and events [N, 2] as from `times_of`; if y is None, with those of the bags."""
+    """Return bags with the times and events [N, 2] of `times_of`; if y is None, with those of the bags."""
     if y is None:
         _own_outcome(bags, estimator, "survival")
         return Labeled(bags, np.empty(0))
@@ -129,10 +129,10 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
 
 
 def times_of(y: Any) -> Any:
-    """Time and event of N bags, in this order: an array [N, 2], or a DataFrame with its index.
+    """Return time and event of N bags, in this order: an array [N, 2], or a DataFrame with its index.
 
-    In a structured array or a DataFrame, the column of truth values is the event, else the names decide; otherwise the
-    columns are time and event in this order. A `BagDataError` for anything else.
+    In a structured array or a DataFrame, the event is the column of truth values; if there is none, the names time and
+    event decide, and in a DataFrame else the order. Another form raises a `BagDataError`.
     """
     if y is None:
         return None
@@ -155,7 +155,7 @@ def times_of(y: Any) -> Any:
 
 
 def _in_form(given: NDArray[Any]) -> NDArray[Any]:
-    """Values of y, with texts normalized like names."""
+    """Return the values of y, with texts normalized like names."""
     if given.dtype.kind not in "UO":
         return given
     named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
@@ -163,7 +163,7 @@ def _in_form(given: NDArray[Any]) -> NDArray[Any]:
 
 
 def _several(bags: Bags, y: Any, positive: object) -> Labeled:
-    """Bags of several labels, named by the columns of a DataFrame, else by their numbers."""
+    """Return bags with several labels, named by the columns of a DataFrame, else by number."""
     values = _numbers(np.asarray(y), "give 0, 1, or NaN where a label is not known")
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
@@ -174,7 +174,7 @@ def _several(bags: Bags, y: Any, positive: object) -> Labeled:
 def _of_classes(
     bags: Bags, given: NDArray[Any], classes: NDArray[Any], positive: object, before: NDArray[Any] | None
 ) -> Labeled:
-    """Bags of more than two classes, with the codes of `before` if the classes are the same."""
+    """Return bags of more than two classes, with the codes of `before` if the classes are the same."""
     _refuse_positive(positive, f"{len(classes)} classes")
     codes = np.searchsorted(classes, given)
     if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
@@ -183,7 +183,7 @@ def _of_classes(
 
 
 def _labeled(bags: Bags, outcome: TargetLabels, classes: NDArray[Any] | None = None) -> Labeled:
-    """Bags with an outcome instead of their own labels."""
+    """Return bags with an outcome instead of labels."""
     relabeled = bags.replace(labels=None, classes=None, outcome=outcome)
     return Labeled(relabeled, np.empty(0) if classes is None else classes)
 
@@ -253,7 +253,7 @@ def _numbers(given: NDArray[Any], advice: str) -> NDArray[np.float64]:
 
 
 def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, Any] | None:
-    """Names of time and event if one of the two columns holds truth values, or if these are their names."""
+    """Return the names of time and event if one of the two columns holds truth values, or if they have these names."""
     if sum(truths) == 1:
         return names[truths.index(False)], names[truths.index(True)]
     lower = [str(name).casefold() for name in names]

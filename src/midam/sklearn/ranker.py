@@ -17,9 +17,9 @@ class MIDAMRanker(BagRanker):
     Parameters
     ----------
     grades : sequence, default None
-        The grades in y, the lowest first: numbers or words. None: y holds numbers, and `predict` gives numbers.
+        The grades in y, the lowest first: numbers or words. None: y holds numbers, and `predict` returns numbers.
     warm_start : bool, default False
-        `fit` goes on from where the last call of `fit` or `partial_fit` ended.
+        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
 
@@ -30,9 +30,9 @@ class MIDAMRanker(BagRanker):
     grades_ : array [G] or None
         The grades, the lowest first; None for numbers.
     decision_ : GradeCuts, NumberScale or None
-        From scores to predictions; None with ``val_fraction=0``.
+        Map from scores to predictions; None with ``val_fraction=0``.
     settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
-        As of `midam.MIDAMClassifier`.
+        As in `midam.MIDAMClassifier`.
 
     Examples
     --------

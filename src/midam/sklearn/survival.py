@@ -5,13 +5,13 @@ from midam.sklearn.base import constructor
 
 
 class MIDAMSurvival(BagSurvival):
-    """Ranks bags by the time of an event that may be censored: `predict` gives a risk.
+    """Ranks bags by the time of an event that may be censored: `predict` returns a risk.
 
-    y holds time (above 0) and event (1 if it came at that time, 0 if none was seen until then) of each bag:
+    y holds time (above 0) and event (1 if the event came at this time, 0 if none was seen until then) of each bag:
 
     - a structured array of an event (True or False) and a time, as in scikit-survival;
-    - a DataFrame of two columns, one of which holds True and False, or which are called time and event, else in this
-      order;
+    - a DataFrame of two columns, where the event is the column of True and False, or else the column named event, or
+      else the second;
     - an array [N, 2] of time and event, in this order.
 
     A share of the bags (`val_fraction`, stratified by event and time, and disjoint by group) is held out of the
@@ -22,7 +22,7 @@ class MIDAMSurvival(BagSurvival):
     Parameters
     ----------
     warm_start : bool, default False
-        `fit` goes on from where the last call of `fit` or `partial_fit` ended.
+        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
 
@@ -31,7 +31,7 @@ class MIDAMSurvival(BagSurvival):
     decision_ : RiskGroups or None
         The cuts of `risk_groups`; None with ``val_fraction=0``.
     target_, settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
-        As of `midam.MIDAMClassifier`.
+        As in `midam.MIDAMClassifier`.
 
     Examples
     --------

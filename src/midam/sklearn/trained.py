@@ -1,4 +1,4 @@
-"""Base of all trained estimators of bags: training, scores, explanations, runs on disk."""
+"""Base of all trained estimators of bags: training, scores, explanations, and runs on disk."""
 
 import copy
 import math
@@ -37,7 +37,7 @@ from midam.train.trainer import Callback, Trainer, make_fabric
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
 
-_FIRST_CALL = 2**16  # a member never has this number
+_FIRST_CALL = 2**16  # above the number of any member
 
 
 class TrainedEstimator(BagEstimator):
@@ -66,12 +66,12 @@ class TrainedEstimator(BagEstimator):
     _classes: NDArray[Any]  # names in y of the columns of the scores, or of the grades; empty for numbers
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
-        """Scores in [0, 1] as in the files of a run, [N], or [N, C] with several classes or labels."""
+        """Return scores in [0, 1] as in the files of a run, [N], or [N, C] with several classes or labels."""
         check_is_fitted(self)
         return predict(self.model_, self._match_fitted(X), chunk_size=self.settings_.run.chunk_size)
 
     def instance_scores(self, X: Any) -> list[InstanceScores]:
-        """Score, attention logit and weight of every instance, one `midam.InstanceScores` a bag."""
+        """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag."""
         bags = self._match_fitted(X)
         return self._instance_scores(bags, [None] * len(bags))
 
@@ -81,7 +81,7 @@ class TrainedEstimator(BagEstimator):
         return self._explain(bags, [None] * len(bags), faithful=faithful)
 
     def to_run(self) -> LoadedRun:
-        """The fitted estimator as a run in memory, for functions that take one: `midam.explain.explain_bags`, ..."""
+        """Return the fitted estimator as a run in memory, for functions such as `midam.explain.explain_bags`."""
         check_is_fitted(self)
         method, parts = self._fitted or (None, None)
         origin = {**self.origin_, "groups": set(self.origin_["groups"])}
@@ -89,10 +89,11 @@ class TrainedEstimator(BagEstimator):
         return LoadedRun(model=self.model_, settings=self.settings_, **origin, **fields)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a new run folder, which `midam predict`, `evaluate`, `explain` and `report` take, and `load`.
+        """Write a new run folder for `load` and for `midam predict`, `evaluate`, `explain` and `report`.
 
-        The run recognizes the bags of its training by their content, so that none of them counts as a test. A
-        `RunExistsError` if the folder is not empty; with `overwrite`, if it holds more than a saved estimator.
+        The run recognizes its training bags by their content, so that none of them counts as a test bag. A
+        `RunExistsError` is raised if the folder is not empty; with `overwrite`, if it holds more than a saved
+        estimator.
         """
         folder, run = RunFolder(Path(path)), self.to_run()
         if folder.is_model_alone() and not overwrite:
@@ -108,14 +109,14 @@ class TrainedEstimator(BagEstimator):
 
     @classmethod
     def load(cls, path: str | Path, *, trust: bool = False) -> Self:
-        """A fitted estimator from a run folder, of `save` or of `midam fit`; `history_` is empty.
+        """Load a fitted estimator from a run folder of `save` or of `midam fit`; `history_` is empty.
 
         `trust` as in `midam.load_run`.
 
         Raises
         ------
         CheckpointError
-            If there is no run, its file is damaged, or this estimator does not support its target.
+            If there is no run, if its file is damaged, or if this estimator does not support its target.
         """
         run = load_run(path, trust=trust)
         if run.target.name not in cls.targets:
@@ -143,7 +144,7 @@ class TrainedEstimator(BagEstimator):
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickling; a model that was trained on a GPU can be loaded without one."""
+        """Return the state for pickling; a model that was trained on a GPU can be loaded without a GPU."""
         state: dict[str, Any] = super().__getstate__()
         if "model_" in state and any(weight.is_cuda for weight in self.model_.parameters()):
             state |= {"model_": copy.deepcopy(self.model_).cpu(), "_rest": []}
@@ -177,7 +178,7 @@ class TrainedEstimator(BagEstimator):
         return [explain_bag(self.model_, bags, i, column=column, **options) for i, column in enumerate(columns)]
 
     def _decision(self) -> Decision | None:
-        """Decision that turns scores into predictions."""
+        """Return the decision that turns scores into predictions."""
         return self.decision_
 
     def _take_up(self, run: LoadedRun) -> None:
@@ -185,7 +186,7 @@ class TrainedEstimator(BagEstimator):
         self._take(run.decision)
 
     def _take(self, decision: Decision | None) -> None:
-        """Keep a decision, or None."""
+        """Store a decision, or None."""
         self.decision_ = decision
 
     def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
@@ -196,11 +197,11 @@ class TrainedEstimator(BagEstimator):
         decision = target.decide(values, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
         self._take(decision)
         if decision is None and val is not None and target.name != "binary":
-            message = "the bags held out hold no two that y orders: the scores are not calibrated"
+            message = "y orders no two of the bags held out: the scores are not calibrated"
             warnings.warn(message, stacklevel=5)
 
     def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
-        """Train on labeled bags, from the start or going on, and fit the decision."""
+        """Train on labeled bags, from the start or from the last call, and fit the decision."""
         bags, groups = labeled.bags, per_bag(groups, X, "group")
         if groups is not None:
             bags = bags.replace(groups=groups)
@@ -253,7 +254,7 @@ class TrainedEstimator(BagEstimator):
             )
 
     def _fit_at_once(self, method: str, settings: Settings, parts: SplitBags) -> OutOfFold | None:
-        """Fit a method that has no epochs; the search of `auto` is shown with `show_progress`."""
+        """Fit a method that has no epochs; `show_progress` shows the search of `auto`."""
         train, few = parts.part("train"), has_few(parts)
         with ExitStack() as stack:
             on_candidate = None
@@ -266,8 +267,8 @@ class TrainedEstimator(BagEstimator):
         return fitted.out_of_fold
 
     def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
-        """A trainer of these bags, with the weights of the last call and, with the same method, its training state."""
-        # Another call draws other instances, but holds out the bags of the first seed.
+        """Make a trainer of these bags, with the weights of the last call and, for the same method, its state."""
+        # Each call draws other instances, but holds out bags by the seed of the settings.
         seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
         resolved = settings.replace(seed=seed).resolve(train.instance_shape)
         start = self.model_.state_dict() if going_on else None
@@ -283,7 +284,7 @@ class TrainedEstimator(BagEstimator):
         alike = going_on and _method(self.settings_) == _method(resolved)
         for member, rest in zip(trainer.members, self._rest if alike else ()):
             state = member.objective.state_dict()
-            # State with a row for each bag starts again, because the bags may be others.
+            # State with a row for each bag starts anew, because the bags may have changed.
             same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
             member.objective.load_state_dict({**state, **same})
             groups = member.optimizer.state_dict()["param_groups"]
@@ -291,7 +292,7 @@ class TrainedEstimator(BagEstimator):
         return trainer
 
     def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Train to the end and load the selected weights; returns the rows of the epochs, after those `before`."""
+        """Train to the end and load the selected weights; return the rows of the epochs, after those `before`."""
         best: dict[str, Any] | None = None
 
         def keep_best(trainer: Trainer, _: dict[str, Any]) -> None:
@@ -312,7 +313,7 @@ class TrainedEstimator(BagEstimator):
 
 
 def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
-    """Settings that must be equal to continue with centers, dual variable and momenta."""
+    """Return the settings that must be equal to continue with centers, dual variable and momenta."""
     return settings.method, settings.model, settings.training.optimizer
 
 
@@ -326,7 +327,7 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Splits of the bags of several calls; a bag that was trained on once counts as trained on."""
+    """Return the splits of the bags of several calls; a bag that any call trained on counts as a training bag."""
     joined = {**before, **now}
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}

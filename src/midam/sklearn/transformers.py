@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
-    """Base of the transformers from N bags, as `midam.MIDAMClassifier` takes them, to rows [N, K].
+    """Base of the transformers from N bags, in the forms of `midam.MIDAMClassifier`, to rows [N, K].
 
-    A subclass writes `_rows` and `_names`.
+    A subclass implements `_rows` and `_names`.
 
     Examples
     --------
@@ -35,12 +35,12 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Remember the features; y is ignored."""
+        """Store the features; y is ignored."""
         self._learn_features(X)
         return self
 
     def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
-        """Rows of the bags, float64 [N, K]; for a DataFrame with a MultiIndex, a DataFrame with the bags as index."""
+        """Return the rows of the bags, float64 [N, K]; a DataFrame with a MultiIndex gives a DataFrame of the bags."""
         check_is_fitted(self)
         rows = self._rows(self._match_features(X))
         if not is_frame(X) or X.index.nlevels == 1:
@@ -50,27 +50,28 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the columns, [K]; `input_features` name the features if X had no names."""
+        """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
         check_is_fitted(self)
         given = getattr(self, "feature_names_in_", input_features)
         known = [f"x{i}" for i in range(self.n_features_in_)] if given is None else [str(name) for name in given]
         return np.array(self._names(known), dtype=object)
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        """Rows of bags whose features are those of `fit`."""
+        """Return the rows of bags with the features of `fit`."""
         raise NotImplementedError
 
     def _names(self, features: list[str]) -> list[str]:
-        """Names of the columns, from those of the features."""
+        """Return the names of the columns, from the names of the features."""
         raise NotImplementedError
 
 
 class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Transforms the instances of bags by a transformer of scikit-learn, in a pipeline before an estimator of bags.
 
-    It is fitted on all instances of the bags of `fit`, with equal weight and without labels. From a DataFrame with a
-    MultiIndex (bag, instance), and from `Bags` with names, it gets a DataFrame, so that a ColumnTransformer finds
-    columns by name, also those of texts; missing values are NaN. A DataFrame gives a DataFrame, anything else `Bags`.
+    It is fitted on all instances of the bags of `fit`, with equal weight and without labels. For a DataFrame with a
+    MultiIndex (bag, instance), and for `Bags` with names, the transformer gets a DataFrame, so that a ColumnTransformer
+    finds columns by name, also text columns; missing values are NaN. The result is a DataFrame for a DataFrame, else
+    `Bags`.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     transformer_ : transformer
-        The fitted one.
+        The fitted clone.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> "Bags | pd.DataFrame":
-        """The same bags with transformed instances."""
+        """Return the same bags with transformed instances."""
         check_is_fitted(self)
         rows, bags = self._rows(X)
         made = self.transformer_.transform(rows)
@@ -118,12 +119,12 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return bags.replace(instances=array, starts=None, feature_names=known, columns=None, digests=None, **kept)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the features that the transformer gives."""
+        """Return the names of the transformed features."""
         check_is_fitted(self)
         return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
 
     def _rows(self, X: Any) -> "tuple[NDArray[Any] | pd.DataFrame, Bags | None]":
-        """Instances of X, a row each, and its bags; None for a DataFrame, whose index holds them."""
+        """Return the instances of X as rows, and its bags; None for a DataFrame, whose index holds the bags."""
         if is_frame(X):
             return X.reset_index(drop=True), None
         bags = bags_of(X, estimator=self, missing=True)
@@ -148,7 +149,7 @@ class BagStatistics(BagTransformer):
     Parameters
     ----------
     statistics : sequence of str, default ("mean", "min", "max", "std")
-        Some of "mean", "min", "max", "std", "median", and "size": the number of instances, one column.
+        Subset of "mean", "min", "max", "std", "median" and "size", the number of instances (one column).
 
     Examples
     --------
