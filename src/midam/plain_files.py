@@ -67,7 +67,7 @@ def require_plain_folder(root: Path, *, writes: bool = False) -> None:
         if linked is not None:
             path = Path(place, linked)
             raise MidamError(
-                f"Expected folders alone in {root}, to which midam writes, got a link (in {path}); remove it, or put "
+                f"Expected only folders in {root}, to which midam writes, got a link (in {path}); remove it, or put "
                 "the folder that it leads to in its place."
             )
 

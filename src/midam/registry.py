@@ -108,8 +108,8 @@ class Registry:
         point = _plugins(self.kind).get(name)
         if name in self._rows and point is not None:
             warnings.warn(
-                f"{name!r} is the {self.kind} of midam, not that of the package {point.module!r}, which takes the same "
-                "name; give that one another",
+                f"{name!r} is the {self.kind} of midam, not that of the package {point.module!r}, which has the same "
+                "name; rename that of the package",
                 stacklevel=2,
             )
         elif point is not None:

@@ -155,7 +155,7 @@ def test_a_constant_feature_becomes_zero(value: float) -> None:
 def test_rounding_alone_is_no_signal_and_is_noted() -> None:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(np.stack([1e5 + rng.normal(size=50) * 3e-11, rng.normal(size=50)], axis=1))
-    with pytest.warns(Note, match="area: values that differ by rounding alone"):
+    with pytest.warns(Note, match="area: values that differ only by rounding"):
         fitted = Standardizer((2,), clip=3.0, scaling="linear").fit(x, names=["area", "depth"])
     assert (fitted(x)[:, 0] == 0).all()
     assert fitted(x)[:, 1].std() > 0.5

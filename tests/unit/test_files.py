@@ -206,7 +206,7 @@ def test_a_folder_that_is_a_link_is_not_written_to(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoints").symlink_to(tmp_path / "elsewhere")
     require_plain_folder(tmp_path / "run")
-    with pytest.raises(MidamError, match=r"Expected folders alone .*run/checkpoints"):
+    with pytest.raises(MidamError, match=r"Expected only folders .*run/checkpoints"):
         require_plain_folder(tmp_path / "run", writes=True)
 
 

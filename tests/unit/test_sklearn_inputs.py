@@ -121,7 +121,7 @@ def test_features_are_matched_by_name(form, stack):
         fewer = [*make(X)[:-1], less[-1]]
         with pytest.raises(BagDataError, match=r"got no 'edge' \(1 of 3 missing, in bag 35"):
             fitted.bag_scores(fewer)
-        with pytest.raises(BagDataError, match=r"same columns in all bags, got 'edge' in some alone \(bag 35"):
+        with pytest.raises(BagDataError, match=r"same columns in all bags, got 'edge' only in some \(bag 35"):
             small().fit(fewer, y)
     else:
         frame = frame_of(X)
@@ -181,7 +181,7 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
         (frame_of(np.zeros((2, 2, 3))).assign(site="x"), "numbers in column site"),
         (pd.concat({"p": frame_of(np.zeros((2, 2, 3)))}), "index of two levels, bag and instance, got 3"),
         ([pd.DataFrame({"a": ["x"]})], "numbers in column a, got "),
-        ([pd.DataFrame({"a": [1.0]}), np.zeros((1, 1))], r"DataFrames alone, got ndarray \(bag 1"),
+        ([pd.DataFrame({"a": [1.0]}), np.zeros((1, 1))], r"only DataFrames, got ndarray \(bag 1"),
     ],
 )
 def test_what_are_no_bags_is_refused(X, text):

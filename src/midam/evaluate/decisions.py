@@ -88,7 +88,7 @@ class GradeCuts(Cuts):
         y = check_codes(grades, count)
         s = check_scores(scores, y.size)
         if y.min() == y.max():
-            raise OneClassError(f"Expected bags of two grades or more, got grade {y[0]} alone; choose on other bags.")
+            raise OneClassError(f"Expected bags of two grades or more, got only grade {y[0]}; choose on other bags.")
         values, place = np.unique(s, return_inverse=True)
         weights = _weights(count)
         # Cost of each grade at each score: from the grades of the bags with this score, and by chance.
@@ -196,7 +196,7 @@ class TemperatureCalibrator(OnLogit):
         y = check_codes(codes, s.shape[-1] if s.ndim == 2 else 0)
         check_table(np.eye(s.shape[1])[y], s)
         if y.min() == y.max():
-            raise OneClassError(f"Expected bags of two classes or more, got class {y[0]} alone; fit on other bags.")
+            raise OneClassError(f"Expected bags of two classes or more, got only class {y[0]}; fit on other bags.")
         x, count = self._choose_scale(s), s.shape[1]
         self.center_, self.scale_ = float(x.mean()), float(x.std()) or 1.0
         x = (x - self.center_) / self.scale_

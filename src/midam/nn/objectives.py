@@ -224,7 +224,7 @@ class Objective(nn.Module):
         if self.training and self.both_classes and not self._warned and bool((labels == labels[:1]).all()):
             self._warned = True
             warnings.warn(
-                f"Expected both classes in a batch for {self.name!r}, got labels of {labels[0].item():g} alone: such a "
+                f"Expected both classes in a batch for {self.name!r}, got only labels {labels[0].item():g}: such a "
                 "batch ranks nothing; draw batches with midam.data.BalancedBags",
                 stacklevel=5,
             )

@@ -112,7 +112,7 @@ class Standardizer(nn.Module):
         if self.scaling != "linear" and self.offset.norm() <= _LONG:
             self.offset.zero_()
         if noise:
-            message = f"{listed(noise, most=3)}: values that differ by rounding alone, taken for constant (in {source})"
+            message = f"{listed(noise, most=3)}: values that differ only by rounding count as constant (in {source})"
             warnings.warn(message, Note, stacklevel=3)
         return self
 
@@ -284,7 +284,7 @@ def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
     low, high = float(spread.low[at]), float(spread.high[at])
     if lost:
         wanted = f"whole numbers that {spread.kind} tells apart"
-        return f"Expected {wanted}, got {low:.17g} to {high:.17g} ({{}}); subtract what all have in common first."
+        return f"Expected {wanted}, got {low:.17g} to {high:.17g} ({{}}); subtract their common offset first."
     wanted = "at most 3.4e38" if high - low > _MOST else "1.2e-38 or more"
     return (
         f"Expected values that differ by {wanted}, got {low:.3g} to {high:.3g} ({{}}); scale them, or leave them out."

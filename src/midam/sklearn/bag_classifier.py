@@ -175,7 +175,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             return [int(column) for column in self._target.main_column(scores, self.decision_)]
         known = self._classes.tolist()
         if self.target_ == "binary" or label not in known:
-            wanted = "no class of two: the score is that of the positive one" if self.target_ == "binary" else "a class"
+            wanted = "no class with two: the score is that of the positive" if self.target_ == "binary" else "a class"
             raise ConfigError(f"Expected {wanted}, got {label!r}; known are {', '.join(map(repr, known))}.")
         return [known.index(label)] * len(bags)
 

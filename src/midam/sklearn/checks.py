@@ -14,14 +14,14 @@ from midam.sklearn.transformers import BagStatistics
 
 _BATCHES = dict.fromkeys(
     ("check_methods_subset_invariance", "check_methods_sample_order_invariance"),
-    "wants the same score to 1e-7 wherever a bag stands in whatever batch; in float32 the seventh digit can differ, on "
-    "some processors and by the order that the check draws",
+    "expects the same score to 1e-7 at any position in any batch; in float32 the seventh digit can differ, on some "
+    "processors and with the order that the check draws",
 )
 EXPECTED_FAILURES: Mapping[str, Mapping[str, str]] = {
     "MIDAMClassifier": {
         "check_classifiers_train": (
-            "wants the class of the larger probability from predict, which cuts at the operating point that was chosen "
-            "on held-out bags: with few positive bags, no probability may reach 1/2"
+            "expects predict to return the class of the larger probability, but predict uses the operating point that "
+            "was chosen on held-out bags: with few positive bags, no probability may reach 1/2"
         ),
         **_BATCHES,
     },

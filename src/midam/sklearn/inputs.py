@@ -102,7 +102,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     named, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
     if len(values) == len(X) != len(bags):
         if named and not values.index.equals(X.index):
-            raise BagDataError(f"Expected the {kind}s of the rows under the index of X, got another; give it that.")
+            raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set that of X.")
         rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
         for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {bags[codes[row]]}); correct them.")
@@ -172,7 +172,7 @@ def _of_frame(
         raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {advice}.")
     for column in ("bag", "label") if names is None else ():
         if column in columns:
-            raise BagDataError(f"Expected features alone, got the column {column!r}; leave it out, {advice}.")
+            raise BagDataError(f"Expected only features, got the column {column!r}; leave it out, {advice}.")
     if levels == 1 and not frame.index.is_unique:
         raise BagDataError(f"Expected one row a bag, got several of one index; {advice}.")
     frame = _selected(frame, columns, names, "a DataFrame")
@@ -191,13 +191,13 @@ def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: b
     parts, first = [], None
     for number, frame in enumerate(frames):
         if not is_frame(frame):
-            raise BagDataError(f"Expected DataFrames alone, got {type(frame).__name__} (bag {number}); convert it.")
+            raise BagDataError(f"Expected only DataFrames, got {type(frame).__name__} (bag {number}); convert it.")
         columns = _names(frame)
         first = first or columns
         if names is None and set(columns) != set(first):
             differ = sorted(set(columns) ^ set(first))[0]
             raise BagDataError(
-                f"Expected the same columns in all bags, got {differ!r} in some alone (bag {number}); add or drop it."
+                f"Expected the same columns in all bags, got {differ!r} only in some (bag {number}); add or drop it."
             )
         part = _selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
         for column in part.columns:

@@ -172,7 +172,7 @@ class Continuous(RankedTarget):
         """Refuse bags that all have the same number."""
         if not self.has_metric(self.values(bags)):
             raise BagDataError(
-                f"Expected training bags of different numbers, got one alone (in {bags.source}); nothing can be ranked."
+                f"Expected training bags of different numbers, got only one (in {bags.source}); nothing can be ranked."
             )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
@@ -220,7 +220,7 @@ class Ordinal(RankedTarget):
         """Refuse bags that all have the same grade."""
         if not self.has_metric(self.values(bags)):
             raise BagDataError(
-                f"Expected training bags of at least two grades, got one alone (in {bags.source}); add bags of others."
+                f"Expected training bags of at least two grades, got only one (in {bags.source}); add bags of others."
             )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:

@@ -154,8 +154,8 @@ class WeightAverage(Generic[Model]):
         if batch_norms(model):
             raise ConfigError(
                 f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the mean "
-                "of the weights would be scored with the statistics of others; take group normalization, or leave it "
-                "out."
+                "of the weights would be scored with the statistics of other weights; take group normalization, or "
+                "leave it out."
             )
         self._mean = AveragedModel(model)
 

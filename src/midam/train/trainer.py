@@ -265,7 +265,7 @@ class Trainer:
         """Continue from `state_dict`; raise a `CheckpointError` if the state belongs to other training bags."""
         if state["bag_ids"] != [str(i) for i in self._train.ids]:
             raise CheckpointError(
-                "Expected the state of these training bags, got that of others; resume with the data of the run."
+                "Expected the state of these training bags, got that of other bags; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
         self._average.load_state_dict(state["average"])
