@@ -1,10 +1,11 @@
-"""Measure how often the intervals of the AUROC, and of paired differences, hold the true value, by simulation.
+"""Measure by simulation how often the intervals of the AUROC and of paired differences contain the true value.
 
     python benchmarks/coverage.py --sims 2000 --write
     python benchmarks/coverage.py --part calibration --sims 40 --write
 
-Scores are binormal with a known AUROC. The first table has independent bags, the second correlated bags in groups, the
-third two scorers on the same bags in groups. The last compares Platt's line on the score and on its logit.
+Scores are binormal with a known AUROC. The first table has independent bags, the second has correlated bags in groups,
+the third has two scorers on the same bags in groups. The last table compares Platt's line on the score and on its
+logit.
 """
 
 import argparse
@@ -107,13 +108,13 @@ def paired_rows(sims: int) -> Iterator[str]:
     for (groups, bags), mixed, correlation, areas in product(GROUPS, (False, True), (0.3, 0.8), PAIRS):
         units = np.repeat(np.arange(groups), bags)
         labels = (np.arange(units.size) if mixed else units) % 2
-        # Bags of one group share noise, so their pairs are easier: they are a share of all pairs.
+        # Bags of one group share noise, so their pairs are easier; this is their share of all pairs.
         within = (units[labels == 1][:, None] == units[labels == 0]).mean()
         shifts = [norm.ppf(area) * np.sqrt(2) for area in areas]
         true = [(1 - within) * area + within * norm.cdf(norm.ppf(area) / np.sqrt(1 - correlation)) for area in areas]
         held, width = np.zeros(3), 0.0
         for seed in range(sims):
-            # The noise of both scorers, and of each.
+            # Noise that both scorers share, and noise of each scorer.
             shared = generator.standard_normal((3, groups))[:, units]
             noise = np.sqrt(correlation) * shared
             noise += np.sqrt(1 - correlation) * generator.standard_normal((3, units.size))

@@ -1,4 +1,4 @@
-"""The runs that `digests.py` compares: their command lines on the files of `digest_inputs`."""
+"""The runs that `digests.py` compares, as command lines on the files of `digest_inputs`."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ POOLINGS += ("generalised-mean", "noisy-or", "noisy-and")
 ESTIMATORS = ("vrsp", "minibatch", "exact", "exact-point")
 OBJECTIVES = ("minmax-auc", "pairwise", "bce")
 SMALL = ("--num-positive", "4", "--num-negative", "4", "--num-instances", "2")
-# A command of this name is stopped as soon as its first epoch is done.
+# A command with this name is stopped after its first epoch.
 STOPPED = "stopped-fit"
 
 
@@ -19,7 +19,7 @@ def _fit(data: str, *options: str, epochs: int = 3, out: str = "run") -> list[st
 
 
 def _grid() -> Iterator[tuple[str, Commands]]:
-    # Every pooling with every estimator; one scorer and two in turn, objectives in turn.
+    # Every pooling with every estimator, alternately with one scorer and with two, and with each objective in turn.
     for i, (pooling, estimator) in enumerate(itertools.product(POOLINGS, ESTIMATORS)):
         if pooling == "max" and estimator not in ("minibatch", "exact"):
             continue  # refused

@@ -1,4 +1,4 @@
-"""What `digests.py` reads from the files of a run: for each column a digest, and the numbers to compare."""
+"""Read the files of a run for `digests.py`: for each column a digest, and the numbers to compare."""
 
 import base64
 import csv
@@ -16,7 +16,7 @@ import yaml
 
 Column = dict[str, Any]
 
-# Columns that no two runs share, by ARTEFACT:COLUMN, and why.
+# Columns that differ between any two runs, as ARTEFACT:COLUMN, and the reason.
 NOT_COMPARED = {
     "*:*seconds*": "a time",
     "*:peak_mib*": "a memory measured in passing",
@@ -24,11 +24,11 @@ NOT_COMPARED = {
     "*:*sources*": "places in the temporary folder",
     "*explain.json:run": "a digest of model.pt as a file, with its version and format",
 }
-_KEPT = 4096  # numbers of a column that are kept; of longer ones a sample, evenly spaced
+_KEPT = 4096  # most numbers that are kept of a column; of a longer column an evenly spaced sample is kept
 
 
 def read_artefacts(folder: Path, work: Path) -> Iterator[tuple[str, dict[str, Column]]]:
-    """Each file of a case that is compared, by its name: its columns, each with a digest and its numbers."""
+    """Yield the name of each file of a case to compare, with its columns: a digest and the numbers of each."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         reader = _READERS.get(path.suffix)
@@ -60,7 +60,7 @@ def _array(values: Any) -> Column:
 
 
 def _texts(values: list[str]) -> Column:
-    """Numbers, where all that is there is one; else texts."""
+    """Return a column of numbers if all values that are not empty are numbers, else a column of texts."""
     try:
         numbers = [float(value) if value else np.nan for value in values]
     except ValueError:
@@ -71,7 +71,7 @@ def _texts(values: list[str]) -> Column:
 def _read_csv(path: Path) -> Iterator[tuple[str, Column]]:
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    if path.name == "trials.csv":  # in the order in which trials end
+    if path.name == "trials.csv":  # its rows are in the order in which the trials end
         rows.sort(key=lambda row: (row["method"], int(row["repeat"]), int(row["fold"])))
     for name in rows[0] if rows else ():
         yield name, _texts([row[name] for row in rows])
@@ -139,7 +139,7 @@ _READERS = {
 
 
 def difference(old: Column | None, new: Column | None) -> str:
-    """How two columns differ; nothing if they are the same."""
+    """Return how two columns differ; an empty text if they are the same."""
     if old is None or new is None:
         return f"only in the {'new' if old is None else 'old'} run"
     if "text" in old or "text" in new:

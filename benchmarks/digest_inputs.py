@@ -1,4 +1,4 @@
-"""The inputs of the runs that `digests.py` compares, made from fixed seeds."""
+"""Make the inputs of the runs that `digests.py` compares, from fixed seeds."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Small(nn.Module):
 
 
 def make_inputs(folder: Path) -> None:
-    """Write every input of `CASES` into a new folder; the same bytes each time."""
+    """Write every input of `CASES` into a new folder, with the same bytes each time."""
     folder.mkdir()
     (folder / "digest_network.py").write_text(_NETWORK)
     torch.save(_weights(), folder / "weights.pt")
@@ -67,7 +67,7 @@ def _table(rng: np.random.Generator, *, bags: int) -> pd.DataFrame:
         n = int(rng.integers(3, 9))
         x = rng.normal(size=(n, 6))
         x[0] += 1.5 * (bag % 2)
-        x[:, 4:] *= rng.random((n, 2)) < 0.4  # two features that pile up on zero
+        x[:, 4:] *= rng.random((n, 2)) < 0.4  # two features with many zeros
         part = pd.DataFrame(x.round(5), columns=[f"f{i}" for i in range(6)])
         split = ("train", "train", "train", "val", "test")[bag // 2 % 5]
         part.insert(0, "site", "here")
@@ -170,7 +170,7 @@ def _write_pyramids(folder: Path) -> None:
             for level in range(3):
                 part = np.asarray(Image.fromarray(pixels).resize((256 >> level, 256 >> level), Image.Resampling.BOX))
                 kind = {"subfiletype": 1} if level else {}
-                place = {"resolution": (2e4, 2e4), "resolutionunit": "CENTIMETER"}  # half a micrometre, 20 times
+                place = {"resolution": (2e4, 2e4), "resolutionunit": "CENTIMETER"}  # 0.5 µm, 20 times
                 file.write(part, photometric="rgb", tile=(64, 64), metadata=None, **kind, **place)
         lines.append(f"w{slide}.tif,{slide % 2}")
     (folder / "pyramids.csv").write_text("\n".join(lines) + "\n")

@@ -1,11 +1,12 @@
-"""Show that a change of the code changed no result: digests of some hundred small runs, old checkout against new.
+"""Show that a change of the code changed no result: compare digests of some hundred small runs of two checkouts.
 
     python benchmarks/digests.py --write old.json --source ../old/src     (the checkout before)
     python benchmarks/digests.py --write new.json --source src            (the checkout after)
     python benchmarks/digests.py --compare old.json new.json
 
-It drives the command line alone, so that one script runs both, and it makes all its inputs itself. Digests hold on
-one machine with one set of libraries: write both files there, in a row, and throw them away afterwards.
+The script uses only the command line, so that one script runs both checkouts, and it makes all its inputs itself.
+Digests are comparable only on one machine with one set of libraries: write both files there, directly after each other,
+and delete them afterwards.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from benchmarks.digest_cases import CASES, STOPPED, Commands
 from benchmarks.digest_files import Column, difference, read_artefacts
 from benchmarks.digest_inputs import make_inputs
 
-# Words of the options and files that are spelled otherwise in later versions; `--rename` adds to them.
+# Words in options and files that have another spelling in later versions; `--rename` adds to them.
 RENAMED = {"generalised-mean": "generalized-mean", "colour": "color"}
 
 _LIMIT = 300.0  # seconds until the first epoch is done
@@ -39,7 +40,7 @@ Artefacts = dict[str, dict[str, Column]]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write a file of digests, or compare two; returns the exit code."""
+    """Write a file of digests, or compare two files; returns the exit code."""
     options = _options().parse_args(argv)
     if options.compare:
         old, new = (json.loads(Path(path).read_text()) for path in options.compare)
@@ -83,7 +84,7 @@ def _options() -> argparse.ArgumentParser:
 def write(
     cases: dict[str, Commands], work: Path, *, python: str = sys.executable, source: str | None = None, jobs: int = 2
 ) -> dict[str, Any]:
-    """Run cases in the folder `work`; what each one made, or its error."""
+    """Run cases in the folder `work`, and return what each case made, or its error."""
     make_inputs(work / "inputs")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIDAM_")}
     paths = [str(Path(source).resolve())] if source else []
@@ -111,7 +112,7 @@ def write(
             servers.get().close()
 
 
-# Forks once for each command, so that what midam is built on is imported once and midam itself each time.
+# Forks for each command, so that the dependencies of midam are imported only once, but midam itself each time.
 _SERVER = """
 import contextlib, importlib, json, os, runpy, sys
 for name in sys.argv[2:]:
@@ -147,13 +148,13 @@ class Server:
         )
 
     def start(self, arguments: list[str], folder: Path, log: Path) -> int:
-        """Start a command; returns its process."""
+        """Start a command, and return its process."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps([str(folder), str(log), arguments]) + "\n")
         return self._answer()
 
     def wait(self) -> int:
-        """Exit code of the command, once it has ended."""
+        """Wait for the end of the command, and return its exit code."""
         return self._answer()
 
     def close(self) -> None:
@@ -166,7 +167,7 @@ class Server:
 
 
 def _run(commands: Commands, folder: Path, server: Server) -> str:
-    """Run the commands of a case in a new folder; returns what went wrong, else nothing."""
+    """Run the commands of a case in a new folder; returns the fault, or an empty text."""
     folder.mkdir()
     log = folder / "log"
     for command in commands:
@@ -184,7 +185,7 @@ def _run(commands: Commands, folder: Path, server: Server) -> str:
 
 
 def _spelling(server: Server, log: Path) -> dict[str, str]:
-    """The words that this checkout spells anew, by its help."""
+    """Return the words that have a new spelling in this checkout, as its help shows."""
     server.start(["fit", "--help"], log.parent, log)
     server.wait()
     return {old: new for old, new in RENAMED.items() if _word(new).search(log.read_text())}
@@ -206,14 +207,14 @@ def _word(text: str) -> re.Pattern[str]:
 
 
 def rename(text: str, words: dict[str, str]) -> str:
-    """The text with whole words replaced."""
+    """Return the text with whole words replaced."""
     for old, new in words.items():
         text = _word(old).sub(new, text)
     return text
 
 
 def _pairs(old: dict[str, Column], new: dict[str, Column]) -> Iterator[tuple[str, Column | None, Column | None]]:
-    """Columns of one name; tensors that go by another name are known by their digest, or by their shape in order."""
+    """Yield pairs of columns with one name; renamed tensors are found by their digest, or by shape and order."""
     pairs = {name: name for name in new if name in old}
     lost = [name for name in old if name not in new]
     for key in ("sha256", "shape"):
@@ -230,7 +231,7 @@ def _pairs(old: dict[str, Column], new: dict[str, Column]) -> Iterator[tuple[str
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], *, expected: list[str], renamed: dict[str, str]) -> int:
-    """Print what differs between two files of digests; 1 if something does that was not expected."""
+    """Print the differences between two files of digests; returns 1 for an unexpected difference."""
     seen, failed, named, used = 0, 0, 0, set()
     for case in old | new:
         if case not in old or case not in new:
@@ -261,7 +262,7 @@ def compare(old: dict[str, Any], new: dict[str, Any], *, expected: list[str], re
 
 
 def _renamed(artefacts: dict[str, Any], words: dict[str, str]) -> Artefacts:
-    """The artefacts of a case with words replaced in all names and texts."""
+    """Return the artefacts of a case with words replaced in all names and texts."""
     made: Artefacts = {}
     for artefact, columns in artefacts.items():
         if artefact != "error":

@@ -1,13 +1,13 @@
-"""Speed and memory of `midam embed`: next to the bare network, and as bags grow.
+"""Speed and memory of `midam embed`: compared with the bare network, and for growing bags.
 
     MIDAM_DATA=... python benchmarks/embed.py --write
 
-Speed: `midam.embed_bags` reads, decodes, scales, passes and writes; the bare network passes the very same tensors,
-which wait in memory. The two take turns in one process, with the same threads, and change places each turn; the result
-is the median ratio of the turns. Waiting is the share of the time of `embed_bags` in which the network does not run.
+Speed: `midam.embed_bags` reads, decodes, scales, runs the network and writes; the bare network gets the same tensors
+from memory. The two take turns in one process, with the same threads, and change their order each turn; the result is
+the median ratio of the turns. Waiting is the share of the time of `embed_bags` in which the network does not run.
 
-Memory: one bag of more and more tiles of 320 x 320 (100 cells each), JPEG files of one patient. Each figure comes from
-a process of its own, and is its highest anonymous memory (RssAnon, looked at each 1 ms).
+Memory: one bag with an increasing number of tiles of 320 x 320 (100 cells each), JPEG files of one patient. Each figure
+comes from a separate process, and is its highest anonymous memory (RssAnon, read every 1 ms).
 """
 
 import argparse
@@ -38,9 +38,9 @@ from midam.settings.data import CutSettings
 
 PAGE = RESULTS / "embed.md"
 NETWORK = "efficientnet-lite0"
-SETS = {"breast": 10, "colon": 120, "adrenal": 40}  # bags of each that are embedded
+SETS = {"breast": 10, "colon": 120, "adrenal": 40}  # number of bags of each set that are embedded
 TILES = (1, 10, 100, 1000)
-_SIDE = 320  # pixels of a tile: 100 cells
+_SIDE = 320  # pixels of a tile side: 100 cells
 TURNS = 5
 _BUSY = (
     " Other programs kept the machine busy: single turns scatter, and a share above 100% says no more than that "
@@ -49,14 +49,14 @@ _BUSY = (
 
 
 def load(name: str, count: int, network: Network) -> Bags:
-    """Some bags of a set, cut as `midam embed` cuts them."""
+    """Return some bags of a set, cut as `midam embed` cuts them."""
     stride = network.stride or 32
     bags = catalog.load(name) if name == "adrenal" else catalog.load(name, images=CutSettings(patch_size=stride))
     return bags.subset(np.linspace(0, len(bags) - 1, count).astype(int).tolist())
 
 
 class Recorded:
-    """Keeps what a network is given, and the seconds of each pass, for as long as the block runs."""
+    """Record the inputs of a network and the seconds of each pass, while the block runs."""
 
     def __init__(self, network: Network) -> None:
         self.network, self.calls, self.seconds = network, list[tuple[str, torch.Tensor]](), 0.0
@@ -88,7 +88,7 @@ class Recorded:
 
 
 def speed(name: str, count: int) -> dict[str, float]:
-    """Medians of some turns: seconds of both ways, their ratio, and the share of the time that is waiting."""
+    """Return medians over some turns: seconds of both ways, their ratio, and the share of waiting in the time."""
     network = midam.load_network(NETWORK)
     bags = load(name, count, network)
     turns: list[dict[str, float]] = []
@@ -119,7 +119,7 @@ def speed(name: str, count: int) -> dict[str, float]:
 
 
 def memory(tiles: int) -> dict[str, float]:
-    """Peak of a process that embeds one bag of so many tiles."""
+    """Return the memory peak of a process that embeds one bag of `tiles` tiles."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "tiles"
         folder.mkdir()
@@ -139,14 +139,14 @@ def memory(tiles: int) -> dict[str, float]:
 
 
 def in_process(*words: str, **environment: str) -> dict[str, float]:
-    """What this file prints in a process of its own."""
+    """Run this file in a separate process, and return what it prints."""
     command = [sys.executable, str(Path(__file__).resolve()), "--one", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def page(speeds: dict[str, dict[str, float]], peaks: list[dict[str, float]], load: tuple[float, float]) -> str:
-    """Text of the page; `load` is the load of the machine before and after."""
+    """Return the text of the page; `load` is the load of the machine before and after."""
     least, most = min(row["mib"] for row in peaks), max(row["mib"] for row in peaks)
     lowest, waiting = (pick(row[key] for row in speeds.values()) for pick, key in ((min, "share"), (max, "waiting")))
     return "\n".join(
@@ -189,7 +189,7 @@ def page(speeds: dict[str, dict[str, float]], peaks: list[dict[str, float]], loa
 
 
 def main() -> None:
-    """Measure, print, and write the page if asked."""
+    """Measure, print, and write the page with --write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)

@@ -2,12 +2,12 @@
 
     MIDAM_DATA=... python benchmarks/fit_time.py --write
 
-Each figure is the least of the repeats, in seconds from the start of a process to its end: imports, reading, training,
-scoring, the intervals, the report. The three calls of a set take turns, on a machine that does nothing else.
+Each figure is the smallest of the repeats, in seconds from the start of a process to its end: imports, reading,
+training, scoring, the intervals, the report. The three calls for a set take turns, on a machine without other work.
 
-- bare: `--hidden "[]" --no-baseline`, one method without a floor of the width and without a baseline beside it
-- midam: `--method midam`, one method with all that belongs to a run
-- default: what a user gets who says nothing but the data, which is `auto`
+- bare: `--hidden "[]" --no-baseline`, one method without a minimum width and without a baseline
+- midam: `--method midam`, one method with all parts of a run
+- default: the result for a user who gives only the data, which is `auto`
 """
 
 import argparse
@@ -38,7 +38,7 @@ _TWICE, _TEN_TIMES, _MINUTES = 2.0, 10.0, 3.0
 
 
 def seconds_of(data: str, words: list[str]) -> float:
-    """Seconds of a call of `midam fit`."""
+    """Return the seconds of a call of `midam fit`."""
     with tempfile.TemporaryDirectory(prefix="midam-fit-") as folder:
         command = [sys.executable, "-m", "midam.cli", "fit", data, *words, "--seed", "0", "--out", f"{folder}/run"]
         started = time.perf_counter()
@@ -50,7 +50,7 @@ def seconds_of(data: str, words: list[str]) -> float:
 
 
 def measure(sets: tuple[str, ...], repeats: int, words: tuple[str, ...] = ()) -> dict[str, dict[str, float]]:
-    """Seconds by set and call; `words` are given to all calls but the default, which makes its own choices."""
+    """Return seconds by set and call; all calls get `words`, except the default call, which makes its own choices."""
     found: dict[str, dict[str, float]] = {}
     turns = [(data, name) for data in sets for _ in range(repeats) for name in CALLS]
     for data, name in track(turns, description="calls", console=Console(stderr=True)):
@@ -61,7 +61,7 @@ def measure(sets: tuple[str, ...], repeats: int, words: tuple[str, ...] = ()) ->
 
 
 def page(found: dict[str, dict[str, float]], repeats: int) -> str:
-    """Text of the page."""
+    """Return the text of the page."""
     rows = [
         [
             data,

@@ -1,21 +1,21 @@
-"""Time and memory of one training step of ResNet20 on a GPU: the bare encoder, midam, LibAUC, exact on whole bags.
+"""Time and memory of a training step of ResNet20 on a GPU: bare encoder, midam, LibAUC, and exact on whole bags.
 
     python benchmarks/gpu.py --write
 
 Cases: `patches`, 16 bags x 64 patches of 3 x 32 x 32; `slices`, 8 bags x 32 slices of 1 x 240 x 240. Attention
-pooling, bytes on the device, SGD. Modes: float32; bf16 autocast; the same with the weights' channels last; the same
-through torch.compile.
+pooling, bytes on the device, SGD. Modes: float32; bf16 autocast; the same with channels-last weights; the same with
+torch.compile.
 
-- `bare`: encoder and head on one fixed batch, sum, backward, optimizer, in each mode; a ratio is to the bare encoder of
-  its own mode.
+- `bare`: encoder and head on one fixed batch, sum, backward, optimizer, in each mode; a ratio is to the bare encoder in
+  the same mode.
 - `midam`: gather, standardize, encode, pool, loss, backward, optimizer, dual step and commit of the tracked state. The
-  draws of an epoch are made at once, in one step of eight: the median leaves them out.
-- `libauc`: LibAUC 2.0.1's loss, optimizer, network (batch normalization) and loop over bags, float32; its bags lie on
+  draws of an epoch are made together, in one of eight steps: the median leaves them out.
+- `libauc`: LibAUC 2.0.1's loss, optimizer, network (batch normalization) and loop over bags, float32; its bags are on
   the device.
-- `exact, n = ...`: the exact gradient of whole bags of n instances, float32; as many bags a step.
+- `exact, n = ...`: the exact gradient of whole bags of n instances, float32; the same number of bags in a step.
 
-A row is the median of steps that the members take in turn, and the peak of the device memory that a member holds in a
-step: weights, state, activations, and of exact its bags.
+A row is the median over steps that the members take in turn, and the peak of the device memory of a member in a step:
+weights, state, activations, and for `exact` its bags.
 """
 
 import argparse
@@ -66,7 +66,7 @@ Parts = tuple[Settings, MethodParts, torch.optim.Optimizer]
 
 
 class Case(NamedTuple):
-    """What a step is made of: bags, drawn instances, their shape; the bag sizes of exact and its chunk."""
+    """Sizes of a step: bags, drawn instances, their shape; the bag sizes of `exact` and its chunk."""
 
     name: str
     bags: int
@@ -87,7 +87,7 @@ SMALL = (
 
 
 class Mode(NamedTuple):
-    """How the encoder runs."""
+    """Mode in which the encoder runs."""
 
     name: str
     bf16: bool
@@ -141,7 +141,7 @@ class Bench:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mode.bf16)
 
     def bare(self, mode: Mode) -> Step:
-        """Encoder and head on one fixed batch."""
+        """Return a step of encoder and head on one fixed batch."""
         config, method, optimizer = self._method(mode)
         encoder = training_scorer(method.model, config).encoder
         x = torch.randn(self.case.bags * self.case.drawn, *self.case.shape, device=self.device)
@@ -156,11 +156,11 @@ class Bench:
         return step
 
     def midam(self, mode: Mode) -> Step:
-        """MIDAM as the trainer runs it."""
+        """Return a step of MIDAM as the trainer runs it."""
         return self._stepper(self._method(mode), mode, endless(self.bags, self.reader, self.case))
 
     def exact(self, size: int) -> Step:
-        """Exact gradients of whole bags of this size."""
+        """Return a step with exact gradients of whole bags of this size."""
         bags = self._make_bags(self.case.bags, size)
         reader = InstanceReader(bags, device=self.device, resident=True)
         parts = self._method(FLOAT32, estimator="exact")
@@ -177,9 +177,9 @@ class Bench:
         return step
 
     def libauc(self) -> Step:
-        """LibAUC's loop over bags."""
+        """Return a step of LibAUC's loop over bags."""
         peer = load_libauc()
-        with contextlib.redirect_stdout(io.StringIO()):  # Its network and optimizer print.
+        with contextlib.redirect_stdout(io.StringIO()):  # LibAUC's network and optimizer print.
             model = peer.mil_models.ResNet20_stoc_att(inchannels=self.case.shape[0]).to(self.device)
             loss_fn = peer.mil.MIDAMLoss(mode="attention", data_len=len(self.bags), margin=1.0, device=self.device)
             optimizer = peer.midam.MIDAM(
@@ -213,7 +213,7 @@ def make_sampler(bags: Bags, case: Case, *, drawn: int | None) -> BagSampler:
 def endless(
     bags: Bags, reader: InstanceReader, case: Case, *, whole: bool = False
 ) -> Iterator[SampledBatch | WholeBatch]:
-    """The trainer's batches, epoch after epoch."""
+    """Yield the trainer's batches, epoch after epoch."""
     sampler = make_sampler(bags, case, drawn=None if whole else case.drawn)
     labels = torch.from_numpy(bags.require_labels()).to(reader.device, torch.float32)
     while True:
@@ -223,7 +223,7 @@ def endless(
 def measure(
     case: Case, device: torch.device, modes: tuple[Mode, ...], *, repeats: int, seconds: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of one case, and notes on what could not run."""
+    """Return the rows of one case, and notes on the members that could not run."""
     torch.compiler.reset()
     bench = Bench(case, device)
     makers: dict[tuple[str, str], Callable[[], Step]] = {}
@@ -252,7 +252,7 @@ def measure(
 
 
 def warmed(make: Callable[[], Step], device: torch.device) -> tuple[Step, float | None]:
-    """A step that has run a few times, and the peak of what it holds in MiB."""
+    """Return a step that has run a few times, and its memory peak in MiB."""
     cuda = device.type == "cuda"
     before = torch.cuda.memory_allocated(device) if cuda else 0
     step = make()
@@ -270,7 +270,7 @@ def warmed(make: Callable[[], Step], device: torch.device) -> tuple[Step, float 
 def in_turn(
     steps: dict[tuple[str, str], Step], device: torch.device, *, repeats: int, seconds: float
 ) -> dict[tuple[str, str], list[float]]:
-    """Milliseconds of steps that the members take in turn; one that has taken its seconds, and 3 steps, sits out."""
+    """Return milliseconds of steps that members take in turn; a member stops after its seconds and at least 3 steps."""
     times: dict[tuple[str, str], list[float]] = {key: [] for key in steps}
     for _ in range(repeats):
         for key, step in steps.items():
@@ -289,7 +289,7 @@ def timed(step: Step, device: torch.device) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Markdown table."""
+    """Return a Markdown table."""
     lines = ["| case | who | mode | ms a step | ratio to bare | peak memory, MiB |", "|---|---|---|---:|---:|---:|"]
     for row in rows:
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
@@ -315,7 +315,7 @@ def main() -> None:
     if options.device == "cpu" and not options.small:
         parser.error("Expected --small with --device cpu, got full sizes; they are made for a GPU.")
     device = torch.device(options.device)
-    # A compiler takes a minute to warm up; a small run is to show the path of the rest.
+    # A compiler takes a minute to warm up; a small run only shows that the other modes run.
     modes = tuple(mode for mode in MODES if not (options.small and mode.compile))
     cases = SMALL if options.small else CASES
     if options.one is not None:
@@ -326,7 +326,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     for case in cases:
-        # After an error of CUDA, a process can measure no more: each has few members.
+        # After a CUDA error, a process can measure nothing more: thus each process has few members.
         for part in ("plain",) if options.small else ("plain", "compiled"):
             command = [sys.executable, __file__, *sys.argv[1:], "--one", case.name, part]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -336,7 +336,7 @@ def main() -> None:
             found, said = json.loads(done.stdout.splitlines()[-1])
             rows += found
             notes += said
-            print("\n".join(table(found)), flush=True)  # should a later part take too long
+            print("\n".join(table(found)), flush=True)  # in case a later part takes too long
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
     about = {"device": name, "torch": torch.__version__, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
     if options.json:

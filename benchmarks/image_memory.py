@@ -3,17 +3,17 @@
     python benchmarks/image_memory.py --write
 
 A step of ResNet20 (group normalization, float32, one thread) with attention and the min-max objective, on images of 672
-patches of 32x32. Each figure comes from a process of its own, started with MALLOC_MMAP_THRESHOLD_=131072, and is its
-highest anonymous memory (RssAnon, looked at each 5 ms) above what it held when the images were loaded and the model was
-built.
+patches of 32x32. Each figure comes from a separate process, started with MALLOC_MMAP_THRESHOLD_=131072. It is the
+highest anonymous memory of the process (RssAnon, read every 5 ms) minus its memory after the images were loaded and the
+model was built.
 
 - `midam`: 8 + 8 images, 16 patches each.
 - `whole, K`: K images, all patches in one pass with plain autograd. Measured for 1 and 2; the line through both is
-  extended to 16, which is marked: it was not run.
+  extended to 16, which is marked because it was not run.
 - `exact`: 8 + 8 images, all patches, in chunks of 256 (the estimator "exact").
 
-Gradients: of all parameters, exact in chunks of 256 against plain autograd on 2 whole images, and against exact in
-chunks of 512 on the 16; the largest difference over the largest gradient, in each parameter's own terms.
+Gradients: of all parameters, exact in chunks of 256 compared with plain autograd on 2 whole images, and with exact in
+chunks of 512 on the 16; for each parameter the largest difference divided by its largest gradient.
 """
 
 import argparse
@@ -48,7 +48,7 @@ Gradient = dict[str, torch.Tensor]
 
 
 def load(cap: int | None) -> Bags:
-    """8 malignant and 8 benign images in memory, malignant first; with `cap`, the first so many patches of each."""
+    """Return 8 malignant and 8 benign images in memory, malignant first; `cap` limits the patches of each."""
     bags = catalog.load("breast")
     labels = bags.require_labels()
     chosen = np.concatenate([np.flatnonzero(labels == value)[:HALF] for value in (1, 0)])
@@ -66,7 +66,7 @@ def method_of(estimator: str, chunk: int, bags: Bags) -> MethodParts:
 
 
 def whole_batch(bags: Bags, count: int) -> WholeBatch:
-    """`count` images, of both classes where there are two or more."""
+    """Return `count` images, with both classes if there are two or more."""
     index = torch.tensor([i // 2 + (HALF if i % 2 else 0) for i in range(count)]).sort().values
     labels = torch.from_numpy(bags.require_labels()).float()[index]
     return WholeBatch(InstanceReader(bags), index, labels, class_weights=class_weights(labels))
@@ -79,7 +79,7 @@ def sampled_batch(bags: Bags) -> SampledBatch:
 
 
 def gradient(method: MethodParts, batch: Any) -> Gradient:
-    """Gradients of the first step from the weights of seed 0, by parameter."""
+    """Return the gradients of the first step from the weights of seed 0, by parameter."""
     output = method.estimator(method.model, batch)
     method.objective(output, batch.labels, weights=batch.class_weights).backward()
     return {name: p.grad.clone() for name, p in method.model.named_parameters() if p.grad is not None}
@@ -111,7 +111,7 @@ def run_one(name: str, cap: int | None) -> dict[str, float]:
 
 
 def run_gradients(cap: int | None) -> dict[str, float]:
-    """Largest relative difference of gradients, for two pairs of ways to the same one."""
+    """Return the largest relative difference of gradients, for two pairs of ways to the same gradient."""
     torch.set_num_threads(1)
     bags = load(cap)
     chunk, other = (CHUNK, OTHER_CHUNK) if cap is None else (CHUNK // 16, OTHER_CHUNK // 16)
@@ -126,7 +126,7 @@ def run_gradients(cap: int | None) -> dict[str, float]:
             ways.append(gradient(method_of("exact", size, bags), whole_batch(bags, count)))
         scales = {key: float(g.abs().max()) for key, g in ways[1].items()}
         largest = max(scales.values())
-        # A parameter whose gradient is rounding noise has no relative difference.
+        # A parameter with only rounding noise as gradient has no relative difference.
         kept = [key for key in scales if scales[key] > 1e-6 * largest]
         found[name] = max(float((ways[0][key] - ways[1][key]).abs().max()) / scales[key] for key in kept)
     return found

@@ -3,21 +3,21 @@
     python benchmarks/io.py --write
 
 A batch is 16 bags of 64 rows of 3 KB (1536 float16), drawn by the library's sampler from 72 bags of 5000 rows of normal
-numbers (1.1 GB in each format). Figures are rows a second over a run of batches, about a tenth of a second; the members
-take a run each in turn, up to 25 times, and the median of the runs is shown.
+numbers (1.1 GB in each format). Figures are rows per second over a run of batches of about a tenth of a second; the
+members run in turn, up to 25 times, and the median of the runs is shown.
 
-- `store`: the store as it is opened by default (mapped, since it is small against the memory), through the reader of
-  the trainer. `store-pread`: the same with `reads="pread"`. Workers are its threads.
-- `memmap`: a bare `numpy.memmap` of the store's file, indexed with the same positions.
-- `hdf5-contiguous`: a file a bag, one contiguous dataset. `hdf5-row-chunks`: chunks of one row, as CLAM and TRIDENT
-  write them. `hdf5-auto-chunks`: chunks as h5py guesses them (`chunks=True`). The files stay open; rows are asked
-  for in ascending order.
-- `zarr`: an array a bag with Zarr 3's own chunks and codecs, read by orthogonal selection.
+- `store`: the store as it is opened by default (mapped, because it is small compared with the memory), through the
+  reader of the trainer. `store-pread`: the same with `reads="pread"`. Workers are its threads.
+- `memmap`: only a `numpy.memmap` of the store's file, indexed with the same positions.
+- `hdf5-contiguous`: a file for each bag, with one contiguous dataset. `hdf5-row-chunks`: chunks of one row, as CLAM and
+  TRIDENT write them. `hdf5-auto-chunks`: chunks that h5py chooses (`chunks=True`). The files stay open; rows are read
+  in ascending order.
+- `zarr`: an array for each bag with the default chunks and codecs of Zarr 3, read by orthogonal selection.
 
-Of all but the store, workers are processes of torch's DataLoader, with files of their own; they are running before the
-clock starts, and each batch goes to the caller through shared memory. Cold: before each batch the reader of that batch
-drops the files that it will read from the page cache (a mapped file is unmapped first); the time of dropping counts.
-What lies below the page cache, such as the host of a virtual disk, is not emptied.
+For all members except the store, workers are processes of torch's DataLoader, which open files separately; they run
+before the clock starts, and each batch goes to the caller through shared memory. Cold: before each batch, the reader of
+the batch drops the files that it will read from the page cache (a mapped file is unmapped first); the time for this
+counts. Caches below the page cache, such as the host of a virtual disk, are not emptied.
 """
 
 import argparse
@@ -68,7 +68,7 @@ SHARE, TIMES, WAIT = 0.8, 10, 0.05
 
 
 def measure(places: dict[str, Path], draws: Draws, *, rounds: int, run_s: float) -> list[dict[str, Any]]:
-    """Rows a second of each member, cache and number of workers."""
+    """Return the rows per second of each member, cache and number of workers."""
     rows = []
     for cache, workers in itertools.product(CACHES, WORKERS):
         cold = cache == "cold"
@@ -95,7 +95,7 @@ def measure(places: dict[str, Path], draws: Draws, *, rounds: int, run_s: float)
 
 
 def _enough(run: Run, least: int, run_s: float) -> int:
-    """Batches that fill a run; starts the workers, and what is warm gets warm."""
+    """Return the number of batches that fill a run; also starts the workers and warms the caches."""
     run(least)
     return int(np.clip(run_s / (_timed(run, least) / least), least, MOST))
 
@@ -107,7 +107,7 @@ def _timed(run: Run, count: int) -> float:
 
 
 def left_after_dropping(places: dict[str, Path], draws: Draws) -> dict[str, float]:
-    """Share of the pages of a batch's files that the page cache holds after dropping, by format."""
+    """Return the share of pages of a batch's files that the page cache still holds after dropping, by format."""
     bags, slots = draws[0]
     found = {}
     for who, kind in FORMATS.items():
@@ -119,11 +119,11 @@ def left_after_dropping(places: dict[str, Path], draws: Draws) -> dict[str, floa
 
 
 def train_waits(folder: Path, shape: Shape, *, epochs: int) -> list[dict[str, Any]]:
-    """Share of the time of training that goes into waiting for data."""
+    """Return the share of the training time that is waiting for data."""
     place = folder / "train"
     rng = np.random.default_rng(1)
     bags = [rng.standard_normal((shape.rows, shape.width), dtype=np.float32).astype(np.float16) for _ in range(2)]
-    # Two bags of numbers, many of bytes: how fast they are read does not depend on what they say.
+    # All bags are copies of two bags: the speed of reading depends on the number of bytes, not on the content.
     which = np.arange(shape.bags) % 2
     memory = np.concatenate(bags)
     write_store(Bags(memory, starts=which * shape.rows, sizes=np.full(shape.bags, shape.rows), labels=which), place)
@@ -157,7 +157,7 @@ def rate_of(rows: list[dict[str, Any]], who: str, cache: str, workers: int) -> f
 
 
 def verdicts(rows: list[dict[str, Any]], training: list[dict[str, Any]]) -> list[str]:
-    """What the rows say about the aims."""
+    """Return what the rows show about the aims."""
     own = rate_of(rows, "store", "warm", 0)
     share, times = own / rate_of(rows, "memmap", "warm", 0), own / rate_of(rows, "hdf5-contiguous", "warm", 0)
     usual = [row["waited"] for row in training if row["workers"] != 0 and row["encoder"].count("x") == 1]
@@ -200,7 +200,7 @@ def training_table(training: list[dict[str, Any]]) -> list[str]:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Rows a second of each format; a panel a cache, a marker a number of workers."""
+    """Draw the rows per second of each format, with a panel for each cache and a marker for each number of workers."""
     figure = new_figure((9.6, 3.9))
     heights = np.arange(len(MEMBERS))[::-1]
     for axes, cache in zip(figure.subplots(1, 2, sharey=True, sharex=True), CACHES):

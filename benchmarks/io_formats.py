@@ -1,4 +1,4 @@
-"""The formats that `io.py` compares: how their files are made, and how a batch is read from them."""
+"""Formats that `io.py` compares: make their files, and read a batch from them."""
 
 import itertools
 import warnings
@@ -29,7 +29,7 @@ Run = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Shape:
-    """Bags, rows of a bag, features of a row."""
+    """Number of bags, of rows in a bag, and of features in a row."""
 
     bags: int = 72
     rows: int = 5000
@@ -37,9 +37,9 @@ class Shape:
 
 
 class Batches(torch.utils.data.Dataset[torch.Tensor]):
-    """The drawn batches as one format gives them; item k is batch k, [1024, width].
+    """The drawn batches, read from one format; item k is batch k, [1024, width].
 
-    Subclasses read rows, and open what they need in the process that reads.
+    Subclasses read rows, and open their files in the process that reads.
     """
 
     def __init__(self, folder: Path, draws: Draws, *, cold: bool) -> None:
@@ -61,20 +61,20 @@ class Batches(torch.utils.data.Dataset[torch.Tensor]):
         forget(itertools.chain.from_iterable(self.files(bag) for bag in bags.tolist()))
 
     def files(self, bag: int) -> list[Path]:
-        """Files that hold a bag."""
+        """Return the files that contain a bag."""
         raise NotImplementedError
 
     def read(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows `slots` [K, B] of `bags` [K]."""
+        """Return the rows `slots` [K, B] of `bags` [K]."""
         return np.concatenate([self.read_bag(bag, own) for bag, own in zip(bags.tolist(), slots)])
 
     def read_bag(self, bag: int, slots: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows `slots` [B] of one bag."""
+        """Return the rows `slots` [B] of one bag."""
         raise NotImplementedError
 
 
 class MemmapBatches(Batches):
-    """A bare memory map of the store's file."""
+    """Batches from a memory map of the store's file, without a store."""
 
     mapped: NDArray[Any] | None = None
 
@@ -83,16 +83,16 @@ class MemmapBatches(Batches):
         self.bags = open_store(folder)
 
     def files(self, bag: int) -> list[Path]:  # noqa: ARG002
-        """The one file."""
+        """Return the only file."""
         return [self.folder / "instances.bin"]
 
     def drop(self, bags: NDArray[np.int64]) -> None:
-        """Unmap the file, and drop it."""
+        """Unmap the file, and drop it from the page cache."""
         self.mapped = None
         forget(self.files(int(bags[0])))
 
     def read(self, bags: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows of several bags by one index."""
+        """Return the rows of several bags by one index."""
         if self.mapped is None:
             self.mapped = np.memmap(
                 self.files(0)[0], np.float16, "r", shape=(self.bags.num_instances, *self.bags.instance_shape)
@@ -101,26 +101,26 @@ class MemmapBatches(Batches):
 
 
 class Hdf5Batches(Batches):
-    """A file a bag."""
+    """Batches from HDF5, with a file for each bag."""
 
     def files(self, bag: int) -> list[Path]:
-        """The file of the bag."""
+        """Return the file of the bag."""
         return [self.folder / f"{bag:04d}.h5"]
 
     def read_bag(self, bag: int, slots: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows by h5py's index."""
+        """Return rows by h5py's index."""
         return np.asarray(_dataset(self.files(bag)[0])[slots])
 
 
 class ZarrBatches(Batches):
-    """An array a bag."""
+    """Batches from Zarr, with an array for each bag."""
 
     def files(self, bag: int) -> list[Path]:
-        """The chunks of the bag."""
+        """Return the chunks of the bag."""
         return _chunk_files(self.folder / f"{bag:04d}.zarr")
 
     def read_bag(self, bag: int, slots: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows by Zarr's orthogonal index."""
+        """Return rows by Zarr's orthogonal index."""
         return np.asarray(_zarr_array(self.folder / f"{bag:04d}.zarr").oindex[slots, :])
 
 
@@ -140,23 +140,23 @@ def _chunk_files(path: Path) -> list[Path]:
 
 
 class ColdRows(Rows):
-    """A file of rows that is dropped from the page cache before each gather; each gather opens it for itself."""
+    """A file of rows that is dropped from the page cache before each gather; each gather opens it again."""
 
     def __init__(self, rows: RowFile) -> None:
         self.shape, self.dtype, self._rows = rows.shape, rows.dtype, rows
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Instances at positions [m]."""
+        """Return the instances at positions [m]."""
         forget(self._rows.paths)
         return self._fresh().gather(positions)
 
     def read(self, low: int, high: int) -> NDArray[Any]:
-        """Instances low, ..., high - 1."""
+        """Return the instances low, ..., high - 1."""
         forget(self._rows.paths)
         return self._fresh().read(low, high)
 
     def close(self) -> None:
-        """Close what the file keeps open."""
+        """Close the open file."""
         self._rows.close()
 
     def _fresh(self) -> RowFile:
@@ -165,7 +165,7 @@ class ColdRows(Rows):
 
 
 def make_files(folder: Path, shape: Shape) -> dict[str, Path]:
-    """The same rows in every format; returns the folder of each."""
+    """Write the same rows in every format, and return the folder of each format."""
     places = {
         name: folder / name for name in ("store", "hdf5-contiguous", "hdf5-row-chunks", "hdf5-auto-chunks", "zarr")
     }
@@ -195,7 +195,7 @@ def make_files(folder: Path, shape: Shape) -> dict[str, Path]:
 
 
 def draw(shape: Shape, *, epochs: int = 40) -> Draws:
-    """Bags [16] and slots [16, 64] of the batches of some epochs."""
+    """Return the bags [16] and slots [16, 64] of the batches of some epochs."""
     labels = np.arange(shape.bags) % 2
     sampler = BagSampler(labels, np.full(shape.bags, shape.rows), num_instances=DRAWN)
     plans = [sampler.epoch() for _ in range(epochs)]
@@ -221,7 +221,7 @@ def store_run(
     workers: int,
     on_batch: Callable[[torch.Tensor], None] | None = None,
 ) -> Run:
-    """The trainer's reader over the store."""
+    """Return a run of the trainer's reader on the store."""
     bags = open_store(folder, reads=reads)
     if cold:
         rows = bags.instances
@@ -240,7 +240,7 @@ def store_run(
 
 
 class _First(torch.utils.data.Sampler[int]):
-    """The first batches, as many as the run asks for."""
+    """Sampler of the first batches, as many as the run needs."""
 
     count = 0
 
@@ -255,7 +255,7 @@ class _First(torch.utils.data.Sampler[int]):
 
 
 def other_run(batches: Batches, *, workers: int) -> Run:
-    """A loop over the batches, or torch's DataLoader with processes that stay up between the runs."""
+    """Return a run of a loop over the batches, or of torch's DataLoader with processes that persist between runs."""
     if not workers:
 
         def run(count: int) -> None:
@@ -264,7 +264,7 @@ def other_run(batches: Batches, *, workers: int) -> Run:
 
         return run
     first = _First()
-    # It advises against more processes than cores.
+    # The DataLoader warns about more processes than cores.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     loader = torch.utils.data.DataLoader(
         batches, batch_size=None, sampler=first, num_workers=workers, persistent_workers=True

@@ -2,30 +2,30 @@
 
     python benchmarks/large_bags.py --write
 
-An instance is one of the 8x8 digits of scikit-learn (64 float16); a positive bag holds 100 nines among 50 000 digits, a
-negative one none. Training and test bags share no image; a repeat has its own images, bags and initial weights. The
-bags lie in a store on the disk and are read as the trainer reads them.
+An instance is one of the 8x8 digits of scikit-learn (64 float16); a positive bag has 100 nines among 50 000 digits, a
+negative bag has none. Training and test bags share no image; each repeat has other images, bags and initial weights.
+The bags are in a store on the disk and are read as the trainer reads them.
 
-Each pooling is a study of its own; both are measured at the same time, in a process each. Every method has the same
-settings: minmax-auc, one member, 16 bags a step, 64 instances a bag, and a learning rate
-that does not fall: a training that ends by the clock has no last epoch.
+Each pooling is a separate study; both are measured at the same time, each in one process. Every method has the same
+settings: minmax-auc, one member, 16 bags in a step, 64 instances of a bag, and a constant learning rate, because a
+training that the clock ends has no known last epoch.
 
-- `vrsp`: the tracked state, empty until a bag's first visit.
+- `vrsp`: the tracked state, empty until the first visit of a bag.
 - `minibatch`: the pooling of the drawn instances.
-- `top`: `minibatch` with `--draw top` and annealing. Its schedule goes by the epochs that the time would hold without
-  a pass over the bags, foretold by a trial of a twentieth of the time, which does not count: in the first half the
-  contest grows and the weights sharpen, then the score memory is filled by one pass, which counts.
+- `top`: `minibatch` with `--draw top` and annealing. Its schedule uses the number of epochs that fit into the time
+  without a pass over the bags. A trial of a twentieth of the time, which does not count, predicts it. In the first
+  half, the contest grows and the weights become sharper, then one pass, which counts, fills the score memory.
 
-The first two have the default learning rate, which was chosen on small bags. The others have the rate chosen for their
-pooling by `python benchmarks/large_bags.py --choose`: on bags of seed 100, which is in no figure, `minibatch` takes
-5000 steps at each of the rates 0.1, 0.2, 0.5 and 1, and the rate with the highest AUROC of 40 extra bags of that seed
-is taken, the lowest of equals. One that diverges counts as chance.
+The first two have the default learning rate, which was chosen on small bags. The others have the rate that
+`python benchmarks/large_bags.py --choose` chose for their pooling: on bags of seed 100, which is in no figure,
+`minibatch` takes 5000 steps at each of the rates 0.1, 0.2, 0.5 and 1. The rate with the highest AUROC on 40 extra bags
+of that seed is chosen, at a tie the lowest rate. A training that diverges counts as chance.
 
-The clock runs while a method trains: not while it is built, nor while test bags are scored. The methods take turns from
-one mark of the clock to the next, so that what else the machine does falls on all alike. A step, or a pass, that runs
-when a mark is reached is finished first; the last column says how long the longest training took. `exact-point`, which
-streams whole bags, was measured on an earlier page (commit 47d55a5): after 45 s it was behind `vrsp` with attention
-beyond doubt.
+The clock runs only while a method trains, not while it is built or test bags are scored. The methods take turns from
+one mark of the clock to the next, so that other load of the machine affects all methods equally. A step or pass that is
+not finished at a mark is completed first; the last column gives the time of the longest training. `exact-point`, which
+streams whole bags, was measured for an earlier page (commit 47d55a5): after 45 s it was clearly worse than `vrsp` with
+attention.
 """
 
 import argparse
@@ -64,26 +64,26 @@ from studies.drawing import COLORS, MARKERS, save_figure
 PAGE = RESULTS / "large-bags.md"
 LIMIT_GIB = 4
 AIM = 0.95
-# Methods at the same learning rate, the first minus the others.
+# Methods with the same learning rate: the first minus each of the others.
 GROUPS = tuple([name for name, method in METHODS.items() if method.tuned == tuned] for tuned in (False, True))
 PAIRS = [(names[0], other) for names in GROUPS for other in names[1:]]
 _TUNED = ", chosen lr"
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean over the repeats, and half of its 95% t interval."""
+    """Return the mean over the repeats, and half of its 95% t interval."""
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(half)
 
 
 def column(rows: list[dict[str, Any]], method: str, mark: float, name: str = "auroc") -> NDArray[np.float64]:
-    """One figure of all repeats, in their order."""
+    """Return one figure of all repeats, in their order."""
     found = [(r["repeat"], r[name]) for r in rows if (r["method"], r["mark"]) == (method, mark)]
     return np.array([value for _, value in sorted(found)], dtype=np.float64)
 
 
 def table(rows: list[dict[str, Any]], plan: Plan) -> list[str]:
-    """Markdown tables of one pooling: AUROC, paired differences, steps."""
+    """Return Markdown tables of one pooling: AUROC, paired differences, steps."""
     head, line = " | ".join(f"{mark:g} s" for mark in plan.marks), "|---" + "|---:" * len(plan.marks) + "|"
     lines = [f"| AUROC of the test bags | {head} |", line]
     for method in METHODS:
@@ -107,7 +107,7 @@ def of_pooling(rows: list[dict[str, Any]], pooling: str) -> list[dict[str, Any]]
 
 
 def verdicts(rows: list[dict[str, Any]], plan: Plan, peak_mib: float) -> list[str]:
-    """What the rows say."""
+    """Return what the rows show."""
     said = []
     end = plan.marks[-1]
     for pooling in dict.fromkeys(row["pooling"] for row in rows):
@@ -135,14 +135,14 @@ def _joined(parts: list[str]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], plan: Plan, path: Path) -> None:
-    """AUROC against time, with intervals; a panel a pooling. Filled: at the chosen learning rate."""
+    """Draw AUROC against time, with intervals and a panel for each pooling; filled: at the chosen learning rate."""
     poolings = list(dict.fromkeys(row["pooling"] for row in rows))
     figure = new_figure((1.2 + 4.2 * len(poolings), 4.6))
     kinds = list(dict.fromkeys(method.removesuffix(_TUNED) for method in METHODS))
     for axes, pooling in zip(figure.subplots(1, len(poolings), squeeze=False, sharey=True)[0], poolings):
         for place, (name, method) in enumerate(METHODS.items()):
             found = np.array([interval(column(of_pooling(rows, pooling), name, mark)) for mark in plan.marks])
-            # A little apart, so that no interval hides another.
+            # Small distances, so that no interval hides another.
             marks = np.array(plan.marks) * (1 + 0.04 * (place - len(METHODS) // 2))
             style = kinds.index(name.removesuffix(_TUNED))
             look = {"color": COLORS[style], "marker": MARKERS[style], "linestyle": "-" if method.tuned else ":"}
@@ -160,7 +160,7 @@ def draw(rows: list[dict[str, Any]], plan: Plan, path: Path) -> None:
 
 
 def page(rows: list[dict[str, Any]], plan: Plan, peak_mib: float, command: str) -> str:
-    """The results page."""
+    """Return the results page."""
     tables = []
     for pooling in dict.fromkeys(row["pooling"] for row in rows):
         tables += [f"## {pooling.capitalize()}", "", *table(of_pooling(rows, pooling), plan), ""]
@@ -192,7 +192,7 @@ def page(rows: list[dict[str, Any]], plan: Plan, peak_mib: float, command: str) 
 
 
 def measure(plan: Plan, pooling: str, scratch: Path | None) -> dict[str, Any]:
-    """Rows of all repeats of a pooling, and the highest anonymous memory."""
+    """Return the rows of all repeats of a pooling, and the highest anonymous memory."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with AnonymousPeak(every_s=0.02) as memory:

@@ -1,4 +1,4 @@
-"""The bags of `large_bags.py`, and trainings that are stopped and continued by the clock."""
+"""The bags of `large_bags.py`, and trainings that the clock stops and continues."""
 
 import json
 import time
@@ -26,20 +26,20 @@ from studies.regime.budget import BACKWARD, FORWARD
 RATE, DRAWN = 0.002, 64
 POOLINGS: tuple[str, ...] = ("attention", "smoothed-max")
 CANDIDATES = (0.1, 0.2, 0.5, 1.0)
-# What `large_bags.py --choose` gave.
+# Result of `large_bags.py --choose`.
 CHOSEN = {"attention": 0.2, "smoothed-max": 0.1}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train, by the settings in which it differs."""
+    """A method of training, defined by the settings that differ from the other methods."""
 
     settings: Mapping[str, Any] = field(hash=False)
-    tuned: bool = False  # Trained at the learning rate chosen for its pooling, not at the default
+    tuned: bool = False  # Whether its learning rate is the rate chosen for its pooling, not the default
 
     @property
     def scheduled(self) -> bool:
-        """Whether its draws go by how much of the training has passed."""
+        """Return whether its draws depend on the progress of the training."""
         return "draw" in self.settings
 
 
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """How the learning rates are chosen: bags, their instances, steps, and the seed, which is that of no repeat."""
+    """Choice of the learning rates: bags, their instances, steps, and a seed that no repeat has."""
 
     counts: Counts = field(default_factory=lambda: Counts(train=200, val=40, test=0))
     size: int = 50_000
@@ -77,22 +77,22 @@ QUICK_CHOICE = Choice(Counts(train=24, val=20, test=0), size=1000, steps=50)
 
 
 class DigitRows(Rows):
-    """The instances of all bags, as numbers of images."""
+    """The instances of all bags, stored as image numbers."""
 
     def __init__(self, images: NDArray[np.float16], numbers: NDArray[np.int16]) -> None:
         self.shape, self.dtype = (len(numbers), images.shape[1]), images.dtype
         self._images, self._numbers = images, numbers
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Instances at positions [m]."""
+        """Return the instances at positions [m]."""
         return self._images[self._numbers[positions]]
 
     def read(self, low: int, high: int) -> NDArray[Any]:
-        """Instances low, ..., high - 1."""
+        """Return the instances low, ..., high - 1."""
         return self._images[self._numbers[low:high]]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 def make_store(folder: Path, plan: Plan | Choice, repeat: int) -> Bags:
@@ -114,7 +114,7 @@ def make_store(folder: Path, plan: Plan | Choice, repeat: int) -> Bags:
 
 
 class TimedTraining:
-    """A training that is stopped and continued by the clock, or after so many steps."""
+    """A training that stops and continues by the clock, or by a number of steps."""
 
     def __init__(self, config: Settings, train: Bags) -> None:
         self.config = config = config.resolve(train.instance_shape)
@@ -123,9 +123,9 @@ class TimedTraining:
         self.seconds = self.cpu_s = 0.0
 
     def train_until(self, mark: float = inf, *, steps: float = inf) -> None:
-        """Train until the clock of this training shows `mark` seconds, or it has taken so many steps.
+        """Train until the clock of this training shows `mark` seconds, or for `steps` steps.
 
-        What is left of the epoch then is dropped; the bags come back in a later one.
+        The rest of the epoch is then dropped; its bags come again in a later epoch.
         """
         member = self.member
         member.model.train()
@@ -141,36 +141,36 @@ class TimedTraining:
         self.seconds, self.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
 
     def auroc(self, bags: Bags) -> float:
-        """AUROC of other bags; chance once the training has diverged."""
+        """Return the AUROC of other bags, or chance after the training has diverged."""
         scores = predict(self.member.model, bags, chunk_size=self.config.run.chunk_size)
         return auroc(bags.require_labels(), scores) if np.isfinite(scores).all() else 0.5
 
 
 def settings(pooling: str, method: Method, seed: int, **others: Any) -> Settings:
-    """Settings of a method, at the learning rate chosen for the pooling where it is tuned."""
+    """Return the settings of a method; a tuned method has the learning rate chosen for the pooling."""
     common: dict[str, Any] = {"members": 1, "num_instances": DRAWN, "decay_at": [], "standardize": False}
     rate = {"lr": CHOSEN[pooling]} if method.tuned else {}
     return Settings(pooling=pooling, seed=seed, accelerator="cpu", **common, **rate, **method.settings, **others)
 
 
 def schedule(config: Settings, train: Bags, seconds: float) -> dict[str, Any]:
-    """Settings of a schedule whose half is half of the epochs that so many seconds hold, without a pass.
+    """Return settings of a schedule for the number of epochs that fit into `seconds` without a pass.
 
-    The first twentieth of that time, trained beforehand, foretells them. Contest and annealing end with the first half,
-    and a pass over all bags begins the second, which is left to take as long as the clock lets it.
+    A training for a twentieth of that time predicts this number. Contest and annealing end with the first half of the
+    epochs. The second half begins with a pass over all bags, and lasts until the clock ends it.
     """
     trial = TimedTraining(config, train)
     trial.train_until(seconds / 20)
     half = max(1, round(trial.steps / trial.member.sampler.steps_per_epoch * seconds / trial.seconds / 2))
-    # Between two epochs: no rounding moves the pass.
+    # Between two epochs, so that no rounding moves the pass.
     cost = (half - 0.5) * len(train) * DRAWN * (FORWARD + BACKWARD)
-    # However little the logits have moved since they were remembered.
+    # Even if the logits have changed little since they were stored.
     draw_args = {"grow": 0.25, "pass_budget": train.num_instances / cost, "stale": 0.0}
     return {"epochs": 4 * half, "anneal": 0.25, "draw_args": draw_args}
 
 
 def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict[str, Any]]:
-    """Train all methods by the clock; a row a method and mark."""
+    """Train all methods by the clock, and return a row for each method and mark."""
     bags = make_store(folder, plan, repeat)
     train, test = (bags.subset(bags.where_split(name)) for name in ("train", "test"))
     trainings = {}
@@ -193,7 +193,7 @@ def run_repeat(folder: Path, plan: Plan, pooling: str, repeat: int) -> list[dict
 
 
 def choose_rates(folder: Path, choice: Choice) -> dict[str, float]:
-    """Learning rate of each pooling: see the rule in `large_bags.py`."""
+    """Return the learning rate of each pooling, by the rule in `large_bags.py`."""
     bags = make_store(folder, choice, choice.seed)
     train, extra = (bags.subset(bags.where_split(name)) for name in ("train", "val"))
     chosen = {}

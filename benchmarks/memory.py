@@ -1,33 +1,33 @@
-"""Memory of a training step and of scoring a bag, against the size of the bags.
+"""Memory of a training step and of scoring a bag, for increasing bag sizes.
 
     python benchmarks/memory.py --write
 
-Each figure comes from a process of its own. Its memory is counted above the bare import: what the process holds when
-everything is imported and nothing is built or opened. `anon_mib` is the highest anonymous memory (RssAnon, looked at
-each 2 ms from outside), `peak_mib` the highest resident memory (VmHWM, which the kernel keeps, set back at the import);
-both cover the building of the model and the fit of the standardizer. Pages of mapped files are resident but not
-anonymous: the system takes them back when memory is short, so anonymous memory is what must be there.
+Each figure comes from a separate process, minus its memory after the import, when everything is imported and nothing is
+built or opened. `anon_mib` is the highest anonymous memory (RssAnon, read every 2 ms from outside), `peak_mib` the
+highest resident memory (VmHWM, which the kernel records, reset after the import); both include the building of the
+model and the fit of the standardizer. Pages of mapped files are resident but not anonymous: the system frees them when
+memory is short, so only anonymous memory must be available.
 
 Bags hold float16 instances of 1024 features: zeros in sparse files. One thread computes; the encoder is one layer of
-1024, the default. A training takes 16 bags a step. Small bags are scored again and again, 100 000 instances in all.
+1024, the default. A training step has 16 bags. Small bags are scored repeatedly, 100 000 instances in total.
 
-glibc keeps freed blocks below a threshold that grows with the blocks that were freed, up to 32 MB. How much stays then
-depends on the order in which threads free, not on the bags. So all processes run with MALLOC_MMAP_THRESHOLD_=131072,
-which holds the threshold where it starts; `midam-usual-malloc` runs without.
+glibc keeps freed blocks below a threshold that grows with the freed blocks, up to 32 MB. The memory that it keeps then
+depends on the order in which threads free blocks, not on the bags. Thus all processes run with
+MALLOC_MMAP_THRESHOLD_=131072, which fixes the threshold at its start value; `midam-usual-malloc` runs without it.
 
 - `midam`: a store read with `reads="pread"`. Training: the trainer, vrsp, 64 instances a bag, ten steps. Scoring:
-  `predict` on one bag in chunks of 128, which the smallest bags of the comparison fill as well.
+  `predict` on one bag in chunks of 128, which also the smallest compared bags fill.
 - `midam-mmap`: the same store, mapped.
 - `midam-chunk-4096`: scoring in chunks of 4096, the default; a bag of fewer instances is a smaller chunk.
-- `midam-usual-malloc`: as `midam`, the smallest and the largest of three processes.
+- `midam-usual-malloc`: like `midam`, the smallest and the largest figure of three processes.
 - `midam-exact-point`, `midam-exact`: two steps of the estimators that stream whole bags, in chunks of 128.
 - `libauc`: LibAUC 2.0.1: all bags in memory as arrays of float16, 64 instances of each drawn by its `MIL_sampling`, its
   loss and optimizer, ten steps; scoring by its `MIL_aggregation` on the whole bag, without graph.
-- `libauc-mmap`: the same, the arrays opened by `np.load(path, mmap_mode="r")`, which its functions take as well.
+- `libauc-mmap`: the same with arrays opened by `np.load(path, mmap_mode="r")`, which its functions accept too.
 - `torchmil`: its `ProcessedMILDataset` over .npy files, its collate function, its ABMIL on whole bags and its loss, two
-  steps; scoring on one bag, without graph. A batch is cast to float32 after it was put together.
+  steps; scoring on one bag, without graph. A batch is cast to float32 after it is assembled.
 
-A process that passes 8192 MiB is ended; larger bags are then not tried.
+A process that exceeds 8192 MiB is ended, and larger bags are then not tried.
 """
 
 import argparse
@@ -57,7 +57,7 @@ _LOOK_S = 0.002
 
 
 def measure(case: str, who: str, size: int, folder: Path) -> dict[str, Any]:
-    """One row: the memory of a process that works on the files of a folder."""
+    """Return one row: the memory of a process that works on the files of a folder."""
     command = [sys.executable, __file__, "--child", case, who, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
     if who != USUAL:
@@ -84,7 +84,7 @@ def measure(case: str, who: str, size: int, folder: Path) -> dict[str, Any]:
 
 
 def range_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """One row of one or several processes: the largest figures, and of several the smallest beside them."""
+    """Return one row of one or more processes: the largest figures, and with several processes also the smallest."""
     if len(rows) == 1:
         return rows[0]
     if any("failed" in row for row in rows):
@@ -95,7 +95,7 @@ def range_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _watch(process: subprocess.Popen[str], base: dict[str, float], row: dict[str, Any]) -> None:
-    """Look at the memory of the process until it is done, or passes the limit."""
+    """Watch the memory of the process until it ends or exceeds the limit."""
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
@@ -119,7 +119,7 @@ def _looks(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
             found = memory_mib(process.pid)
         except (FileNotFoundError, ProcessLookupError):
             return
-        if "RssAnon" not in found:  # It has ended, and is only not yet waited for.
+        if "RssAnon" not in found:  # The process has ended, but nobody has waited for it yet.
             return
         done = bool(said) and process.stdout.readline() == "done\n"
         yield {**found, "seconds": time.perf_counter() - started, "done": done}
@@ -130,7 +130,7 @@ def _looks(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 def measure_all(
     sizes: tuple[int, ...], scratch: Path, members: tuple[Member, ...], known: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The known rows and all others, size after size; another library that failed is not tried with larger bags."""
+    """Return known and measured rows, size after size; a failed other library is not tried with larger bags."""
     rows = list(known)
     done = {(row["case"], row["who"], row["bag_size"]) for row in rows}
     failed = {(row["case"], row["who"]) for row in rows if "failed" in row}
@@ -154,7 +154,7 @@ def measure_all(
 
 
 def flatness(rows: list[dict[str, Any]], case: str, who: str, column: str) -> float | None:
-    """Largest over smallest value for bags of at least 1000 instances; None where there are not two."""
+    """Return largest over smallest value for bags of at least 1000 instances; None for fewer than two values."""
     found = [
         row[column]
         for row in rows
@@ -164,7 +164,7 @@ def flatness(rows: list[dict[str, Any]], case: str, who: str, column: str) -> fl
 
 
 def table(rows: list[dict[str, Any]], case: str, column: str) -> list[str]:
-    """Markdown table of one case: a row a member, a column a bag size."""
+    """Return the Markdown table of one case, with a row for each member and a column for each bag size."""
     sizes = sorted({row["bag_size"] for row in rows})
     head = [f"{size:,}".replace(",", " ") for size in sizes]
     lines = [f"| | {' | '.join(head)} | largest / smallest from 1000 on |", "|---" + "|---:" * (len(sizes) + 1) + "|"]
@@ -183,7 +183,7 @@ def table(rows: list[dict[str, Any]], case: str, column: str) -> list[str]:
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[str]:
-    """What the rows say about the aim."""
+    """Return what the rows show about the aim."""
     names = {"anon_mib": "anonymous memory", "peak_mib": "peak resident memory"}
     said = []
     for case, what in (("train", 'Training, reads="pread"'), ("score", 'Scoring in chunks of 128, reads="pread"')):
@@ -198,12 +198,12 @@ def verdicts(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Anonymous memory against bag size, training on the left, scoring on the right."""
+    """Draw anonymous memory against bag size, training on the left, scoring on the right."""
     figure = new_figure((9.6, 4.2))
     names = ("midam", "libauc", "torchmil", "midam-exact-point", "midam-exact", "midam-mmap", "libauc-mmap")
     for axes, case, title in zip(figure.subplots(1, 2, sharey=True), ("train", "score"), ("Training", "Scoring a bag")):
         for who in names:
-            # Mapped files: the color of the same reader, hollow.
+            # Mapped files have the color of the same reader, with hollow markers.
             style, fill = names.index(who.removesuffix("-mmap")), "none" if who.endswith("-mmap") else "full"
             own = [row for row in rows if (row["case"], row["who"]) == (case, who)]
             known = [(row["bag_size"], row["anon_mib"]) for row in own if row["anon_mib"] is not None]
@@ -224,7 +224,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def page(rows: list[dict[str, Any]], command: str) -> str:
-    """The results page."""
+    """Return the results page."""
     tables = []
     for case, what in (("train", "Training"), ("score", "Scoring one bag")):
         tables += [f"## {what}", "", "Anonymous memory, MiB:", "", *table(rows, case, "anon_mib"), ""]

@@ -1,4 +1,4 @@
-"""Who `memory.py` measures: the work of each member, the files that it works on, and the process that does it."""
+"""The members that `memory.py` measures: the work of each, its files, and the process that does the work."""
 
 import contextlib
 import gc
@@ -32,7 +32,7 @@ Work = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class Member:
-    """Who is measured: on which files, up to which bag size."""
+    """A measured member, with its files and its largest bag size."""
 
     case: str
     who: str
@@ -77,13 +77,13 @@ def midam_score(folder: Path, *, reads: Any = "pread", chunk_size: int = CHUNK) 
 
 
 def repeats(size: int) -> int:
-    """How often a bag is scored: small ones often, so that who looks each 2 ms sees the highest memory."""
+    """Return how often a bag is scored: small bags often, so that reads every 2 ms find the highest memory."""
     return max(1, SEEN // size)
 
 
 def libauc_train(folder: Path, *, mapped: Literal["r"] | None = None) -> None:
     peer = load_libauc()
-    with contextlib.redirect_stdout(io.StringIO()):  # Its network prints.
+    with contextlib.redirect_stdout(io.StringIO()):  # LibAUC's network prints.
         model = peer.mil_models.FFNN_stoc_att(input_dim=WIDTH, hidden_sizes=(HIDDEN,), num_classes=1)
         loss_fn = peer.mil.MIDAMLoss(mode="attention", data_len=BAGS, margin=1.0, device=torch.device("cpu"))
         optimizer = peer.midam.MIDAM(model.parameters(), loss_fn=loss_fn, lr=0.01, device=torch.device("cpu"))
@@ -164,7 +164,7 @@ def array_paths(folder: Path) -> list[Path]:
 
 
 def make_files(folder: Path, kind: str, size: int) -> Path:
-    """A store, or the .npy files that the other libraries load; sparse."""
+    """Make a sparse store, or the sparse .npy files that the other libraries load."""
     if kind == "store":
         return sparse_store(folder, bags=BAGS, size=size, width=WIDTH)
     for name in ("features", "labels"):
@@ -176,14 +176,14 @@ def make_files(folder: Path, kind: str, size: int) -> Path:
 
 
 def child(case: str, who: str, folder: Path) -> None:
-    """The measured process: it imports, says what it holds, works when told, and waits to be looked at."""
+    """Run the measured process: import, report the memory, work on request, and wait until the memory is read."""
     torch.set_num_threads(1)
     if who.startswith("libauc"):
         load_libauc()
     if who == "torchmil":
         load_torchmil()
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts anew.
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again.
     print(json.dumps(memory_mib()), flush=True)
     sys.stdin.readline()
     WORK[case, who](folder)

@@ -1,21 +1,21 @@
-"""Scoring a million bags of ten instances: time and memory, kills, shards, several runs in one pass.
+"""Scoring of a million bags of ten instances: time and memory, kills, shards, several runs in one pass.
 
     python benchmarks/million_bags.py --write
 
-An instance is 8 normal numbers (float16); every second bag holds one that is shifted. The bags lie in a store. The run
-is one scorer of the default settings, trained for five epochs on 400 bags of its own; the others differ by seed and
-pooling or estimator.
+An instance is 8 normal numbers (float16); every second bag has one shifted instance. The bags are in a store. The run
+is one scorer with the default settings, trained for five epochs on 400 other bags; the other runs have another seed and
+another pooling or estimator.
 
-Each figure is that of a call of `midam predict` in a process of its own, with one thread: seconds from its start to its
-end, imports included, and its highest resident memory, which the kernel keeps (VmHWM). Bytes a bag: what the process of
-the most bags holds at its highest beyond that of the fewest, for each bag that it has more.
+Each figure is from a call of `midam predict` in a separate process, with one thread: seconds from its start to its end,
+imports included, and its highest resident memory, which the kernel records (VmHWM). Bytes a bag: the difference of the
+highest memory between the processes with the most and the fewest bags, divided by the difference of their bags.
 
-- Killed: the process gets SIGKILL a random while (up to 0.2 s) after so many groups of bags are on the disk: a share of
-  all groups that is random too, with fixed seeds; of one pass all groups, while the file is written; one pass is killed
-  three times. Then the same command goes on to its end, and its file is compared with that of the pass that was not
+- Killed: the process gets SIGKILL a random time (up to 0.2 s) after a random share of all groups of bags is on the
+  disk, with fixed seeds. In one pass this share is all groups, while the file is written; one pass is killed three
+  times. Then the same command continues to its end, and its file is compared with the file of the pass that was not
   killed.
-- Shards: one after the other, each a call with `--shard`, then `--merge`.
-- Several runs: in one call, and one after the other; both take turns.
+- Shards: a call with `--shard` for each, one after the other, then `--merge`.
+- Several runs: in one call, and one after the other; the two ways take turns.
 """
 
 import argparse
@@ -48,7 +48,7 @@ PAGE = RESULTS / "million-bags.md"
 
 
 def measure(plan: Plan, folder: Path) -> dict[str, Any]:
-    """All figures of a plan; the files lie in a folder."""
+    """Return all figures of a plan; the files are in a folder."""
     runs = make_runs(folder, plan)
     run = next(iter(runs.values()))
     found: dict[str, Any] = {}
@@ -64,18 +64,18 @@ def measure(plan: Plan, folder: Path) -> dict[str, Any]:
 
 
 def bytes_a_bag(passes: list[dict[str, Any]]) -> float:
-    """What the highest memory grows by with a bag, from the fewest bags to the most."""
+    """Return the growth of the highest memory for each bag, from the fewest bags to the most."""
     least, most = passes[0], passes[-1]
     return float((most["peak_mib"] - least["peak_mib"]) * MIB / (most["bags"] - least["bags"]))
 
 
 def ratio(together: dict[str, Any]) -> float:
-    """Seconds of all runs in one pass over those of one after the other, the median of the turns."""
+    """Return the seconds of all runs in one pass, divided by the seconds one after the other; median over turns."""
     return float(statistics.median(row["together"] / row["alone"] for row in together["rows"]))
 
 
 def verdicts(found: dict[str, Any]) -> list[str]:
-    """What the figures say."""
+    """Return what the figures show."""
     passes, kills, shards, together = (found[name] for name in ("passes", "kills", "shards", "together"))
     most, grown = passes[-1], bytes_a_bag(passes)
     count, equal = sum(len(row["held"]) for row in kills), sum(row["same"] for row in kills)
@@ -94,17 +94,17 @@ def verdicts(found: dict[str, Any]) -> list[str]:
 
 
 def met(yes: bool) -> str:
-    """Word of a verdict."""
+    """Return the word for a verdict."""
     return "Met." if yes else "Missed."
 
 
 def number(count: int) -> str:
-    """A whole number by thousands."""
+    """Return a whole number with its thousands separated."""
     return f"{count:,}".replace(",", " ")
 
 
 def tables(found: dict[str, Any], plan: Plan) -> list[str]:
-    """Markdown tables and what a pass says."""
+    """Return Markdown tables, and the messages of a pass."""
     passes, shards, most = found["passes"], found["shards"], number(plan.bags)
     lines = ["## One pass", "", "| bags | s | bags a second | highest memory, MiB | store, MB | file, MB |"]
     lines.append("|---:|---:|---:|---:|---:|---:|")
@@ -112,7 +112,7 @@ def tables(found: dict[str, Any], plan: Plan) -> list[str]:
         speed = number(round(row["bags"] / row["seconds"]))
         sizes = f"{row['store_bytes'] / 1e6:.1f} | {row['bytes'] / 1e6:.1f}"
         lines.append(f"| {number(row['bags'])} | {row['seconds']:.1f} | {speed} | {row['peak_mib']:.0f} | {sizes} |")
-    said = passes[-1]["said"].strip().splitlines()[:-1]  # the last line names a file of this machine
+    said = passes[-1]["said"].strip().splitlines()[:-1]  # the last line has a path of this machine
     lines += ["", "What it says where the output is no terminal:", "", "```text", *said, "```", ""]
     lines += [f"## Killed, of {most} bags", ""]
     lines += ["| bags on the disk when killed | s to go on to the end | highest memory, MiB | same bytes |"]
@@ -133,7 +133,7 @@ def tables(found: dict[str, Any], plan: Plan) -> list[str]:
 
 
 def page(found: dict[str, Any], plan: Plan, command: str) -> str:
-    """The results page."""
+    """Return the results page."""
     return "\n".join(
         [
             "# Scoring a million bags",
@@ -157,7 +157,7 @@ def page(found: dict[str, Any], plan: Plan, command: str) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Highest memory on the left and seconds on the right, against the number of bags."""
+    """Draw the highest memory on the left and the seconds on the right, against the number of bags."""
     passes = found["passes"]
     bags = [row["bags"] / 1e3 for row in passes]
     figure = new_figure((9.6, 3.8))

@@ -1,6 +1,6 @@
-"""What `million_bags.py` does: a store of many small bags, runs, calls of `midam predict` in processes of their own.
+"""The work of `million_bags.py`: a store of many small bags, runs, calls of `midam predict` in separate processes.
 
-Each call is a process that the clock begins with; its memory is what the kernel keeps as the highest (VmHWM).
+For each call the clock starts with its process; its memory is the highest value that the kernel records (VmHWM).
 """
 
 import contextlib
@@ -33,30 +33,30 @@ RUNS = {"a": {"seed": 0}, "b": {"seed": 1, "pooling": "smoothed-max"}, "c": {"se
 _TRAINED_BAGS = 400
 _BLOCK = 1 << 14
 _LOOK_S = 0.01
-_GROUP_S = 0.2  # a kill waits for up to so long behind the group that it waited for: about what a group takes
+_GROUP_S = 0.2  # the longest delay of a kill after its group is on the disk: about the time of a group
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """Sizes of the measurement.
 
     Attributes
     ----------
     bags : int
-        Of the pass that is killed, and scored in shards.
+        Number of bags of the pass that is killed, and that is scored in shards.
     beside : tuple of int
-        Smaller numbers of bags that are scored as well, the least of them first.
+        Smaller numbers of bags that are scored too, in ascending order.
     kills : tuple of tuple of float
-        Of each killed pass, what share of the groups was on the disk when it was killed; calls with several are killed
-        as often. Behind that comes a random time.
+        For each killed pass, the shares of the groups that are on the disk at its kills, each followed by a random
+        delay. A pass is killed once for each share.
     shards : int
-        Parts that are scored and merged.
+        Number of parts that are scored and merged.
     together : int
-        Bags that several runs score in one pass.
+        Number of bags that several runs score in one pass.
     repeats : int
-        How often these take turns with single ones.
+        Number of turns of the pass for several runs and the single passes.
     chunk_size : int
-        Instances that a run encodes at a time; 16 chunks, or 4096 bags, are a group.
+        Number of instances that a run encodes at a time; 16 chunks, or 4096 bags, are a group.
     """
 
     bags: int
@@ -69,12 +69,12 @@ class Plan:
 
     @property
     def groups(self) -> int:
-        """Groups of bags of a pass."""
+        """Return the number of groups of bags in a pass."""
         return sum(1 for _ in bag_groups(np.full(self.bags, SIZE), chunk_size=self.chunk_size))
 
 
 def plan_of(bags: int, *, seed: int = 0) -> Plan:
-    """The plan for so many bags: a thousand, a tenth and three tenths beside them, seven kills of five passes."""
+    """Return the plan for `bags` bags, and for a thousand, a tenth and three tenths; seven kills of five passes."""
     shares = np.random.default_rng(seed).uniform(0, 1, size=6).round(3).tolist()
     kills = (*((share,) for share in shares[:3]), (1.0,), tuple(sorted(shares[3:])))
     beside = tuple(sorted({min(1000, bags // 10), bags // 10, 3 * bags // 10}))
@@ -82,7 +82,7 @@ def plan_of(bags: int, *, seed: int = 0) -> Plan:
 
 
 def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
-    """Write a store of bags of ten instances, some at a time; every second bag holds one that is shifted."""
+    """Write a store of bags of ten instances in parts; every second bag has one shifted instance."""
     folder.mkdir(parents=True)
     dtype = np.dtype("<f2")
     facts = RowFacts.of(INSTANCES, bags * SIZE, dtype, (WIDTH,))
@@ -103,7 +103,7 @@ def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
 
 
 def make_runs(folder: Path, plan: Plan) -> dict[str, Path]:
-    """Train the runs on a few bags of their own."""
+    """Train the runs on a few other bags."""
     data = make_store(folder / "trained", _TRAINED_BAGS, seed=1)
     for name, own in RUNS.items():
         how: dict[str, Any] = {"epochs": 5, "members": 1, "baseline": False, "accelerator": "cpu"}
@@ -112,7 +112,7 @@ def make_runs(folder: Path, plan: Plan) -> dict[str, Path]:
 
 
 class Call(NamedTuple):
-    """What a call took: seconds from its start on, highest resident memory, and what it said."""
+    """Cost of a call: seconds from its start, highest resident memory, and its output."""
 
     seconds: float
     peak_mib: float
@@ -121,7 +121,7 @@ class Call(NamedTuple):
 
 @contextlib.contextmanager
 def started(words: Sequence[str | Path], report: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of `midam predict` with these words; it ends with the block."""
+    """Start a process of `midam predict` with these words; it ends with the block."""
     command = [sys.executable, "-m", "benchmarks.million_bags_calls", str(report), *map(str, words)]
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
@@ -133,7 +133,7 @@ def started(words: Sequence[str | Path], report: Path, log: Path) -> Iterator[su
 
 
 def predict(*words: str | Path) -> Call:
-    """Call `midam predict` with these words, to its end."""
+    """Call `midam predict` with these words, and wait for its end."""
     with tempfile.TemporaryDirectory() as name:
         report, log = Path(name, "report"), Path(name, "log")
         begun = time.perf_counter()
@@ -147,9 +147,9 @@ def predict(*words: str | Path) -> Call:
 
 
 def killed(words: Sequence[str | Path], journal: Path, *, groups: int, delay_s: float) -> int:
-    """Kill a call a while after its journal holds so many groups; returns the bags that it then holds."""
+    """Kill a call `delay_s` after its journal has `groups` groups; returns the bags that the journal then has."""
     with tempfile.TemporaryDirectory() as name, started(words, Path(name, "report"), Path(name, "log")) as process:
-        while process.poll() is None and _lines(journal) < groups + 1:  # the first line says of which call
+        while process.poll() is None and _lines(journal) < groups + 1:  # the first line identifies the call
             time.sleep(_LOOK_S)
         time.sleep(delay_s)
         process.send_signal(signal.SIGKILL)
@@ -163,7 +163,7 @@ def _lines(path: Path) -> int:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two files hold the same bytes."""
+    """Return whether two files have the same bytes."""
     digests = []
     for path in (one, other):
         with path.open("rb") as file:
@@ -172,7 +172,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def score_passes(plan: Plan, run: Path, folder: Path) -> list[dict[str, Any]]:
-    """A row a number of bags, all in one pass: seconds, memory, bytes of store and scores. The files are kept."""
+    """Return a row for each number of bags: seconds, memory, bytes of store and scores of a pass; keeps the files."""
     rows = []
     for bags in (*plan.beside, plan.bags):
         data, out = make_store(folder / f"store-{bags}", bags), folder / f"whole-{bags}.csv"
@@ -184,7 +184,7 @@ def score_passes(plan: Plan, run: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def kill_passes(plan: Plan, run: Path, folder: Path, *, seed: int = 0) -> list[dict[str, Any]]:
-    """A row a killed pass: bags on the disk at each kill, what the last call took, whether its file is `whole`."""
+    """Return rows of the killed passes: bags on disk at kills, cost of the last call, whether the file is `whole`."""
     rng, rows = np.random.default_rng([seed, 1]), []
     data, whole = folder / f"store-{plan.bags}", folder / f"whole-{plan.bags}.csv"
     for number, shares in enumerate(plan.kills):
@@ -202,7 +202,7 @@ def kill_passes(plan: Plan, run: Path, folder: Path, *, seed: int = 0) -> list[d
 
 
 def score_shards(plan: Plan, run: Path, folder: Path) -> dict[str, Any]:
-    """Seconds and memory of each shard, one after the other, seconds of the merge, and whether it is that of a pass."""
+    """Return seconds and memory of each shard, seconds of the merge, and whether its file equals that of a pass."""
     data, whole, own = folder / f"store-{plan.bags}", folder / f"whole-{plan.bags}.csv", folder / "shards"
     own.mkdir()
     shards = [
@@ -219,7 +219,7 @@ def score_shards(plan: Plan, run: Path, folder: Path) -> dict[str, Any]:
 
 
 def score_together(plan: Plan, runs: dict[str, Path], folder: Path) -> dict[str, Any]:
-    """Seconds of all runs in one pass, and one after the other, by turns; and whether the files agree."""
+    """Return the seconds of all runs in one pass and one after the other, by turns, and whether the files agree."""
     data, rows, equal = folder / f"store-{plan.together}", [], True
     for number in range(plan.repeats):
 

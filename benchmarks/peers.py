@@ -1,4 +1,4 @@
-"""LibAUC for the benchmarks and the tests; the loader is part of the package."""
+"""LibAUC for the benchmarks and the tests; its loader is in the package."""
 
 from midam.compare.libauc import libauc_folder, load_libauc
 

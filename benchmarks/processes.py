@@ -1,18 +1,20 @@
 """Speed of several processes that train one model, and the share of their exchanges.
 
     python benchmarks/processes.py --write
-    python benchmarks/processes.py --accelerator cuda --write     # one process a GPU, 1, 2, 4, ... as there are
+    python benchmarks/processes.py --accelerator cuda --write     # one process for each GPU: 1, 2, 4, ... GPUs
 
-Bags of 16 to 48 patches of 32 x 32 x 3 (random numbers: what a step costs does not hang on them) in a store; ResNet20,
-attention, vrsp, 16 patches of each of 16 bags a step, in float32. Each run is `midam fit` in processes of its own, with
-one scorer and no baseline; what counts are the seconds of an epoch's training, `seconds.training` of two runs that
-differ by --epochs, so that start and first touch of the data do not count. The ways take turns, --repeats times; a
-figure is the median, a ratio that of the medians.
+Bags of 16 to 48 patches of 32 x 32 x 3 (random numbers: the cost of a step does not depend on them) in a store;
+ResNet20, attention, vrsp, 16 patches of each of 16 bags in a step, in float32. Each run is `midam fit` in new
+processes, with one scorer and no baseline. The result is the seconds of training of an epoch: the difference of
+`seconds.training` between two runs with different --epochs, so that the start and the first access to the data do not
+count. The ways take turns, --repeats times; a figure is the median, a ratio is a ratio of medians.
 
-- `1 process, 1 thread` to `1 process, N threads`: what torch itself makes of the cores.
-- `N processes, 1 thread each`: `--devices N`. Strong scaling: the same 16 bags a step, dealt out.
-- Weak scaling: 16 bags a step for each process, so N times the bags a step; the time is that of as many bags.
-- Exchanges: `seconds.exchanges` of summary.json over the seconds of training, waiting for the others included.
+- `1 process, 1 thread` to `1 process, N threads`: the use that torch itself makes of the cores.
+- `N processes, 1 thread each`: `--devices N`. Strong scaling: the same 16 bags in a step, distributed.
+- Weak scaling: 16 bags in a step for each process, so N times the bags in a step; the time is for the same number of
+  bags.
+- Exchanges: `seconds.exchanges` of summary.json over the seconds of training, including the waiting for other
+  processes.
 """
 
 import argparse
@@ -45,7 +47,7 @@ BAGS_A_STEP, DRAWN = 16, 16
 
 @dataclass(frozen=True)
 class Way:
-    """How many processes train, with how many threads each, on how many bags a step."""
+    """Numbers of processes, of threads of each process, and of bags in a step."""
 
     devices: int
     threads: int
@@ -53,13 +55,13 @@ class Way:
 
     @property
     def title(self) -> str:
-        """Its row."""
+        """Return the name of its row."""
         many = f"{self.devices} process{'es' * (self.devices > 1)}"
         return f"{many}, {self.threads} thread{'s' * (self.threads > 1)}{' each' * (self.devices > 1)}"
 
 
 def ways(accelerator: str) -> list[Way]:
-    """Threads of one process, processes on the same step, and processes on a step that grows with them."""
+    """Return ways with threads of one process, processes on the same step, and processes on a step that grows."""
     if accelerator == "cuda":
         counts = [2**power for power in range(10) if 2**power <= torch.cuda.device_count()]
         return [*(Way(n, 1) for n in counts), *(Way(n, 1, BAGS_A_STEP * n) for n in counts[1:])]
@@ -70,7 +72,7 @@ def ways(accelerator: str) -> list[Way]:
 
 
 def write_data(folder: Path, bags: int) -> Path:
-    """A store of bags of patches, two of three to train."""
+    """Write a store of bags of patches, two thirds of them for training."""
     rng = np.random.default_rng(0)
     parts = [rng.integers(0, 256, (int(rng.integers(16, 49)), 3, 32, 32), dtype=np.uint8) for _ in range(bags)]
     splits = np.array(["train", "train", "val"])[np.arange(bags) // 2 % 3]
@@ -79,7 +81,7 @@ def write_data(folder: Path, bags: int) -> Path:
 
 
 def trained(data: Path, out: Path, way: Way, epochs: int, accelerator: str) -> dict[str, float]:
-    """Seconds of a run, as its summary says."""
+    """Run a training, and return the seconds from its summary."""
     half = str(way.bags // 2)
     words = ["fit", str(data), "--out", str(out), "--devices", str(way.devices), "--epochs", str(epochs)]
     words += ["--members", "1", "--no-baseline", "--num-instances", str(DRAWN), "--accelerator", accelerator]
@@ -93,7 +95,7 @@ def trained(data: Path, out: Path, way: Way, epochs: int, accelerator: str) -> d
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """A row a way: seconds of an epoch, of each repeat, and the share of exchanges."""
+    """Return a row for each way: seconds of an epoch in each repeat, and the share of exchanges."""
     data, found = write_data(folder, options.bags), {way: [] for way in ways(options.accelerator)}
     for repeat in range(options.repeats):
         for number, (way, rows) in enumerate(found.items()):
@@ -121,7 +123,7 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 
 def page(rows: Sequence[dict[str, Any]], options: argparse.Namespace, command: str) -> str:
-    """The table, and what it says."""
+    """Return the table, and what it shows."""
     alone = rows[0]["seconds"]
     lines = [
         f"| {row['way']} | {row['bags']} | {row['seconds']:.2f} | {row['lowest']:.2f} to {row['highest']:.2f} | "
@@ -152,7 +154,7 @@ def page(rows: Sequence[dict[str, Any]], options: argparse.Namespace, command: s
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Speed against workers: threads of one process, and processes, strong and weak."""
+    """Draw speed against workers: threads of one process, and processes with strong and weak scaling."""
     figure = new_figure((5.2, 3.4))
     axes = figure.subplots()
     alone = rows[0]["seconds"]

@@ -1,11 +1,11 @@
-"""What two and three processes train, against what one does: the largest differences, in float64.
+"""Training in two and three processes compared with one process: the largest differences, in float64.
 
     python benchmarks/processes_equal.py --write
 
-29 ragged bags of 1 to 9 instances, three epochs with batches of 3 positive and 4 negative bags, so that processes have
-other numbers of bags and, in some steps, no positive one. A figure is the largest difference, over losses, metrics,
+29 bags of 1 to 9 instances, three epochs with batches of 3 positive and 4 negative bags, so that the processes have
+different numbers of bags and, in some steps, no positive bag. A figure is the largest difference over losses, metrics,
 weights, tracked states, dual variables and scores, each relative to the largest entry of its tensor. One process with
-sums in another order differs as much.
+another order of the sums has differences of the same size.
 """
 
 import argparse
@@ -47,7 +47,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def difference(one: Mapping[str, Any], several: Mapping[str, Any]) -> float:
-    """Largest difference of any entry, relative to the largest of its tensor."""
+    """Return the largest difference of an entry, relative to the largest entry of its tensor."""
     found = 0.0
     for name, value in one.items():
         scale = max(float(np.abs(value, where=np.isfinite(value), out=np.zeros_like(value, dtype=float)).max()), 1e-300)
@@ -59,7 +59,7 @@ def difference(one: Mapping[str, Any], several: Mapping[str, Any]) -> float:
 
 
 def makes_sense(case: Mapping[str, Any]) -> bool:
-    """Whether the library takes this pooling with this estimator."""
+    """Return whether the library accepts this pooling with this estimator."""
     try:
         build_members(Settings(**USUAL, **case).replace(threads=1), bags_of("binary"), device=torch.device("cpu"))
     except ConfigError:
@@ -68,7 +68,7 @@ def makes_sense(case: Mapping[str, Any]) -> bool:
 
 
 def measure() -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Differences of two and three processes, by pooling and estimator, and of the other cases."""
+    """Return differences of two and three processes, by pooling and estimator, and of the other cases."""
     cases = {
         (pooling, estimator): {"pooling": pooling, "estimator": estimator}
         for pooling in POOLINGS.names()

@@ -59,13 +59,13 @@ STATE_BYTES, MEMORY_BYTES, INSTANCES_A_BAG = 12, 2, 1000
 
 
 def make_bags(case: str) -> Bags:
-    """Bags of random numbers."""
+    """Return bags of random numbers."""
     rows = np.random.default_rng(0).standard_normal((BAGS, SIZE, *CASES[case][1]), dtype=np.float32)
     return Bags.from_list(list(rows), np.arange(BAGS) % 2)
 
 
 def make_training(case: str, bags: Bags, bags_a_step: int, ranks: Ranks | None = None) -> Training:
-    """A training of one scorer, alone or as one of several processes."""
+    """Return a training of one scorer, in one process or as one of several processes."""
     half, device = bags_a_step // 2, torch.device("cpu")
     given = {"encoder": CASES[case][0], "num_positive": half, "num_negative": half, "num_instances": DRAWN}
     config = Settings.from_flat({**given, "members": 1, "standardize": False, "threads": 1})
@@ -75,7 +75,7 @@ def make_training(case: str, bags: Bags, bags_a_step: int, ranks: Ranks | None =
 
 
 def step_seconds(training: Training, bags_a_step: int, epochs: int = 3) -> float:
-    """Median over epochs, behind a first one, of the seconds of a step."""
+    """Return the median seconds of a step over epochs, after a first epoch."""
     found = []
     for epoch in range(1 + epochs):
         started = time.perf_counter()
@@ -85,7 +85,7 @@ def step_seconds(training: Training, bags_a_step: int, epochs: int = 3) -> float
 
 
 def alone(case: str) -> dict[str, Any]:
-    """Steps of one process, the line through them, and the seconds of an instance that is scored."""
+    """Return step times of one process, the line through them, and the seconds to score an instance."""
     bags = make_bags(case)
     steps = {count: step_seconds(make_training(case, bags, count), count) for count in STEPS_OF}
     slope, fixed = np.polyfit([count * DRAWN for count in STEPS_OF], list(steps.values()), 1)
@@ -98,7 +98,7 @@ def alone(case: str) -> dict[str, Any]:
 
 
 def worker(out: Path) -> None:
-    """One of several processes: times sums, and counts what a step of each case exchanges."""
+    """Run one of several processes: measure the time of sums, and count the exchanges of a step of each case."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     ranks = Ranks(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
@@ -129,7 +129,7 @@ def _timed(call: Callable[[], Any], repeats: int = 60) -> float:
 
 
 def together(count: int, out: Path) -> dict[str, Any]:
-    """What so many processes measure."""
+    """Return the measurements of `count` processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
@@ -144,7 +144,7 @@ def together(count: int, out: Path) -> dict[str, Any]:
 
 
 def fit_network(sums: dict[int, dict[str, float]]) -> tuple[float, float]:
-    """Latency of a hop in seconds, and bytes a second, of a ring: relative errors of the sums, least squares."""
+    """Return the latency of a hop in seconds and the bytes per second of a ring, by relative least squares."""
     rows = [
         (count - 1, 2 * (count - 1) / count * int(size), value)
         for count, of in sums.items()
@@ -156,12 +156,12 @@ def fit_network(sums: dict[int, dict[str, float]]) -> tuple[float, float]:
 
 
 def exchange_seconds(of: dict[str, float], count: int, *, hops: float, latency: float, bandwidth: float) -> float:
-    """Seconds that a step spends in exchanges."""
+    """Return the seconds of the exchanges in a step."""
     return 0.0 if count == 1 else of["number"] * latency * hops + 2 * (count - 1) / count * of["bytes"] / bandwidth
 
 
 def page(found: dict[str, Any], options: argparse.Namespace) -> str:
-    """Measurements and the model, as Markdown."""
+    """Return the measurements and the model as Markdown."""
     latency, bandwidth = fit_network(found["sums"])
     ring = {"latency": latency, "bandwidth": bandwidth}
     cluster = {"latency": options.latency * 1e-6, "bandwidth": options.bandwidth * 1e9}
@@ -217,7 +217,7 @@ def page(found: dict[str, Any], options: argparse.Namespace) -> str:
             for bags in dict.fromkeys((max(16, count), 16 * count)):
                 compute = one["fixed"] + one["instance"] * DRAWN * math.ceil(bags / count)
                 row = f"| {case} | {count} | {bags} | {1e3 * compute:.1f} |"
-                # Gradients are the same whatever the bags; the rest grows with them.
+                # The bytes of gradients do not depend on the number of bags; the other bytes grow with it.
                 of = dict(found["two"][case])
                 of["bytes"] += (bags - 16) * STATE_BYTES
                 for hops, network in ((count - 1, ring), (math.log2(count), cluster)):

@@ -1,4 +1,4 @@
-"""What the benchmarks of large bags share: empty stores, memory of a process, the page cache, the words for a page."""
+"""Common parts of the benchmarks of large bags: empty stores, memory of a process, page cache, text for a page."""
 
 import ctypes
 import datetime
@@ -34,7 +34,7 @@ _PAGE = mmap.PAGESIZE
 
 
 def measured_on() -> str:
-    """Date, versions and machine, for a page."""
+    """Return date, versions and machine, for a page."""
     return (
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, midam {midam.__version__}, torch {torch.__version__}, numpy "
         f"{np.__version__}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}, "
@@ -44,9 +44,9 @@ def measured_on() -> str:
 
 
 def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
-    """Make a store of float16 zeros that take no room on the disk: the format of a store, without its import.
+    """Make a store of float16 zeros that need no disk space: the format of a store, without the import of its module.
 
-    Every second bag is positive. The digests of the bags are not those of their content, which nobody reads here.
+    Every second bag is positive. The digests of the bags do not match their content, because nobody reads them here.
     """
     folder.mkdir(parents=True)
     facts = RowFacts.of(INSTANCES, bags * size, np.dtype(np.float16), (width,))
@@ -76,7 +76,7 @@ def finish_store(
 
 
 def memory_mib(pid: int | str = "self") -> dict[str, float]:
-    """Memory of a process in MiB: RssAnon (anonymous), RssFile (mapped files), VmHWM (highest resident so far)."""
+    """Return the memory of a process in MiB: RssAnon (anonymous), RssFile (mapped files), VmHWM (highest resident)."""
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
@@ -86,7 +86,7 @@ def memory_mib(pid: int | str = "self") -> dict[str, float]:
 
 
 class AnonymousPeak:
-    """Highest anonymous memory of this process while the block runs, looked at each few milliseconds by a thread."""
+    """Highest anonymous memory of this process while the block runs; a thread reads it every few milliseconds."""
 
     def __init__(self, *, every_s: float = 0.005) -> None:
         self.mib = 0.0
@@ -110,7 +110,7 @@ class AnonymousPeak:
 
 
 def forget(paths: Iterable[Path]) -> None:
-    """Drop files from the page cache. Pages that some process maps stay: unmap them first."""
+    """Drop files from the page cache. Pages that a process maps stay, so unmap them first."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -120,7 +120,7 @@ def forget(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float:
-    """Share of the pages of files that the page cache holds, as the system call mincore says."""
+    """Return the share of the pages of files in the page cache, by the system call mincore."""
     libc = ctypes.CDLL(None, use_errno=True)
     held = total = 0
     for path in paths:

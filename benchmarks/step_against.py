@@ -2,9 +2,9 @@
 
     python benchmarks/step_against.py e434d67
 
-A process of each commit trains the same bags of standard normal instances by the library's default settings; they
-take turns of some steps, the order changing each round. A figure is the median of the rounds' ratios, with its 95%
-interval by the order statistics of the median.
+One process for each commit trains the same bags of standard normal instances with the library's default settings; the
+processes take turns of some steps, in an order that changes each round. A figure is the median of the ratios of the
+rounds, with its 95% interval by the order statistics of the median.
 """
 
 import argparse
@@ -30,7 +30,7 @@ STEPS = {"features, attention": 200, "features, smoothed-max": 200, "patches, Re
 
 
 def child(case: str) -> None:
-    """Train so many steps whenever a line says so, and answer with the seconds of one."""
+    """Train some steps at each line of the input, and answer with the seconds of one step."""
     import torch
 
     from midam.data.bags import Bags
@@ -58,7 +58,7 @@ def child(case: str) -> None:
 
 
 def ratios(case: str, sources: list[Path], rounds: int) -> np.ndarray[Any, Any]:
-    """Seconds of a step [rounds, 2] of the sources, in turns."""
+    """Return the seconds of a step [rounds, 2] of the sources, in turns."""
     command = [sys.executable, __file__, "--child", case]
     kids = [
         subprocess.Popen(

@@ -5,12 +5,13 @@
 Cases: 16 bags of 8 drawn instances, the default (`--num-instances` tries others), data in memory. `features-*`: 166
 features an instance, one tanh layer as wide as the input. `resnet20-attention`: patches of 32 x 32 x 3.
 
-- `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, by the very
-  parts that `midam fit` trains with its default settings: features are standardized once, in memory, images at each
-  step. An epoch's draws are made at once; their share of a step is added.
-- `midam-compiled`: the same, network, estimator and objective through torch.compile (the optimizer is fused already).
-- `libauc`: LibAUC 2.0.1's loss, optimizer and network, in its loop over bags (`MIL_sampling`); its bags are chosen
-  beforehand, its features are standardized beforehand.
+- `midam`: draw, gather, forward, loss, backward, optimizer, dual step and commit of the tracked state, by the same
+  parts that `midam fit` uses with its default settings: features are standardized once, in memory, images at each step.
+  The draws of an epoch are made together; the share of one step is added.
+- `midam-compiled`: the same, but network, estimator and objective through torch.compile (the optimizer is already
+  fused).
+- `libauc`: LibAUC 2.0.1's loss, optimizer and network, in its loop over bags (`MIL_sampling`); its bags are chosen and
+  its features are standardized before.
 - `bare`: the network (encoder and the head that emits z and v) on one fixed batch, sum, backward, torch's own fused SGD
   (midam's takes the same kernel without torch's hooks); no sampling, no standardizer, no pooling, no objective.
 """
@@ -59,14 +60,14 @@ Step = Callable[[], object]
 
 
 def make_bags(shape: tuple[int, ...]) -> Bags:
-    """Bags of standard normal instances, every other one positive."""
+    """Return bags of standard normal instances, every second bag positive."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((BAGS, BAG_SIZE, *shape), dtype=np.float32)
     return Bags.from_list(list(rows), labels=[i % 2 for i in range(BAGS)])
 
 
 def make_training(pooling: str, bags: Bags, drawn: int) -> Training:
-    """What the trainer trains, and LibAUC's optimizer settings in torch's optimizer."""
+    """Return a training as the trainer makes it, with the optimizer settings of LibAUC in torch's optimizer."""
     encoder = "resnet20" if len(bags.instance_shape) > 1 else "mlp"
     given = {"pooling": pooling, "optimizer": "sgd", "lr": 0.01, "encoder": encoder, "num_instances": drawn}
     training = build_training(Settings.from_flat(given), bags)
@@ -79,7 +80,7 @@ def make_sampler(bags: Bags, *, num_instances: int | None) -> BagSampler:
 
 
 def endless(training: Training) -> Iterator[Any]:
-    """The trainer's batches, epoch after epoch."""
+    """Yield the trainer's batches, epoch after epoch."""
     while True:
         yield from training.batches()
 
@@ -112,10 +113,10 @@ def bare_step(pooling: str, bags: Bags, drawn: int) -> Step:
 
 
 def libauc_step(pooling: str, bags: Bags, drawn: int) -> Step:
-    """LibAUC's loop, as in its tutorial and with its settings."""
+    """Return a step of LibAUC's loop, as in its tutorial and with its settings."""
     peer = load_libauc()
     attention = pooling == "attention"
-    with contextlib.redirect_stdout(io.StringIO()):  # Its network and optimizer print.
+    with contextlib.redirect_stdout(io.StringIO()):  # LibAUC's network and optimizer print.
         model = _libauc_network(peer, bags.instance_shape, attention=attention)
         loss_fn = peer.mil.MIDAMLoss(mode="attention" if attention else "softmax", data_len=len(bags), margin=1.0)
         optimizer = peer.midam.MIDAM(model.parameters(), loss_fn=loss_fn, lr=0.01, momentum=0.1, weight_decay=1e-4)
@@ -150,14 +151,14 @@ def _libauc_network(peer: Any, shape: tuple[int, ...], *, attention: bool) -> to
 
 
 def draw_share(bags: Bags, drawn: int) -> float:
-    """Milliseconds that the draws of an epoch cost each of its steps; median of 50 epochs."""
+    """Return the milliseconds of an epoch's draws for each of its steps; median of 50 epochs."""
     sampler = make_sampler(bags, num_instances=drawn)
     return statistics.median(_timed(sampler.epoch) for _ in range(50)) / sampler.steps_per_epoch
 
 
 def measure(case: str, *, repeats: int, drawn: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of one case, and notes on the members that could not run."""
-    torch.compiler.reset()  # Else the graphs of the case before count against the limit of recompilations.
+    """Return the rows of one case, and notes on the members that could not run."""
+    torch.compiler.reset()  # Without this, the graphs of the previous case count for the limit of recompilations.
     pooling, shape = CASES[case]
     bags = make_bags(shape)
     makers: dict[str, Callable[[], Step]] = {
@@ -173,7 +174,7 @@ def measure(case: str, *, repeats: int, drawn: int) -> tuple[list[dict[str, Any]
             for _ in range(WARM_UP):
                 step()
         except Exception as error:
-            # A machine without a compiler, or without LibAUC, still times the rest.
+            # A machine without a compiler or without LibAUC still measures the other members.
             notes.append(f"{case}, {who}: not measured ({type(error).__name__}: {str(error).strip().splitlines()[0]})")
         else:
             steps[who] = step
@@ -196,7 +197,7 @@ def _timed(step: Step) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Markdown table: milliseconds, and the ratios that are aimed at."""
+    """Return the Markdown table of milliseconds, and of the ratios that have an aim."""
     lines = [
         "| case | midam, ms | midam-compiled, ms | LibAUC, ms | bare, ms | LibAUC / midam | midam / bare "
         "| midam-compiled / bare |",
@@ -213,7 +214,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def page(lines: list[str], notes: list[str], *, command: str, counts: str) -> str:
-    """The results page."""
+    """Return the results page."""
     about = (__doc__ or "").split("\n\n", 2)[2].strip()
     return "\n".join(
         [
@@ -252,7 +253,7 @@ def main() -> None:
         parser.error(f"Expected --repeats of at least 30, got {options.repeats}; a median of fewer steps is noise.")
     torch.set_num_threads(options.threads)
     rows, notes = [], []
-    # Of its own for each run: what another process has half written there is no code.
+    # A separate folder for each run: a file that another process has not completely written is no code.
     with tempfile.TemporaryDirectory(prefix="midam-inductor-") as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         for case in options.case or CASES:

@@ -1,14 +1,14 @@
 """Default attention model against LibAUC's own loop on the tabular sets, fold by fold.
 
-Both train on the same stratified folds (10 folds, repeats seeded 0, 1, ...) for the same number of steps: `midam`
-with one fixed configuration, its defaults; LibAUC 2.0.1 with its loss, its optimizer, its network and its tutorial's
-settings (attention, lr 0.01, margin 1, gamma 0.9, momentum 0.1, weight decay 1e-4, rates divided at epochs 50 and 75,
-standardized features). Both are tested with the weights of the last epoch. Differences are paired by fold; the bounds
-are Nadeau and Bengio's (2003).
+Both train on the same stratified folds (10 folds, repeats with the seeds 0, 1, ...) for the same number of steps:
+`midam` with one fixed configuration, its defaults; LibAUC 2.0.1 with its loss, its optimizer, its network and its
+tutorial's settings (attention, lr 0.01, margin 1, gamma 0.9, momentum 0.1, weight decay 1e-4, rates divided at epochs
+50 and 75, standardized features). Both are tested with the weights of the last epoch. Differences are paired by fold;
+the bounds are Nadeau and Bengio's (2003).
 
     python benchmarks/tabular.py --repeats 5 --write
 
-Folds that were computed before are kept (`--cache`), so a stopped run goes on where it was.
+Folds that were computed before are kept (`--cache`), so a stopped run continues at its last fold.
 """
 
 import argparse
@@ -46,12 +46,12 @@ CHOSEN = (
     "a difference is one of method, settings and choice together. [Each at the settings of the "
     "other](tabular-settings.md) takes them apart."
 )
-# LibAUC once more, from other seeds: what the bound gives where there is no difference.
+# LibAUC a second time, with other seeds: it shows the bound for no difference.
 AGAIN, AGAIN_SEED = "libauc-again", 1000
 
 
 def run_repeat(name: str, repeat: int, who: str, config: Settings) -> list[dict[str, Any]]:
-    """One side on all folds of a repeat."""
+    """Train one side on all folds of a repeat."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
     labels = bags.require_labels()
@@ -83,7 +83,7 @@ def compute(
     cache: Path,
     processes: int,
 ) -> list[dict[str, Any]]:
-    """The folds of all sides (names with their settings) on all sets; those in the cache are not computed again."""
+    """Return the folds of all sides (names with their settings) on all sets; folds in the cache are not recomputed."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     kept = [json.loads(line) for line in cache.read_text().splitlines()] if cache.exists() else []
     rows = [row for row in kept if sides.get(row["who"]) == row["settings"] and row["repeat"] < repeats]
@@ -99,12 +99,12 @@ def compute(
 
 
 def settings_of(who: str, config: Settings) -> str:
-    """What a kept fold was computed with."""
+    """Return the settings with which a kept fold was computed."""
     return str(config) if who == "midam" else "tutorial"
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Markdown table of both methods."""
+    """Return the Markdown table of both methods."""
     lines = [
         "| set | midam | LibAUC | difference [95% interval] | one-sided 95% lower bound | above -0.02 "
         "| bound of LibAUC against itself |",
@@ -135,7 +135,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def page(lines: list[str], *, command: str, repeats: int) -> str:
-    """The results page."""
+    """Return the results page."""
     head, defaults = __doc__.strip().splitlines()[0], Settings().resolve((1,))
     return "\n".join(
         [
@@ -161,7 +161,7 @@ def page(lines: list[str], *, command: str, repeats: int) -> str:
 
 
 def how_made(command: str) -> list[str]:
-    """The last heading of a page, and the first entries below it."""
+    """Return the last heading of a page, and the first entries below it."""
     return [
         "## How this page was made",
         "",

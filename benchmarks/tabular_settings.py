@@ -1,12 +1,12 @@
-"""midam and LibAUC's own loop, each at the settings of the other, on the tabular sets, fold by fold.
+"""midam and LibAUC's own loop, each with the settings of the other, on the tabular sets, fold by fold.
 
-The defaults of midam were chosen on these sets, the settings of LibAUC's tutorial were not. Here both train at both,
-one scorer each, on the same stratified folds for as many steps, and are tested with the weights of the last epoch. Each
-fold starts from a seed of its own, the same for all, so that no start decides all folds of a set:
+The defaults of midam were chosen on these sets, the settings of LibAUC's tutorial were not. Here both libraries train
+with both settings, one scorer each, on the same stratified folds for the same number of steps, and are tested with the
+weights of the last epoch. Each fold has another seed, the same for all, so that no start decides all folds of a set:
 
     python benchmarks/tabular_settings.py --repeats 1 --write
 
-Folds that were computed before are kept (`--cache`), so a stopped run goes on where it was.
+Folds that were computed before are kept (`--cache`), so a stopped run continues at its last fold.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 
 OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1, hidden=[]).resolve((1,))
-# A training that ranks even its own bags hardly better than chance has collapsed.
+# A training has collapsed if it ranks even its training bags hardly better than chance.
 COLLAPSED = 0.6
 TUTORIAL = OURS.replace(
     lr=LibAUCAttention.lr, dual_lr=LibAUCAttention.lr, num_instances=LibAUCAttention.num_instances, standardize=False
@@ -47,7 +47,7 @@ class LibAUCAtOurs(LibAUCAttention):
     num_instances = OURS.training.num_instances
 
     def tensors(self, bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
-        """Bags as midam's default network sees them."""
+        """Return the bags as midam's default network gets them."""
         parts = [[torch.from_numpy(bags[i]) for i in part] for part in (trial.train, trial.score)]
         standardizer = Standardizer(bags.instance_shape, clip=OURS.model.clip, scaling=OURS.model.scaling)
         standardizer.fit(torch.cat(parts[0]))
@@ -55,7 +55,7 @@ class LibAUCAtOurs(LibAUCAttention):
 
 
 def midam_at_tutorial(bags: Bags, trial: Trial) -> np.ndarray:
-    """Scores of midam with the tutorial's settings, on features that are standardized as there."""
+    """Return the scores of midam with the tutorial's settings, on features standardized as in the tutorial."""
     scaler = StandardScaler().fit(np.concatenate([bags[i] for i in trial.train]))
     seen = bags.replace(instances=scaler.transform(bags.instances).astype(np.float32), digests=None)
     return train_trials(TUTORIAL, seen, [trial])[0].scores[0]
@@ -76,7 +76,7 @@ NAMES = {
 
 
 def run_repeat(name: str, repeat: int, who: str) -> list[dict[str, Any]]:
-    """One side on all folds of a repeat."""
+    """Train one side on all folds of a repeat."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
     labels = bags.require_labels()
@@ -93,12 +93,12 @@ def run_repeat(name: str, repeat: int, who: str) -> list[dict[str, Any]]:
 
 
 def settings_of(who: str) -> str:
-    """What a kept fold was computed with."""
+    """Return the settings with which a kept fold was computed."""
     return str({"midam": OURS, "libauc-at-midam": OURS, "midam-at-libauc": TUTORIAL}.get(who, "tutorial"))
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Markdown table: a row a set, both sides at both settings, and the differences at equal settings."""
+    """Return the Markdown table: a row for each set, both sides with both settings, differences at equal settings."""
     names = list(NAMES.values())
     heads = ("set", *names[:2], "difference", *names[2:], "difference")
     lines, apart = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"], 0
@@ -118,7 +118,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def collapses(rows: list[dict[str, Any]]) -> str:
-    """A sentence on the trainings that rank even their own bags hardly better than chance."""
+    """Return a sentence on the trainings that rank even their training bags hardly better than chance."""
     counts = []
     for who in SIDES:
         areas = [row["train_auroc"] for row in rows if row["who"] == who]
@@ -129,7 +129,7 @@ def collapses(rows: list[dict[str, Any]]) -> str:
 
 
 def page(lines: list[str], *, command: str, repeats: int) -> str:
-    """The results page."""
+    """Return the results page."""
     ours, theirs = OURS.training, TUTORIAL.training
     clip = f"clipped at {OURS.model.clip:g} deviations, piled-up ones blended with the normal score of their rank"
     return "\n".join(

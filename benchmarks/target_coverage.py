@@ -1,10 +1,10 @@
-"""Measure how often the intervals of the C-index and of the macro AUROC hold the true value, by simulation.
+"""Measure by simulation how often the intervals of the C-index and of the macro AUROC contain the true value.
 
     python benchmarks/target_coverage.py --sims 1000 --write
 
-Labels and scores of the first table are a bivariate normal of a known correlation, cut into grades or turned into
-times; in the second some bags have a score of noise alone. The third has classes, scores being normal around them. The
-true value is the mean over 200 000 bags of other samples.
+Labels and scores of the first table have a bivariate normal distribution with a known correlation; labels are cut into
+grades or converted to times. In the second table, the scores of some bags are only noise. The third table has classes,
+with normal scores around them. The true value is the mean over 200 000 bags of other samples.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def normals(units: np.ndarray, correlation: float, generator: np.random.Generato
 def made(
     kind: str, units: np.ndarray, signal: float, noise: float, generator: np.random.Generator
 ) -> tuple[Pairs, np.ndarray]:
-    """Pairs and scores; within a group both vary together, and a share `noise` of the bags has a score of noise."""
+    """Return pairs and scores; both correlate within a group; the scores of a share `noise` of the bags are noise."""
     correlation = 0.6 if units.max() + 1 < units.size else 0.0
     latent = normals(units, correlation, generator)
     scores = signal * latent + np.sqrt(1 - signal**2) * normals(units, correlation, generator)
@@ -83,7 +83,7 @@ def plain_jackknife(pairs: Pairs, scores: np.ndarray, units: np.ndarray) -> tupl
 
 
 def bootstrap(pairs: Pairs, scores: np.ndarray, units: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Percentile interval of whole groups; resamples without a comparable pair are left out."""
+    """Return the percentile interval over whole groups; resamples without a comparable pair are left out."""
     order = pairs._order
     table = (np.arange(order.size) >= pairs._stop[:, None]) * pairs._weights[:, None]
     ahead = np.sign(scores[order][:, None] - scores[order]) / 2 + 0.5
@@ -131,7 +131,7 @@ def noise_rows(sims: int) -> Iterator[str]:
 def class_sample(
     mix: list[float], size: tuple[int, int], signal: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels and scores [N, C], and groups [N], the bags of one of one class."""
+    """Return labels, scores [N, C] and groups [N]; all bags of a group have one class."""
     units, count = np.repeat(np.arange(size[0]), size[1]), len(mix)
     labels = np.eye(count)[generator.choice(count, p=mix, size=size[0])[units]]
     correlation = 0.6 if size[1] > 1 else 0.0
@@ -142,7 +142,7 @@ def class_sample(
 def class_bootstrap(
     labels: np.ndarray, scores: np.ndarray, units: np.ndarray, generator: np.random.Generator
 ) -> object:
-    """Percentile interval of the mean over the classes that a resample holds."""
+    """Return the percentile interval of the mean over the classes in a resample."""
     groups = int(units.max()) + 1
     counts = generator.multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES)[:, units].astype(float)
     areas = []

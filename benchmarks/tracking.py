@@ -1,11 +1,11 @@
-"""How far the tracked pooling is from the bag's own, along training, over all training bags.
+"""Distance of the tracked pooling from the exact pooling of a bag, along the training, over all training bags.
 
     MIDAM_DATA=... python benchmarks/tracking.py --write
 
-After each epoch the tracked (l, r) of every training bag, sampled in that epoch or not, is compared with the bag's
-exact (l, r), streamed over all its instances under the weights of that moment. In the paper's space the state is
-s = exp(l) for smoothed-max and s = (exp(l) r, exp(l)) for attention. The reference "1 (mini-batch)" forgets at each
-visit: its state is the last sample of a bag. All rates but that one are halved when the learning rate falls tenfold.
+After each epoch, the tracked (l, r) of every training bag, sampled in that epoch or not, is compared with the exact (l,
+r) of the bag, streamed over all its instances with the current weights. In the paper's space, the state is s = exp(l)
+for smoothed-max and s = (exp(l) r, exp(l)) for attention. The reference "1 (mini-batch)" keeps no history: its state is
+the last sample of a bag. All rates except this one are halved when the learning rate is divided by ten.
 """
 
 import argparse
@@ -45,7 +45,7 @@ NAMES = {
 
 
 class Rule(NamedTuple):
-    """A rule for gamma0, and how the figure shows it (colors of Okabe and Ito)."""
+    """A rule for gamma0, with its style in the figure (colors of Okabe and Ito)."""
 
     name: str
     settings: dict[str, Any]
@@ -63,7 +63,7 @@ RULES = (
 
 
 class ForgetfulTrainer(Trainer):
-    """A trainer whose tracked state is always the last sample alone: gamma0 stays 1 when the other rates are halved."""
+    """Trainer whose tracked state is always only the last sample: gamma0 stays 1 when the other rates are halved."""
 
     def _set_rates(self) -> dict[str, float]:
         rates = super()._set_rates()
@@ -73,7 +73,7 @@ class ForgetfulTrainer(Trainer):
 
 
 def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[np.float64]:
-    """Errors and coverage of one run: [epochs, 4], columns s, l, r and the share of bags visited so far."""
+    """Return errors and coverage of a run: [epochs, 4], columns s, l, r and the share of bags visited so far."""
     torch.set_num_threads(1)
     bags = catalog.load(name)
     config = Settings.from_flat(
@@ -94,7 +94,7 @@ def run(name: str, pooling: str, rule: Rule, seed: int, epochs: int) -> NDArray[
 
 
 def errors(got: NDArray[np.float64], want: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Error in s relative to mean squared s, mean squared error in l and in r (NaN without r); columns l, r."""
+    """Return the error in s over mean squared s, and mean squared errors in l and r (NaN without r); columns l, r."""
     raw_got, raw_want = (np.exp(x[:, :1]) * np.column_stack([x[:, 1:], np.ones(len(x))]) for x in (got, want))
     in_s = ((raw_got - raw_want) ** 2).sum() / (raw_want**2).sum()
     squares = (got - want) ** 2
@@ -103,13 +103,13 @@ def errors(got: NDArray[np.float64], want: NDArray[np.float64]) -> tuple[float, 
 
 
 def interval(values: NDArray[np.float64]) -> str:
-    """Mean over seeds and the half-width of its 95% t interval."""
+    """Return the mean over seeds, and the half-width of its 95% t interval."""
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return f"{values.mean():.3g} ± {half:.2g}"
 
 
 def table(results: dict[tuple[str, str], NDArray[np.float64]]) -> list[str]:
-    """Markdown table: means over the last epochs and over all, with intervals over seeds."""
+    """Return the Markdown table: means over the last epochs and over all epochs, with intervals over seeds."""
     spans = ((f"last {LAST}", slice(-LAST, None)), ("all", slice(None)))
     head = [f"{m}, {span}" for m in MEASURES for span, _ in spans]
     lines = [f"| pooling | gamma0 | {' | '.join(head)} | bags visited, first and last epoch |", "|---" * 9 + "|"]
@@ -125,7 +125,7 @@ def table(results: dict[tuple[str, str], NDArray[np.float64]]) -> list[str]:
 
 
 def seen(results: dict[tuple[str, str], NDArray[np.float64]]) -> str:
-    """What the numbers say, in words that follow the numbers."""
+    """Return what the numbers show, in words that depend on the numbers."""
     sentences = []
     for pooling in POOLINGS:
         parts = []
@@ -139,7 +139,7 @@ def seen(results: dict[tuple[str, str], NDArray[np.float64]]) -> str:
 
 
 def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> None:
-    """Error against epoch: a row a pooling, s on the left and l on the right; bands span the seeds."""
+    """Draw error against epoch: a row for each pooling, s on the left, l on the right; bands over the seeds."""
     figure = Figure(figsize=(9.2, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(POOLINGS), 2, sharex=True, squeeze=False)
@@ -164,7 +164,7 @@ def draw(results: dict[tuple[str, str], NDArray[np.float64]], path: Path) -> Non
 
 
 def page(lines: list[str], words: str, *, name: str, epochs: int, command: str) -> str:
-    """The results page."""
+    """Return the results page."""
     about, defaults = (__doc__ or "").split("\n\n", 2)[2].strip(), Settings().resolve((1,))
     return "\n".join(
         [

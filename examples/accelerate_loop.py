@@ -1,11 +1,11 @@
-"""MIDAM with Hugging Face Accelerate: `prepare` the network, the optimizer and the loader as ever.
+"""MIDAM with Hugging Face Accelerate: `prepare` the network, the optimizer and the loader as usual.
 
     pip install midam accelerate
     python examples/accelerate_loop.py
     accelerate launch --num_processes 2 --cpu examples/accelerate_loop.py
 
-The bags are those of examples/torch_loop.py. `save_state` and `load_state` keep the tracked state too, since pooling
-and loss are registered.
+The bags are the bags of examples/torch_loop.py. `save_state` and `load_state` include the tracked state too, because
+pooling and loss are registered.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
 
     bags, labels = digit_bags(200, seed=0, test=False)
     train = midam.data.BagDataset(bags, labels, num_instances=8)
-    # Accelerate deals whole batches out to the processes in turn: each process has this many bags of a step.
+    # Accelerate gives whole batches to the processes in turn: each process has this number of bags in a step.
     per_process = 8 // accelerator.num_processes
     batches = midam.data.BalancedBags(labels, num_positive=per_process, num_negative=per_process)
     pool = midam.nn.TrackedPooling("attention", num_bags=len(train)).to(accelerator.device)

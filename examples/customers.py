@@ -1,14 +1,15 @@
-"""A table of customers and their transactions: from a raw CSV with text, dates and gaps to a report in one command.
+"""Customers and their transactions: from a raw CSV with text, dates and missing values to a report in one command.
 
     python examples/customers.py customers.csv
     midam fit customers.csv --bag-column customer --label-column fraud --impute median --out runs/customers
     python examples/customers.py customers.csv --trees runs/customers
 
-The first command makes the table: 2000 customers, about 30 000 transactions, 2.6% of the customers defrauded. A fraud
-is a few payments in a row, at night, on the web, to merchants that others pay too; each of these alone says little.
-The second trains a model and writes runs/customers/report.html: merchant and channel become categories, the time its
-parts, `transaction_id` is left out. The third prints the average precision (AP) on the test customers, next to that of
-trees on features made by hand: one-hot in pandas, then mean, minimum, maximum and deviation of each customer.
+The first command makes the table: 2000 customers, about 30 000 transactions, fraud for 2.6% of the customers. A fraud
+is a few consecutive payments, at night, on the web, to merchants that other customers pay too; each of these properties
+alone gives little information. The second command trains a model and writes runs/customers/report.html: merchant and
+channel become categories, the time is split into its parts, `transaction_id` is left out. The third command prints the
+average precision (AP) on the test customers, next to the AP of trees on features made by hand: one-hot in pandas, then
+mean, minimum, maximum and deviation for each customer.
 """
 
 import argparse
@@ -27,7 +28,7 @@ _CUSTOMERS, _FRAUDS, _YEAR = 2000, 52, 365
 
 
 def make_table(seed: int = 0) -> pd.DataFrame:
-    """Transactions of the customers, in the order of time."""
+    """Return the transactions of the customers, in the order of time."""
     rng = np.random.default_rng(seed)
     frauds = set(rng.choice(_CUSTOMERS, _FRAUDS, replace=False).tolist())
     parts = [_transactions(rng, number, fraud=number in frauds) for number in range(_CUSTOMERS)]
@@ -43,7 +44,7 @@ def _transactions(rng: np.random.Generator, number: int, *, fraud: bool) -> pd.D
     count = 2 + rng.poisson(13)
     days = rng.uniform(0, _YEAR, count)
     hours = rng.normal(14, 4, count) % 24
-    night = rng.random(count) < 0.06  # who pays at night as a habit is no fraud
+    night = rng.random(count) < 0.06  # customers who usually pay at night are no fraud
     hours[night] = rng.uniform(0, 5, int(night.sum()))
     merchants = rng.choice(len(MERCHANTS), count, p=USUAL)
     channels = rng.choice(len(CHANNELS), count, p=(0.5, 0.25, 0.2, 0.05))
@@ -71,7 +72,7 @@ def _transactions(rng: np.random.Generator, number: int, *, fraud: bool) -> pd.D
 
 
 def by_hand(table: pd.DataFrame) -> pd.DataFrame:
-    """Features of the customers as one makes them in pandas."""
+    """Return features of the customers as a user would make them in pandas."""
     times = pd.to_datetime(table["time"])
     rows = table[["amount", "distance_km"]].assign(hour=times.dt.hour, weekday=times.dt.dayofweek)
     rows["card_present"] = (table["card_present"] == "yes").astype(float)
@@ -82,7 +83,7 @@ def by_hand(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(table: pd.DataFrame, run: Path) -> None:
-    """Print the AP of a run and of the trees, on the test customers of the run."""
+    """Print the AP of a run and of the trees on the test customers of the run."""
     scores = pd.read_csv(run / "predictions.csv", dtype={"bag": str}).set_index("bag")
     features, label = by_hand(table), table.groupby("customer")["fraud"].first() == "yes"
     test = scores.index[scores["split"] == "test"]
@@ -95,7 +96,7 @@ def compare(table: pd.DataFrame, run: Path) -> None:
 
 
 def main() -> None:
-    """Make the table, or compare."""
+    """Make the table, or compare a run with trees."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--seed", type=int, default=0)

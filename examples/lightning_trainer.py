@@ -1,10 +1,10 @@
-"""MIDAM in a `LightningModule`: the `Trainer` of Lightning moves, saves, resumes and distributes it.
+"""MIDAM in a `LightningModule`: Lightning's `Trainer` moves, saves, resumes and distributes it.
 
     pip install midam lightning
     python examples/lightning_trainer.py --folder runs/lightning
-    python examples/lightning_trainer.py --folder runs/lightning --epochs 12      # goes on from the last checkpoint
+    python examples/lightning_trainer.py --folder runs/lightning --epochs 12      # continues from the last checkpoint
 
-`--devices 2 --strategy ddp` trains in two processes. The bags are those of examples/torch_loop.py.
+`--devices 2 --strategy ddp` trains in two processes. The bags are the bags of examples/torch_loop.py.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import midam
 
 
 class BagModel(lightning.LightningModule):
-    """Network, tracked pooling and loss: all of their state is in the checkpoint."""
+    """Network, tracked pooling and loss, with all their state in the checkpoint."""
 
     def __init__(self, num_bags: int) -> None:
         super().__init__()
@@ -34,16 +34,16 @@ class BagModel(lightning.LightningModule):
         return self.loss_fn(self.pool(z, v, index), y)
 
     def on_train_batch_end(self, *_) -> None:
-        """After the optimizer has stepped."""
+        """Commit the tracked state after the optimizer step."""
         midam.nn.commit(self.pool, self.loss_fn)
 
     def configure_optimizers(self):
-        """Return an optimizer of all parameters, the centers of the loss among them."""
+        """Return an optimizer of all parameters, including the centers of the loss."""
         return torch.optim.Adam(self.parameters(), lr=5e-3)
 
 
 class Bags(lightning.LightningDataModule):
-    """The training bags; a batch sampler of one's own knows the processes only once they are there."""
+    """The training bags; the batch sampler depends on the processes, so it is made after they have started."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Bags(lightning.LightningDataModule):
         self.train = midam.data.BagDataset(bags, self.labels, num_instances=8)
 
     def train_dataloader(self) -> DataLoader:
-        """Return batches of 8 positive and 8 negative bags, dealt out to the processes."""
+        """Return batches of 8 positive and 8 negative bags, distributed over the processes."""
         ranks = {"rank": self.trainer.global_rank, "num_ranks": self.trainer.world_size}
         self.batches = midam.data.BalancedBags(self.labels, num_positive=8, num_negative=8, **ranks)
         if self.trainer.ckpt_path:
@@ -59,16 +59,16 @@ class Bags(lightning.LightningDataModule):
         return DataLoader(self.train, batch_sampler=self.batches)
 
     def state_dict(self):
-        """Return where the batches are, for the checkpoint."""
+        """Return the position in the batches, for the checkpoint."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state) -> None:
-        """Remember where the batches were."""
+        """Keep the position in the batches from a checkpoint."""
         self.loaded = state
 
 
 def main() -> None:
-    """Train, go on from a checkpoint if there is one, and score the test bags."""
+    """Train, or continue from a checkpoint if there is one, then score the test bags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/lightning"))
     parser.add_argument("--epochs", type=int, default=8)
@@ -88,7 +88,7 @@ def main() -> None:
         callbacks=[last],
         default_root_dir=options.folder,
         logger=False,
-        use_distributed_sampler=False,  # `BalancedBags` deals out the bags
+        use_distributed_sampler=False,  # `BalancedBags` distributes the bags
         enable_progress_bar=False,
     )
     checkpoint = options.folder / "last.ckpt"

@@ -3,8 +3,9 @@
     pip install midam monai nibabel
     python examples/monai_volumes.py --folder runs/volumes
 
-The first call writes 60 small volumes of noise; a positive one has three bright spots. A volume is a bag, its patches
-are the instances. A step encodes 8 random patches of each of 8 volumes; test volumes are scored whole, patch by patch.
+The first call writes 60 small volumes of noise; a positive volume has three bright spots. A volume is a bag, its
+patches are the instances. A step encodes 8 random patches of each of 8 volumes; the score of a test volume uses all its
+patches.
 """
 
 import argparse
@@ -32,7 +33,7 @@ DRAWN, PATCH, SIDE = 8, 16, 48
 
 
 def write_volumes(folder: Path, count: int = 60) -> list[dict]:
-    """Volumes as files, and what MONAI's transforms want to know of each."""
+    """Write volumes as files, and return an entry for each as MONAI's transforms need it."""
     folder.mkdir(parents=True, exist_ok=True)
     rng, axis = np.random.default_rng(0), np.arange(SIDE)
     rows = []
@@ -49,21 +50,22 @@ def write_volumes(folder: Path, count: int = 60) -> list[dict]:
 
 
 class Patches(torch.nn.Module):
-    """A score of each patch x [K, B, 1, 16, 16, 16] -> [K, B]."""
+    """Network that gives a score for each patch, x [K, B, 1, 16, 16, 16] -> [K, B]."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Batch statistics would let the score of a patch depend on the others: instance normalization does not.
+        # With batch statistics the score of a patch would depend on the other patches; instance normalization avoids
+        # this.
         shape = {"init_features": 8, "growth_rate": 8, "block_config": (2, 2)}
         self.encoder = DenseNet(spatial_dims=3, in_channels=1, out_channels=1, norm="instance", **shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scores before the sigmoid."""
+        """Return scores before the sigmoid."""
         return self.encoder(x.flatten(0, -5)).view(x.shape[:-4])
 
 
 def main() -> None:
-    """Train on 40 volumes and score 20 others."""
+    """Train on 40 volumes and score 20 other volumes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/volumes"))
     parser.add_argument("--epochs", type=int, default=8)
@@ -82,7 +84,7 @@ def main() -> None:
     loss_fn = midam.nn.MinMaxAUCLoss()
     optimizer = torch.optim.Adam([*network.parameters(), *loss_fn.parameters()], lr=1e-2)
     for _ in range(options.epochs):
-        for batch in loader:  # the patches of a volume are rows that follow each other
+        for batch in loader:  # the patches of a volume are consecutive rows
             x = batch["image"].as_tensor().unflatten(0, (-1, DRAWN))
             y, index = batch["label"][::DRAWN], batch["index"][::DRAWN]
             loss = loss_fn(pool(network(x), index=index), y)

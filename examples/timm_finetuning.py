@@ -1,11 +1,11 @@
-"""Fine-tune a network of timm on bags: its layers learn slowly, the new head fast.
+"""Fine-tune a network of timm on bags: its layers have a low learning rate, the new head a high one.
 
     pip install midam timm
     python examples/timm_finetuning.py --model convnext_atto --pretrained
     python examples/timm_finetuning.py --model test_convnext          # random weights, half a minute on a CPU
 
-The bags are those of examples/torch_loop.py, their digits as color images of 64 pixels a side. Take a network with
-layer or group normalization: with batch normalization the score of an instance depends on the others of its batch.
+The bags are the bags of examples/torch_loop.py, with digits as color images of 64 x 64 pixels. Use a network with layer
+or group normalization: with batch normalization, the score of an instance depends on the other instances of its batch.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import midam
 
 
 class Scored(torch.nn.Module):
-    """A logit and a value of each image x [K, B, 64] -> [K, B] each."""
+    """Network that gives a logit and a value for each image, x [K, B, 64] -> [K, B] each."""
 
     def __init__(self, name: str, *, pretrained: bool) -> None:
         super().__init__()
@@ -27,14 +27,14 @@ class Scored(torch.nn.Module):
         self.head = torch.nn.Linear(self.body.num_features, 2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and values."""
+        """Return logits and values."""
         images = torch.nn.functional.interpolate(x.reshape(-1, 1, 8, 8), size=64, mode="bilinear").expand(-1, 3, -1, -1)
         z, v = self.head(self.body(images * 2 - 1)).view(*x.shape[:-1], 2).unbind(dim=-1)
         return z, v
 
 
 def main() -> None:
-    """Train, and score the test bags."""
+    """Train, then score the test bags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="test_convnext")
     parser.add_argument("--pretrained", action="store_true", help="fetch the weights")

@@ -1,10 +1,10 @@
-"""MIDAM in `DistributedDataParallel`, with a checkpoint that any number of processes continues from.
+"""MIDAM in `DistributedDataParallel`, with a checkpoint from which any number of processes can continue.
 
     torchrun --nproc-per-node 2 examples/torch_ddp.py --checkpoint run.pt
 
-Each process encodes its half of the 16 bags of a step. The losses see the scores of all of them, and `commit` gives
-every process the tracked state of all bags, so that the checkpoint of one process holds everything. A second call goes
-on from the last epoch in the file. The bags are those of examples/torch_loop.py.
+Each process encodes its half of the 16 bags of a step. The losses use the scores of all 16 bags, and `commit` gives
+every process the tracked state of all bags, so that the checkpoint of one process is complete. A second call continues
+from the last epoch in the file. The bags are the bags of examples/torch_loop.py.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import midam
 
 
 def main() -> None:
-    """Train, save after each epoch, and score the test bags in the first process."""
+    """Train, save after each epoch, then score the test bags in the first process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--checkpoint", type=Path, default=Path("run.pt"))
@@ -69,8 +69,8 @@ def main() -> None:
         test = midam.data.BagDataset(bags, labels)
         scores = [pool.evaluate(network.module(x.to(device)) for x in test.chunks(i)).item() for i in range(len(test))]
         print(f"test AUROC {midam.auroc(labels, scores):.3f} on {len(test)} bags")
-    # DDP keeps the threads of gloo until the process ends, and one that still holds a tensor then would abort it. After
-    # this all processes have exchanged everything, and the threads hold nothing.
+    # DDP keeps the threads of gloo until the process ends. A thread that still holds a tensor at that time would abort
+    # the process. After this barrier no exchange is open, and the threads hold nothing.
     dist.barrier()
     dist.destroy_process_group()
 

@@ -2,8 +2,8 @@
 
     python examples/torch_loop.py
 
-Bags of 40 handwritten digits (those that scikit-learn brings along); a positive bag holds three to five nines. A step
-encodes 8 digits of each of 16 bags. Test bags are scored whole, in chunks. It prints the test AUROC.
+Bags of 40 handwritten digits (included in scikit-learn); a positive bag has three to five nines. A step encodes 8
+digits of each of 16 bags. Test bags are scored with all instances, in chunks. The script prints the test AUROC.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import midam
 
 
 def digit_bags(count: int, *, seed: int, test: bool) -> tuple[list[np.ndarray], np.ndarray]:
-    """Bags [40, 64] and their labels; training and test bags share no digit."""
+    """Return bags [40, 64] and their labels; training and test bags share no digit."""
     images, digits = load_digits(return_X_y=True)
     images, digits = (x[1::2] if test else x[::2] for x in (images.astype(np.float32) / 16, digits))
     rng, labels = np.random.default_rng(seed), np.arange(count) % 2
@@ -33,7 +33,7 @@ def digit_bags(count: int, *, seed: int, test: bool) -> tuple[list[np.ndarray], 
 
 
 class Network(nn.Module):
-    """A logit (attention) and a value of each instance, x [K, B, 64] -> [K, B] each."""
+    """Network that gives a logit (attention) and a value for each instance, x [K, B, 64] -> [K, B] each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class Network(nn.Module):
         self.head = nn.Linear(64, 2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and values."""
+        """Return logits and values."""
         z, v = self.head(self.encoder(x)).unbind(dim=-1)
         return z, v
 
 
 def main() -> None:
-    """Train, and score the test bags."""
+    """Train, then score the test bags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,1 +1,1 @@
-"""One of each thing that a package can add to midam without touching it."""
+"""One example of each part that a package can add to midam without a change of midam."""

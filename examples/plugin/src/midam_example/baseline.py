@@ -1,4 +1,4 @@
-"""A baseline of comparisons: the size of the bag alone. What beats it has learned something."""
+"""A baseline for comparisons: only the bag size. A model that is better has learned more than the bag size."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from midam.train.trials import Trial
 
 
 class BagSize(Baseline):
-    """Larger bags score higher, or lower where that ranks the training bags better."""
+    """Give larger bags higher scores, or lower scores if those rank the training bags better."""
 
     def score(self, bags: Bags, trial: Trial) -> NDArray[np.float64]:
         """Train on the bags `trial.train`, and score the bags `trial.score`."""

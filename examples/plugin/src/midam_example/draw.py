@@ -1,4 +1,4 @@
-"""A draw rule: which instances of a bag a step encodes."""
+"""A draw rule: it decides which instances of a bag a step encodes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ from midam.data.draws import Draw, Drawn
 
 
 class First(Draw):
-    """The first B instances of each bag: for instances that are sorted, such as slices around a lesion.
+    """Draw the first B instances of each bag: for sorted instances, such as slices around a lesion.
 
-    Biased on purpose, so no log-ratio corrects it.
+    The bias is intended, so no log-ratio corrects it.
     """
 
     def draw(self, bags: NDArray[np.int64], sizes: NDArray[np.int64], *, width: int, rng: np.random.Generator) -> Drawn:  # noqa: ARG002

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class TwoLayers(nn.Module):
-    """Two layers of SiLU for feature vectors of `in_features` numbers."""
+    """Two layers with SiLU for feature vectors of `in_features` numbers."""
 
     def __init__(self, in_features: int, *, width: int = 32) -> None:
         super().__init__()

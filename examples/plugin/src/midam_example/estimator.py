@@ -1,4 +1,4 @@
-"""An estimator: another point at which a bag's statistic is linearized."""
+"""An estimator: a different point at which the statistic of a bag is linearized."""
 
 import torch
 from torch import Tensor
@@ -10,16 +10,16 @@ from midam.train import Estimator, encoded_sample
 
 
 class CrossFitted(Estimator):
-    """The statistic of one half of the drawn instances is the point for the gradient of the other half, and back.
+    """The statistic of each half of the drawn instances is the point for the gradient of the other half.
 
-    The point and the gradient of a mini-batch share their noise; these two halves do not.
+    In a mini-batch, the point and the gradient have the same noise; with two halves, their noise is independent.
     """
 
     name = "cross-fitted"
-    needs_trackable = True  # the point is not the sample's own: a maximum cannot be linearized there
+    needs_trackable = True  # the point is not from the same sample: a maximum cannot be linearized there
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
-        """Bag output at the mean of the halves' points, with the gradient of the whole sample."""
+        """Return the bag output at the mean of the two points, with the gradient of the whole sample."""
         z, v = encoded_sample(model, batch)
         half = max(1, z.shape[1] // 2)
         mask = torch.ones_like(z, dtype=torch.bool) if batch.mask is None else batch.mask
@@ -31,7 +31,7 @@ class CrossFitted(Estimator):
         return BagOutput(l, r, mask.sum(dim=1).to(z.dtype), model.pooling)
 
     def _at(self, z: Tensor, v: Tensor, mask: Tensor, point: slice, sample: slice) -> tuple[Tensor, Tensor]:
-        # Of a bag with too few instances for two halves, both are the whole draw.
+        # If a bag has too few instances for two halves, each half is the whole draw.
         here = torch.where(mask[:, point].any(dim=1, keepdim=True), 1, 0).bool()
         at = mask & _inside(mask, point) | mask & ~here
         stat = reduce(z.detach(), v.detach(), mask=at)

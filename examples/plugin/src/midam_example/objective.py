@@ -1,4 +1,4 @@
-"""An objective that remembers a number for each bag: one-way partial AUC."""
+"""An objective that keeps a number for each bag: one-way partial AUC."""
 
 from collections.abc import Mapping
 
@@ -12,17 +12,18 @@ from midam.train import Objective
 class FocusedAUC(Objective):
     """Partial AUC at low false positive rates, in its soft form (Zhu et al., ICML 2022, SOPA-s).
 
-    For each positive bag i the negatives count by exp(L_ij / focus), L_ij the squared hinge of the pair, so that those
-    ranked too high decide. The mean of these numbers over all negatives is tracked for each bag.
+    For each positive bag i, the negative bags have the weights exp(L_ij / focus), with the squared hinge L_ij of the
+    pair, so that negative bags with a too high rank dominate. The mean of these weights over all negative bags is
+    tracked for each positive bag.
 
     Parameters
     ----------
     num_bags : int
-        Bags of the training set.
+        Number of bags of the training set.
     margin : float
-        Of the squared hinge, > 0.
+        Margin of the squared hinge, > 0.
     focus : float
-        lambda > 0: smaller looks at fewer negatives.
+        lambda > 0: with a smaller value, fewer negative bags dominate.
     rate : float
         Weight of the new sample in the tracked mean, in (0, 1].
     """
@@ -38,7 +39,7 @@ class FocusedAUC(Objective):
     def loss(
         self, h: Tensor, labels: Tensor, *, weights: ClassWeights, index: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Loss [] of scores h [K], and the tracked means that `commit` writes."""
+        """Return the loss [] of scores h [K], and the tracked means that `commit` writes."""
         pairs = torch.relu(self.margin - (h.unsqueeze(1) - h.unsqueeze(0))).square()
         pull = torch.exp(pairs.detach() / self.focus)
         new = (pull * weights.negative).sum(dim=1)

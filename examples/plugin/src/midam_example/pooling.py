@@ -1,4 +1,4 @@
-"""A pooling of one file: linear softmax."""
+"""A pooling in one file: linear softmax."""
 
 import torch
 from torch import Tensor
@@ -8,13 +8,14 @@ from midam.nn import Pooling, upcast
 
 
 class LinearSoftmaxPooling(Pooling):
-    """Mean of the instance scores, each weighted by itself: sum phi^2 / sum phi (Wang et al., ICASSP 2019).
+    """Mean of the instance scores, with the scores as weights: sum phi^2 / sum phi (Wang et al., ICASSP 2019).
 
-    As a log-weighted mean: z = log phi, v = phi, h = r. So it can be streamed, tracked and sampled like any other.
+    As a log-weighted mean: z = log phi, v = phi, h = r. Thus it can be streamed, tracked and sampled like every other
+    pooling.
     """
 
     name = "linear-softmax"
-    weighted = True  # z varies: draws in proportion to exp(z) beat uniform ones
+    weighted = True  # z varies: draws in proportion to exp(z) are better than uniform draws
     value_size = 1
 
     def __init__(self, in_features: int, *, floor: float = 1e-4) -> None:
@@ -23,10 +24,10 @@ class LinearSoftmaxPooling(Pooling):
         self.floor = floor
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits z [M] and values v [M, 1] of encodings e [M, D]."""
+        """Return logits z [M] and values v [M, 1] of encodings e [M, D]."""
         raw = upcast(self.scorer(e))
         return log_phi(raw.squeeze(-1)), torch.sigmoid(raw)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
-        """Bag scores [K]."""
+        """Return bag scores [K]."""
         return r.squeeze(-1).clamp(self.floor, 1 - self.floor)

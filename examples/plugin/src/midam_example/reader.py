@@ -8,7 +8,7 @@ from midam.errors import BagDataError
 
 
 class JSONLines(BagReader):
-    """A line a bag."""
+    """Reader of a file with one line for each bag."""
 
     what: ClassVar[str] = "a file of JSON lines"
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
