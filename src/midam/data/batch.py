@@ -110,7 +110,7 @@ class InstanceReader:
         elif resident and (on_disk(self._array) or self.device.type == "cuda"):
             require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
         if resident and on_disk(self._array):
-            # A store may hold more bags: keep these alone, one after the other.
+            # A store may hold more bags: keep only these, one after the other.
             self._tensor = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:

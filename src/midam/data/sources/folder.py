@@ -26,7 +26,7 @@ from midam.names import name_of
 
 
 class NoLabelsError(ConfigError):
-    """A folder has no table of labels, and neither its folders nor its files tell them."""
+    """A folder has no label table, and neither the names of its folders nor its files state labels."""
 
 
 class FolderReader(BagReader):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
-_AT_ONCE = 8  # columns in which rows are compared
+_AT_ONCE = 8  # columns that are compared at a time
 _FEW = 8  # bags: with no more of them, a feature can look suspicious by chance
 
 
@@ -97,7 +97,7 @@ def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> 
     """Note rows that repeat another row in every column, in a table where this does not happen by chance."""
     rows = np.arange(len(frame))
     with suppress(TypeError):  # lists in a column that is left out cannot be compared
-        for begin in range(0, frame.shape[1], _AT_ONCE):  # the first columns of numbers leave few rows
+        for begin in range(0, frame.shape[1], _AT_ONCE):  # few rows are left after the first columns of numbers
             rows = rows[frame.iloc[rows, begin : begin + _AT_ONCE].duplicated(keep=False).to_numpy()]
         copies = int(frame.iloc[rows].duplicated().sum())
         if copies and any(2 * frame[column].nunique() > len(frame) for column in features):
@@ -298,7 +298,7 @@ class Table:
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         self.first = np.unique(codes, return_index=True)[1]
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", "name the bag", got="none")
-        self.faults.refuse()  # nothing is known of such rows
+        self.faults.refuse()  # such rows have no bag
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
         """Return the result of `read`; its faults join those of the table, or a note if the request ignores them."""

@@ -128,7 +128,7 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
     places = coords[:] if cut else None
     if coords_dtype == np.float16 and np.nanmax(np.abs(coords[:]), initial=0) > _EXACT_HALF:
-        doubt = f"its places are float16, which holds whole numbers up to {_EXACT_HALF}: patches are drawn beside them"
+        doubt = f"its places are float16, which holds whole numbers up to {_EXACT_HALF}: patches are drawn off place"
         attributes = {**attributes, "file": {**attributes.get("file", {}), "doubt": doubt}}
     return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places, names)
 

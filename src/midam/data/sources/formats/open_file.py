@@ -192,7 +192,7 @@ def sound(expected: str, path: Path, *, advice: str = "copy or write the file ag
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
     finally:
-        CURRENT.path = before if CURRENT.path is path else CURRENT.path  # one that waited in a generator
+        CURRENT.path = before if CURRENT.path is path else CURRENT.path  # a waiting generator keeps another
 
 
 def refuse_unreadable(error: Exception, path: Path) -> None:

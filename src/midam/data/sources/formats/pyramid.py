@@ -110,7 +110,7 @@ def is_pyramid(path: Path) -> bool:
 
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         return True
-    CURRENT.path = path  # which Pillow may warn of
+    CURRENT.path = path  # for warnings of Pillow
     try:
         with Image.open(path) as image:
             if getattr(image, "n_frames", 1) == 1 and _LEVELS not in getattr(image, "tag_v2", {}):
