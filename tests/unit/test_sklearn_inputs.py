@@ -155,7 +155,7 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
     mixed[-1] = 1 - mixed[-1]
     with pytest.raises(BagDataError, match=r"one label in a bag, got several \(bag bag35"):
         small().fit(frame, mixed)
-    with pytest.raises(BagDataError, match="under the index of X"):
+    with pytest.raises(BagDataError, match="with the index of X"):
         small().fit(frame, pd.Series(np.repeat(y, PER_BAG)))
     with pytest.raises(BagDataError, match="holds some of them"):
         small().fit(frame, pd.Series(y, index=[*names[:-1], "bag99"]))
