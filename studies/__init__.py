@@ -1,4 +1,4 @@
 """The studies of this repository, by theme: tabular sets, images, the paper's theory, regimes; not installed.
 
-``python -m studies NAME`` runs one and writes its page.
+``python -m studies NAME`` runs a study and writes its page.
 """

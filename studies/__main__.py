@@ -1,4 +1,4 @@
-"""``python -m studies NAME``: one of the studies, with its page.
+"""``python -m studies NAME``: run a study, and write its page.
 
 Exit codes: 0 done, 2 bad input or settings, 3 trials whose worker died each time, 130 stopped by Ctrl-C or SIGTERM.
 """
@@ -22,7 +22,7 @@ from studies.registry import STUDIES, check_study, find_study
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises what is wrong with the words."""
+    """Parser that raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         name, _, unknown = message.partition("unrecognized arguments: ")

@@ -1,4 +1,4 @@
-"""Paired differences between two methods as the pages of studies show them: mean, corrected 95% interval, Holm."""
+"""Paired differences of two methods for the pages of studies: mean, corrected 95% interval, Holm's correction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,9 +11,10 @@ from midam.compare.summary import corrected_interval
 
 
 def paired(difference: NDArray[np.float64], *, ratio: float | None = None) -> str:
-    """Return the mean of differences [J] of one set and its Nadeau-Bengio corrected interval.
+    """Return the mean of the differences [J] on one set, and its Nadeau-Bengio corrected interval.
 
-    `ratio` is that of test to training bags of a trial; without it, the trials are the folds of one cross-validation.
+    `ratio` is the ratio of test to training bags of a trial; without it, the trials are the folds of a
+    cross-validation.
 
     Examples
     --------
@@ -38,7 +39,7 @@ class Difference(NamedTuple):
 
 
 def over_sets(gaps: Sequence[NDArray[np.float64]], *, ratio: float | None = None) -> Difference:
-    """Return the mean over sets and its interval, where each set has its own corrected variance.
+    """Return the mean over sets and its interval; each set has a separate corrected variance.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def over_sets(gaps: Sequence[NDArray[np.float64]], *, ratio: float | None = None
     +0.010 [-0.010, +0.030]
     """
     found = [corrected_interval(gap, ratio=ratio or 1 / (len(gap) - 1)) for gap in gaps]
-    # Where all folds agree to the last digit there is no variance to correct.
+    # If all folds are equal, there is no variance to correct.
     halves = [(own.high - own.low) / 2 if np.ptp(gap) > 0 else 0.0 for own, gap in zip(found, gaps, strict=True)]
     half = float(np.sqrt(np.sum(np.square(halves)))) / len(found)
     mean = float(np.mean([own.mean for own in found]))
@@ -56,8 +57,8 @@ def over_sets(gaps: Sequence[NDArray[np.float64]], *, ratio: float | None = None
 def holm(differences: Sequence[tuple[float, float, float]], *, freedom: int | Sequence[int]) -> list[float]:
     """Return p-values of 95% t intervals (mean, low, high), adjusted for their number by Holm's rule.
 
-    `freedom` are the degrees of freedom, of all or of each. A comparison whose interval has no width, or bounds that
-    are not numbers, counts among them with a p-value of 1.
+    `freedom` is the degrees of freedom of all intervals or of each. A comparison with an interval without width, or
+    with NaN as bounds, counts with a p-value of 1.
 
     Examples
     --------

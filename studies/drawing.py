@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.report.figures import BLUE, ORANGE, add_legend, new_figure, write_figure
 
-# Okabe and Ito's palette, safe for color-blind readers; lines differ in dash as well, points in marker.
+# Okabe and Ito's palette, safe for color-blind readers; lines also differ in dashes, points in markers.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ((0, ()), (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2, 1, 2)), (0, (2, 2)))
@@ -33,7 +33,7 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A panel of curves: its title, the label of its y axis, and what it shows."""
+    """A panel of curves, with its title and the label of its y axis."""
 
     title: str
     ylabel: str
@@ -41,7 +41,7 @@ class Panel:
 
 
 def plot_panels(path: Path, panels: Sequence[Sequence[Panel]], *, order: Sequence[str]) -> None:
-    """Draw a grid of panels along the epochs; a name has one color in all of them."""
+    """Draw a grid of panels along the epochs; a name has the same color in all panels."""
     columns = len(panels[0])
     figure = new_figure((3.1 * max(columns, 2) + 0.4, 2.5 * len(panels) + 0.7))
     grid = figure.subplots(len(panels), columns, squeeze=False, sharey="row", sharex=True)
@@ -68,7 +68,7 @@ def plot_points(
     style: int = 0,
     horizontal: bool = False,
 ) -> None:
-    """Draw points with intervals, upright or lying, in the color and marker number `style`."""
+    """Draw points with vertical or horizontal intervals, in the color and marker number `style`."""
     low = [mean - bound[0] for mean, bound in zip(means, bounds)]
     high = [bound[1] - mean for mean, bound in zip(means, bounds)]
     options: dict[str, Any] = {
@@ -87,7 +87,7 @@ def plot_points(
 
 
 def save_figure(figure: Figure, path: Path, *, grid: bool = True) -> None:
-    """Style the axes and write the PNG; it appears whole or not at all."""
+    """Style the axes, and write the PNG completely or not at all."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         if grid:

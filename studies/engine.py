@@ -1,9 +1,9 @@
-"""The engine of the studies, on that of `midam compare`: trials on disk, the missing ones computed, their time noted.
+"""The engine of the studies, on the engine of `midam compare`: compute missing trials, keep trials and their time.
 
-A study says which trials it wants (`Group`, each trial named by `trial_name`) and how a group is computed. Its store,
-one line of JSON a trial, grows as groups finish, so that a stopped study goes on where it was. Beside a page it is
-published packed, `trials/NAME.jsonl.gz`: figures can be checked, and the study carried on by someone who has not the
-machine that it began on.
+A study defines its trials (`Group`, with a name by `trial_name` for each trial) and the computation of a group. Its
+store, one line of JSON for each trial, grows as groups finish, so that a stopped study continues without a loss. The
+store is published with the page as `trials/NAME.jsonl.gz`: anyone can check the figures, and continue the study on
+another machine.
 """
 
 import gzip
@@ -30,9 +30,9 @@ from studies.options import StudyOptions
 
 Task = TypeVar("Task")
 
-# How a file of published trials ends.
+# Suffix of a file of published trials.
 PACKED = ".jsonl.gz"
-# Of the trials of each kind; raised when their meaning changes, so that no row of before is taken for one of after.
+# Version of the trials of each kind; it increases when their meaning changes, so that old rows do not count as new.
 VERSIONS = {
     "table2": 1,
     "curves": 1,
@@ -54,10 +54,10 @@ VERSIONS = {
     "tracked": 1,
     "tracked-reference": 1,
 }
-# Settings that the rows of a study name themselves, or that change no number.
+# Settings that are already in the rows of a study, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
-# Settings that are older than the first trials; a later one counts where it is not left at its default, or at what
-# trainings did before it came, so that trials that were finished before there was such a setting stay valid.
+# Settings that are older than the first trials. A later setting counts only if it has not its default, or the value
+# that describes trainings before it existed, so that older trials stay valid.
 _FIRST = (
     "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
     "num_instances state_rate lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
@@ -65,13 +65,13 @@ _FIRST = (
     "label_column groups split coords ignore allow_leakage precision"
 )
 _BEFORE: dict[str, Any] = {"state_floor": 0.0}
-_LEFT = {"state_schedule": "constant"}  # settings of the first trials that are no more
-# Their defaults were once these numbers, and still are for the mlp.
+_LEFT = {"state_schedule": "constant"}  # settings of the first trials that do not exist now
+# Their defaults were these numbers before, and still are for the mlp.
 _ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 
 
 class Store(TrialStore):
-    """Finished trials of studies, ``CACHE/NAME.jsonl``, and the time that they took.
+    """Finished trials of studies in ``CACHE/NAME.jsonl``, and their time.
 
     Examples
     --------
@@ -89,18 +89,18 @@ class Store(TrialStore):
         super().__init__(self.file)
 
     def wall_time(self, section: str | None = None) -> float:
-        """Seconds that were spent on a section (or on all), over all calls that were stopped and continued."""
+        """Return the seconds of a section (or of all sections), over all calls of a stopped and continued study."""
         return float(sum(row["wall"] for row in self.rows if "wall" in row and section in (None, row["section"])))
 
     def publish(self, folder: Path) -> Path:
-        """Write ``FOLDER/NAME.jsonl.gz``, byte for byte the same from the same rows; returns its path."""
+        """Write ``FOLDER/NAME.jsonl.gz``, with the same bytes for the same rows; returns its path."""
         path = folder / f"{self.file.stem}{PACKED}"
         write_packed(path, self.file.read_bytes() if self.rows else b"")
         return path
 
 
 def trial_name(study: str, **fields: Any) -> Row:
-    """What a trial is known by: its kind, the version of that, and fields of its own.
+    """Return the name of a trial: its kind, the version of the kind, and its fields.
 
     Examples
     --------
@@ -120,8 +120,8 @@ def complete(
 ) -> None:
     """Compute the groups that the store does not hold, in `options.jobs` processes, and keep their rows.
 
-    A group has one task; `function` returns its results, one a trial. The time is noted in the end, also when the study
-    is stopped, as a row ``{"wall": seconds, "section": section}``.
+    A group has one task; `function` returns one result for each trial. At the end, also when the study is stopped, the
+    time is stored as a row ``{"wall": seconds, "section": section}``.
     """
     missing = store.missing(groups)
     if not missing:
@@ -143,15 +143,15 @@ def complete(
 
 
 class TrialProgress(LiveProgress):
-    """A bar of trials."""
+    """Progress bar of trials."""
 
     def update(self, done: float, total: int | None = None) -> None:
-        """Show how many are done, and of how many."""
+        """Show the number of finished trials, and of all trials."""
         self._bar.update(self._task, completed=done, total=total)
 
 
 def write_packed(path: Path, content: bytes) -> None:
-    """Write a gzip file, the same for the same content, into a folder that is made."""
+    """Write a gzip file, with the same bytes for the same content; makes the folder."""
     write_bytes(path, gzip.compress(content, compresslevel=9, mtime=0))
 
 
@@ -168,7 +168,7 @@ def read_packed(path: Path) -> list[Row]:
 
 
 def take_published(path: Path, cache: Path) -> int:
-    """Add published trials that the cache does not hold to it; returns how many.
+    """Add published trials to the cache if they are not there; returns their number.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def take_published(path: Path, cache: Path) -> int:
 
 
 def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
-    """Return a short digest of the settings that the rows do not name, and of the bags.
+    """Return a short digest of the bags, and of the settings that are not in the rows.
 
     Examples
     --------
@@ -197,10 +197,10 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     True
     """
     usual, first = Settings().flat() | _BEFORE, set(_FIRST.split())
-    # Bags of images have their encoder named by the studies on them.
+    # Studies on images name the encoder in their rows.
     named = config.resolve((1,)).flat()
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr", "objective")}
-    settings["hidden"] = settings["hidden"] or []  # of sets as wide as the floor, the default is what it was
+    settings["hidden"] = settings["hidden"] or []  # for sets of at least the minimum width, the default is as before
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     if config.method.estimator != "vrsp" or config.method.pooling == "smoothed-max":
@@ -217,7 +217,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
 
 
 def short_digest(content: Sequence[Any] | Mapping[str, Any]) -> str:
-    """Return a short digest of what JSON takes."""
+    """Return a short digest of a value that JSON can represent."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
 
 

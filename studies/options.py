@@ -1,4 +1,4 @@
-"""What every study is asked with: how much of it, where the page goes, and where its trials are kept."""
+"""Options of every study: its size, the folder of its page, and the folder of its trials."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -24,19 +24,19 @@ class StudyOptions:
     'python -m studies table2 --quick --margin 0.1'
     """
 
-    quick: bool = False  # A part of the study that ends in minutes
+    quick: bool = False  # Run only a part of the study, for minutes
     out: Path = OUT  # Folder of the page and its figures
-    jobs: int = 1  # Processes at a time
+    jobs: int = 1  # Number of parallel processes
     backend: str = "loky"  # Where they run, see `midam.compare.workers.Workers`
     cluster: str | None = None  # Address of the cluster of that backend
-    cache: Path = CACHE  # Folder of the finished trials; a stopped study goes on from there
-    smaller: bool = False  # A version of seconds, for tests; its figures say nothing
-    margin: float | None = None  # Margin c of the AUC objectives, where the study takes one
-    splits: int | None = None  # Number of random splits, where the study takes one
-    protocol: str | None = None  # Protocol, where the study has several
-    size: str | None = None  # Size of the study, where it comes in several
-    device: str | None = None  # Where scorers are trained, where the study can use a GPU
-    # Where progress is drawn. Default: nowhere
+    cache: Path = CACHE  # Folder of the finished trials, from which a stopped study continues
+    smaller: bool = False  # A version for tests that takes seconds; its figures have no meaning
+    margin: float | None = None  # Margin c of the AUC objectives, if the study has this option
+    splits: int | None = None  # Number of random splits, if the study has this option
+    protocol: str | None = None  # Protocol, if the study has several
+    size: str | None = None  # Size of the study, if it has several
+    device: str | None = None  # Device that trains scorers, if the study can use a GPU
+    # Stream for the progress bar. Default: none
     console: Console | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class StudyOptions:
             raise ConfigError(f"Expected device auto, cpu or cuda, got {self.device!r}; choose one.")
 
     def workers(self) -> Workers:
-        """Return where trials run; with ``device="cuda"``, each gets a GPU of its own."""
+        """Return the workers that run trials; with ``device="cuda"``, each worker gets a separate GPU."""
         return Workers(self.backend, self.jobs, self.cluster, gpu=self.device == "cuda")
 
     def use_cuda(self) -> bool:
@@ -61,7 +61,7 @@ class StudyOptions:
         return found and self.device != "cpu"
 
     def command(self, name: str) -> str:
-        """Return the command that repeats the study, wherever its page and its trials lie."""
+        """Return the command that repeats the study, without the folders of its page and its trials."""
         words = ["python", "-m", "studies", name]
         words += ["--quick"] if self.quick else []
         words += ["--protocol", self.protocol] if self.protocol is not None else []

@@ -1,4 +1,4 @@
-"""The page of a study: what is shown, how it was made, on which machine, and the tables and figures."""
+"""The page of a study: its content, its command, its machine, and its tables and figures."""
 
 import datetime
 import os
@@ -32,10 +32,11 @@ def write_page(
     tried: bool = True,
     study: str | None = None,
 ) -> Path:
-    """Write ``OUT/NAME.md``; the page appears whole or not at all.
+    """Write ``OUT/NAME.md`` completely or not at all.
 
-    What was found comes first, how it was made last, with the entries `made` of a list at its end. Beside the page of a
-    whole study stand the trials that it was made from; without a `store` it says that they do not, if any were `tried`.
+    The results come first, and the way the page was made last, with the entries `made` at the end of its list. The
+    trials of a complete study are published with its page; without a `store`, the page says that they are not, if any
+    were `tried`.
 
     Examples
     --------
@@ -83,7 +84,7 @@ def figure_path(options: StudyOptions, name: str, part: str = "") -> Path:
 
 
 def section(title: str, *parts: str | Sequence[str]) -> list[str]:
-    """Return a heading and paragraphs or lines, each with an empty line behind it.
+    """Return a heading and paragraphs or lines, each followed by an empty line.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def section(title: str, *parts: str | Sequence[str]) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a Markdown table; the first column is set left, the others right.
+    """Return a Markdown table; the first column is aligned to the left, the others to the right.
 
     Examples
     --------
@@ -109,7 +110,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people.
+    """Return a time as a readable text.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the paper prints: its Tables 1, 2 and 3 (Zhu et al., ICML 2023)."""
+"""The paper's Tables 1, 2 and 3 (Zhu et al., ICML 2023)."""
 
 # Table 1: positive bags, negative bags, mean bag size, features.
 TABLE1: dict[str, tuple[str, int, int, float, str]] = {
@@ -60,7 +60,7 @@ TABLE3: dict[str, tuple[tuple[float, float], ...]] = {
 
 
 def printed(name: str, method: str) -> tuple[float, float] | None:
-    """Return mean and standard deviation of Tables 2 and 3, or None for what is in neither.
+    """Return mean and standard deviation from Table 2 or 3, or None if neither table has them.
 
     Examples
     --------

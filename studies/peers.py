@@ -1,4 +1,4 @@
-"""The methods of other libraries that the studies of tabular bags run beside ours, where they are installed."""
+"""Methods of other libraries that the studies of tabular bags run too, if they are installed."""
 
 from midam.errors import ConfigError
 from midam.registry import BASELINES
@@ -7,7 +7,7 @@ PEERS = ("libauc-midam-att", "libauc-midam-smx", "torchmil-abmil")
 
 
 def installed_peers(names: tuple[str, ...] = PEERS) -> tuple[str, ...]:
-    """Return those whose library is installed."""
+    """Return the methods whose library is installed."""
     return tuple(name for name in names if _installed(name))
 
 

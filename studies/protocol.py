@@ -1,4 +1,4 @@
-"""The paper's protocol on the tabular sets: settings, learning rates, epochs, and what a trial leaves behind."""
+"""The paper's protocol on the tabular sets: settings, learning rates, epochs, and the results of a trial."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ EPOCHS = 100
 LRS = (0.1, 0.01, 0.001)
 MARGIN = 1.0
 
-# In the paper's text where it gives a value, else in the authors' code.
+# From the paper's text if it gives a value, else from the authors' code.
 _SETTINGS: dict[str, Any] = {
     "decay_at": [0.5, 0.75],
     "momentum": 0.1,
@@ -46,7 +46,7 @@ _SETTINGS: dict[str, Any] = {
 def paper_config(
     method: str, *, lr: float, margin: float = MARGIN, epochs: int = EPOCHS, num_instances: int = 4
 ) -> Settings:
-    """Return the paper's settings of a method: cross-entropy with Adam, the AUC objectives with its own momentum.
+    """Return the paper's settings of a method: cross-entropy with Adam, the AUC objectives with the paper's momentum.
 
     Examples
     --------
@@ -86,14 +86,14 @@ def steps(config: Settings, train: int) -> int:
 
 
 def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[Row]:
-    """Train one trial a split and return of each what the selection needs; test bags are scored and used for nothing.
+    """Train one trial for each split, and return the values for the selection; scores of test bags choose nothing.
 
     Returns
     -------
     list of dict
-        ``val_best``, ``best_epoch``, ``test_best`` at the epoch with the highest validation AUROC, the later one of
-        equals; ``val_last``, ``test_last``, ``train_last`` of the last epoch (the last over the points that the
-        training used), None after a divergence; ``seconds`` and ``steps``.
+        ``val_best``, ``best_epoch``, ``test_best`` at the epoch with the highest validation AUROC, the later epoch at a
+        tie; ``val_last``, ``test_last``, ``train_last`` of the last epoch (the last over the points that the training
+        used), None after a divergence; ``seconds`` and ``steps``.
     """
     trials = [Trial(split.train, split.score, split.seed) for split in splits]
     labels = bags.require_labels()
@@ -104,7 +104,7 @@ def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[
 
 
 def epoch_aurocs(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the AUROC of each epoch [E] of scores [E, N]; NaN where a score is not finite.
+    """Return the AUROC of each epoch [E] of scores [E, N]; NaN for an epoch with a score that is not finite.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def epoch_aurocs(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> NDAr
 def part_aurocs(
     labels: NDArray[np.int64], parts: Sequence[NDArray[np.int64]], scores: NDArray[np.float64]
 ) -> list[NDArray[np.float64]]:
-    """Return the AUROC of each epoch of each part of the bags, whose scores [E, N] stand side by side."""
+    """Return the AUROC of each epoch for each part of the bags, from the concatenated scores [E, N] of the parts."""
     cuts = np.cumsum([len(part) for part in parts])[:-1]
     return [epoch_aurocs(labels[own], found) for own, found in zip(parts, np.split(scores, cuts, axis=1))]
 
@@ -151,5 +151,5 @@ def _summary(result: TrialResult, labels: NDArray[np.int64], split: Split, *, st
 
 
 def number(value: float) -> float | None:
-    """Return a value for JSON, None where it is not finite."""
+    """Return a value for JSON, or None if it is not finite."""
     return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The studies by name, or by the path of one elsewhere; nothing is imported before it is asked for."""
+"""The studies by name, or by the import path of another study; a study is imported only when it is requested."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,12 +49,12 @@ _OPTIONAL = ("margin", "splits", "protocol", "size", "device")
 
 @dataclass(frozen=True)
 class Study:
-    """A study: called with `StudyOptions`, it runs and writes its page."""
+    """A study: a call with `StudyOptions` runs it and writes its page."""
 
-    run: Callable[[StudyOptions], None]  # What it does
+    run: Callable[[StudyOptions], None]  # Function that runs the study
     help: str  # One line for the command line
-    takes: tuple[str, ...] = ()  # The optional settings of `StudyOptions` that it understands
-    # Stem of the file of its finished trials, by which published ones are known; empty where it keeps none
+    takes: tuple[str, ...] = ()  # The optional settings of `StudyOptions` that it has
+    # Stem of the file of its finished trials, which identifies published trials; empty if it keeps none
     store: str = ""
 
     def __call__(self, options: StudyOptions) -> None:
@@ -84,7 +84,7 @@ def find_study(name: str) -> Study:
 
 
 def check_study(name: str, options: StudyOptions, *, trials: Path | None = None) -> Study:
-    """Return the study of this name, if it takes the options and the file of published trials.
+    """Return the study of this name; raises an error if it does not accept the options or the file of published trials.
 
     Examples
     --------

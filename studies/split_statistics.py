@@ -1,11 +1,11 @@
-"""Statistics of trials that share test sets: the split, not the trial, is what was drawn.
+"""Statistics of trials that share test sets: the sampling unit is the split, not the trial.
 
 The 5 folds of a split are tested on the same bags. With split means m_1 .. m_K,
 
     mean m, interval m -+ t_{K-1} s / sqrt(K),  s the standard deviation of the split means,
 
 and a new mean over k splits falls, with 95%, into m -+ t_{K-1} s sqrt(1/k + 1/K). The splits of one data set overlap in
-their training bags, so that both are a little narrow. Intervals of an AUROC are cut at 0 and 1.
+their training bags, so that both intervals are slightly too narrow. Intervals of an AUROC are cut at 0 and 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ class Estimate:
     high: float
 
     def holds(self, value: float) -> bool:
-        """Return whether the interval holds a value."""
+        """Return whether the interval contains a value."""
         return self.low <= value <= self.high
 
     def __str__(self) -> str:
         return f"{self:}"
 
     def __format__(self, sign: str) -> str:
-        """Mean and interval in three decimals; ``+`` for signs."""
+        """Return mean and interval with three decimals; ``+`` adds signs."""
         return f"{self.mean:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
 
 
@@ -74,7 +74,7 @@ def mean_interval(means: Sequence[float], *, bounds: tuple[float, float] = (0.0,
 
 
 def predictive_interval(means: Sequence[float], *, count: int = 3) -> Estimate:
-    """Return the mean over splits and the 95% interval of the mean of `count` new ones.
+    """Return the mean over splits, and the 95% interval of the mean of `count` new splits.
 
     Examples
     --------

@@ -30,16 +30,16 @@ class Split:
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
-    seed_offset: int = 0  # Of a further training on the same bags
+    seed_offset: int = 0  # Number of a repeated training on the same bags
 
     @property
     def score(self) -> NDArray[np.int64]:
-        """Validation bags, then test bags."""
+        """Return validation bags, then test bags."""
         return np.concatenate([self.val, self.test])
 
     @property
     def seed(self) -> int:
-        """Seed of weights and sampling, another one for each trial."""
+        """Return the seed of weights and sampling, different for each trial."""
         return self.split * FOLDS + self.fold + self.seed_offset
 
 
@@ -63,7 +63,7 @@ def paper_splits(labels: NDArray[np.int64], *, splits: Sequence[int], folds: int
 
 
 def published_folds(name: str, bags: Bags) -> tuple[Bags, NDArray[np.bool_]] | None:
-    """Return a set in the order of its file with the folds published with it, or None where it carries none.
+    """Return a set in the order of its file with its published folds, or None if it has none.
 
     In the folds, bool [repeats, folds, N], True marks a training bag.
     """
@@ -76,7 +76,7 @@ def published_folds(name: str, bags: Bags) -> tuple[Bags, NDArray[np.bool_]] | N
         folds = archive["folds_train"].astype(bool) if "folds_train" in archive.files else None
     if folds is None:
         return None
-    # catalog.load would put the bags into another order than that of the folds.
+    # catalog.load would change the order of the bags, and the folds would not match.
     ordered = read_npz(place)
     if content_digest(ordered) != catalog.CATALOG[name].digest or folds.shape[-1] != len(ordered):
         raise BagDataError(f"Expected the bags of {name} with folds for each, got others (in {place}); fetch it again.")

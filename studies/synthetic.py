@@ -1,4 +1,4 @@
-"""Small synthetic bag sets on which defaults are tried, beside the real ones: four ways to be a positive bag."""
+"""Small synthetic bag sets to test defaults, in addition to real sets: four kinds of positive bags."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""`python -m studies table3-statistics`: color, texture and size alone, on the bags of Table 3 at its small size."""
+"""`python -m studies table3-statistics`: only color, texture and size, on the bags of Table 3 at its small size."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def run(options: StudyOptions) -> None:
 
 
 def statistics_of(design: Design) -> Design:
-    """Return a design with bag statistics alone.
+    """Return a design with only bag statistics.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`python -m studies image-changes`: encoder and draw for images, each alone, by validation bags."""
+"""`python -m studies image-changes`: encoder and draw for images, changed one at a time, by validation bags."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from studies.registry import as_study
 
 NAME = "image-changes"
 USUAL = "ResNet20, uniform draws"
-# Adam's rates, named before the first run: the library's, and for what is small or frozen ten times that.
+# Adam's rates, fixed before the first run: the library's rate, and ten times this for small or frozen networks.
 _RATE, _FASTER = 0.0003, 0.003
 _SHALLOW, _STATISTICS = (f"{c.__module__}.{c.__name__}" for c in (SmallConv, PatchStatistics))
 CHANGES: dict[str, dict[str, Any]] = {
@@ -37,8 +37,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "patch statistics": {"lr": _FASTER, "encoder": _STATISTICS},
 }
 _ASIDE = ("no floor under the new sample", "mini-batches, no tracked state")
-_FOLDS = {"breast": 3, "colon": 3, "adrenal": 2}  # Of the small size
-_RATIO = 1 / 3  # One of five parts validates, three train
+_FOLDS = {"breast": 3, "colon": 3, "adrenal": 2}  # At the small size
+_RATIO = 1 / 3  # One of five parts is for validation, three for training
 _SHOWS = (
     "Validation AUROC of MIDAM (att) at the end of a short training with the library's defaults for images, and with "
     "one change each. Test bags are not looked at. Adam trains at 0.0003, a small or frozen encoder at 0.003; both "
@@ -50,7 +50,7 @@ _SHOWS = (
 
 
 def recipes(options: StudyOptions) -> dict[str, Recipe]:
-    """Return how each set is run in the size of the options, without a change: as `image-defaults`, on other folds."""
+    """Return each set's recipe without a change, in the size of the options: as `image-defaults`, on other folds."""
     folds: dict[str, Any] = {"full": {}, "small": _FOLDS}.get(choose_design(options).name, dict.fromkeys(SETS, 2))
     return {
         name: dataclasses.replace(own, optimizer="adam", lrs=(_RATE,), folds=folds.get(name, own.folds))

@@ -1,4 +1,4 @@
-"""What a study on images costs: instances encoded, floating-point operations, and the time that a device needs."""
+"""Cost of a study on images: instances encoded, floating-point operations, and the time on a device."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,17 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Cost:
-    """Of some trials of one row."""
+    """Cost of some trials of one row."""
 
-    shape: Shape  # Of an instance
+    shape: Shape  # Shape of an instance
     # Instances encoded with a backward pass, and without
     trained: int
     scored: int
-    steps: int  # Of training
+    steps: int  # Number of training steps
 
     @property
     def flop(self) -> float:
-        """Floating-point operations; a backward pass counts as two forward passes."""
+        """Return the floating-point operations; a backward pass counts as two forward passes."""
         return forward_flop(self.shape) * (3 * self.trained + self.scored)
 
 
@@ -51,7 +51,7 @@ def forward_flop(shape: Shape) -> int:
 
 
 def job_cost(job: Job) -> Cost:
-    """Return what a trial costs: the search, the training and all scoring; a baseline costs nothing here."""
+    """Return the cost of a trial: search, training and all scoring; a baseline has no cost here."""
     shape = job.bags.instance_shape
     if job.is_baseline:
         return Cost(shape, 0, 0, 0)
@@ -76,7 +76,7 @@ def job_cost(job: Job) -> Cost:
 
 
 def row_costs(jobs: Sequence[Job]) -> dict[tuple[str, str], Cost]:
-    """Return the cost of each set and method, over its trials; those of no cost are left out."""
+    """Return the cost of each set and method over its trials, without methods of no cost."""
     found: dict[tuple[str, str], Cost] = {}
     for job in jobs:
         own = job_cost(job)
@@ -87,7 +87,7 @@ def row_costs(jobs: Sequence[Job]) -> dict[tuple[str, str], Cost]:
 
 
 def measure_seconds(costs: Mapping[tuple[str, str], Cost], *, cuda: bool) -> dict[Shape, tuple[float, float]]:
-    """Return the seconds that an instance of each shape takes here: with a backward pass, and without; one thread."""
+    """Return the seconds for an instance of each shape with one thread: with a backward pass, and without."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -109,7 +109,7 @@ def cost_table(
     expected: Mapping[tuple[str, str], float] | None = None,
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> list[str]:
-    """Return a Markdown table of the costs, with the time that was expected and the time that was taken."""
+    """Return a Markdown table of the costs, with expected and measured time."""
     trials = {key: sum((job.name, job.method) == key for job in jobs) for key in costs}
     head = ["set, method", "trials", "steps", "instances trained", "instances scored", "TFLOP"]
     head += ["expected"] if expected else []
@@ -127,9 +127,10 @@ def cost_table(
 def assumed_seconds(
     costs: Mapping[tuple[str, str], Cost], *, tflop_a_second: float, step_ms: float, jobs: int
 ) -> tuple[float, float]:
-    """Return the seconds of arithmetic at this rate, and of launching steps of this length in `jobs` processes.
+    """Return the seconds of arithmetic at this rate, and of step launches of this length in `jobs` processes.
 
-    They overlap where several processes share a GPU: the study takes the longer of the two, and at most their sum.
+    They overlap if several processes share a GPU: the study takes at least the longer of the two, and at most their
+    sum.
     """
     flop = sum(cost.flop for cost in costs.values())
     return flop / (1e12 * tflop_a_second), sum(cost.steps for cost in costs.values()) * step_ms / 1e3 / jobs
@@ -160,5 +161,5 @@ def _now(cuda: bool) -> float:
     if cuda:
         torch.cuda.synchronize()
         return time.perf_counter()
-    # Processor time: on a shared machine wall time measures the neighbors as well.
+    # Processor time: on a shared machine, wall time depends on other processes too.
     return time.process_time()

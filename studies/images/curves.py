@@ -1,4 +1,4 @@
-"""AUROC of validation and test images along a training, one curve a method and batch."""
+"""AUROC of validation and test images along a training, with one curve for each method and batch."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ class ImageArm:
 
     label: str  # In the legend
     method: str  # A name of `midam.train.method_names`
-    recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its margin is the first one
+    recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its first margin is used
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class ImageCurve:
     """A curve at the learning rate that validation bags chose."""
 
     lr: float  # The rate
-    # When the bags were scored: epochs, and training instances encoded until then [E]
+    # Times of the scoring of bags: epochs, and number of encoded training instances [E]
     epochs: NDArray[np.int64]
     instances: NDArray[np.int64]
     # AUROC; of training bags at the points of the training. NaN after a divergence [folds, E]
@@ -61,13 +61,13 @@ class _CurveJob:
 
     @property
     def config(self) -> Settings:
-        """Settings of the training."""
+        """Return the settings of the training."""
         margin, epochs = self.arm.recipe.margins[0], self.arm.recipe.epochs
         return image_config(self.arm.method, self.arm.recipe, lr=self.lr, margin=margin, epochs=epochs, cuda=self.cuda)
 
     @property
     def trial(self) -> Row:
-        """What the trial is known by."""
+        """Return the name of the trial."""
         recipe = self.arm.recipe
         content = [self.bags.fingerprint(), settings_hash(self.config), recipe.margins[0], recipe.score_every]
         place = {"split": self.split.split, "fold": self.split.fold}
@@ -91,7 +91,7 @@ def write_curve_page(
     shows: str,
     body: Callable[[Mapping[tuple[str, str], ImageCurve]], list[str]],
 ) -> None:
-    """Train the curves of a study that are missing, and write its page; `body` draws them, and returns its lines."""
+    """Train the missing curves of a study, and write its page; `body` draws the curves and returns the lines."""
     size = choose_design(options).name
     section = f"{study}, {size}"
     with Store(options.cache, "image-curves") as store:
@@ -117,9 +117,9 @@ def find_curves(
     options: StudyOptions,
     section: str,
 ) -> dict[tuple[str, str], ImageCurve]:
-    """Return the curves by set and label; what the store does not hold is computed first.
+    """Return the curves by set and label, after missing curves are computed.
 
-    A curve is that of the rate with the highest mean validation AUROC at the end; a divergence counts as -1.
+    A curve has the rate with the highest mean validation AUROC at the end; a divergence counts as -1.
     """
     jobs = {(name, arm.label): _jobs(name, arm, sets[name], options) for name, own in arms.items() for arm in own}
     groups = [Group([job.trial], [job]) for own in jobs.values() for job in own]
@@ -142,7 +142,7 @@ def _curve(jobs: Sequence[_CurveJob], done: Sequence[Row | None]) -> ImageCurve:
 def draw_curves(
     path: Path, curves: Mapping[str, Mapping[str, ImageCurve]], *, xlabel: str, order: Sequence[str]
 ) -> None:
-    """Draw a row of panels for validation and one for test, a panel a title; x is epochs or instances."""
+    """Draw a row of panels for validation and one for test, with a panel for each title; x is epochs or instances."""
     figure = new_figure((3.1 * max(len(curves), 2) + 0.4, 5.9))
     grid = figure.subplots(2, len(curves), squeeze=False, sharey=True)
     for row, part in zip(grid, PARTS):

@@ -18,7 +18,7 @@ from studies.registry import as_study
 NAME = "image-defaults"
 METHOD = "midam-att"
 SETS = ("breast", "colon", "adrenal")
-# Named before the first run: the old default between two others, and Adam's usual rate between two others.
+# Fixed before the first run: the old default between two other rates, and Adam's usual rate between two other rates.
 CANDIDATES: tuple[tuple[Literal["sgd", "adam"], float], ...] = (
     ("sgd", 0.01),
     ("sgd", 0.05),
@@ -27,7 +27,7 @@ CANDIDATES: tuple[tuple[Literal["sgd", "adam"], float], ...] = (
     ("adam", 0.001),
     ("adam", 0.003),
 )
-# Named before the first run too: the mlp's, the paper's, and next to none of the past.
+# Also fixed before the first run: the value of the mlp, the value of the paper, and a value with almost no memory.
 STATE_RATES = (0.5, 0.9, 0.99)
 SAMPLED = "dam-mb-att"
 _SHOWS = (
@@ -50,7 +50,7 @@ def name_of(optimizer: str, lr: float) -> str:
 
 
 def recipes(options: StudyOptions) -> dict[str, Recipe]:
-    """Return how each set is run in the size of the options; candidates take the place of optimizer and rate."""
+    """Return the recipe of each set in the size of the options; candidates replace optimizer and rate."""
     size = choose_design(options).name
     fixed: dict[str, Any] = {"lrs": (0.05,), "search": 1.0, "state_rate": STATE_RATES[0]}
     if size in ("quick", "smaller"):
@@ -69,7 +69,7 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
 
 
 def choose(found: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the candidate with the highest mean rank over sets; equals go to the higher mean AUROC.
+    """Return the candidate with the highest mean rank over sets, at a tie with the higher mean AUROC.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
 
 
 def _arm(recipe: Recipe, optimizer: Literal["sgd", "adam"], lr: float, *, state_rate: float | None = None) -> ImageArm:
-    """A candidate of the first stage; with a gamma0 one of the second, which bears its name."""
+    """Return a candidate of the first stage, or with a gamma0 a candidate of the second stage, named by it."""
     label = name_of(optimizer, lr) if state_rate is None else f"{state_rate:g}"
     rate = recipe.state_rate if state_rate is None else state_rate
     return ImageArm(label, METHOD, dataclasses.replace(recipe, optimizer=optimizer, lrs=(lr,), state_rate=rate))
@@ -160,7 +160,7 @@ def _arm(recipe: Recipe, optimizer: Literal["sgd", "adam"], lr: float, *, state_
 def _tables(
     head: str, found: Mapping[str, Mapping[str, float]], *, below: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The AUROC of each candidate on each set, what the other sets choose for a set, and what all choose."""
+    """Return tables of the AUROC of each candidate on each set, and of the choices by the other sets and by all."""
     candidates = list(next(iter(found.values())))
     rows = [[c, *(f"{own[c]:.3f}" for own in found.values())] for c in candidates]
     rows += [["DAM (MB-att)", *(f"{below[name]:.3f}" for name in found)]] if below is not None else []

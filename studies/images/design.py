@@ -1,4 +1,4 @@
-"""What the studies on images run: methods, settings and epochs of each set, in three sizes and a trial of seconds."""
+"""Design of the studies on images: methods, settings and epochs of each set, in three sizes and a test in seconds."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ COLOR_BASELINES = ("rgb-logistic", "rgb-trees")
 VOXEL_BASELINES = ("voxel-logistic",)
 SETS = ("breast", "colon", "adrenal")
 
-# Optimizer and learning rate of the AUC objectives where a study chooses none: of a set the choice of the other two
-# (`python -m studies image-defaults --size small`, by validation bags).
+# Optimizer and learning rate of the AUC objectives if a study chooses none: for each set the choice by the other two
+# sets (`python -m studies image-defaults --size small`, by validation bags).
 CHOSEN: dict[str, tuple[Literal["sgd", "adam"], float]] = {
     "breast": ("sgd", 0.01),
     "colon": ("adam", 0.0003),
     "adrenal": ("adam", 0.0003),
 }
-_STACKED_CHUNK = 16  # volumes scored at a time: one is as large as a bag
-# In the paper's text where it gives a value, else in the authors' code.
+_STACKED_CHUNK = 16  # number of volumes scored at a time: a volume is as large as a bag
+# From the paper's text if it gives a value, else from the authors' code.
 _SETTINGS: dict[str, Any] = {
     "decay_at": [0.5, 0.75],
     "momentum": 0.1,
@@ -50,7 +50,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one set is studied."""
+    """Methods and settings for one set."""
 
     # Names of methods (`METHODS`), and of baselines of `midam.compare`
     methods: tuple[str, ...]
@@ -64,39 +64,39 @@ class Recipe:
     lrs: tuple[float, ...] = (0.1, 0.01, 0.001)
     margins: tuple[float, ...] = (1.0, 0.5, 0.1)
     search: float = 0.0  # Share of the epochs that a training of the search takes; 0: nothing is chosen
-    tries: int = 1  # Trainings of each setting in the search, with seeds of their own; their mean decides
-    score_every: int = 1  # Validation and test bags are scored after each so many epochs, and after the last
-    bags: int = 8  # Bags of a class in a batch, S+ = S-
+    tries: int = 1  # Trainings of each setting in the search, with different seeds; their mean decides
+    score_every: int = 1  # Number of epochs between scorings of validation and test bags; the last epoch is scored too
+    bags: int = 8  # Number of bags of a class in a batch, S+ = S-
     state_rate: float = 0.9  # gamma0 of vrsp
-    less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, where they cost many times the others
-    lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) where none is chosen
-    optimizer: Literal["sgd", "adam"] = "sgd"  # Of the AUC objectives
-    others: tuple[tuple[str, Any], ...] = ()  # Settings of a training in place of those of the studies on images
-    # Vectors are standardized once a trial, by the training bags, rather than each time that they are encoded
+    less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, because they cost much more than the others
+    lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) if none is chosen
+    optimizer: Literal["sgd", "adam"] = "sgd"  # For the AUC objectives
+    others: tuple[tuple[str, Any], ...] = ()  # Settings that replace the settings of the studies on images
+    # Vectors are standardized once for each trial, by the training bags, not at each pass of the encoder
     standardized: bool = False
-    by_group: bool = True  # Folds disjoint by group; else the paper's splits, whose test is a random tenth
+    by_group: bool = True  # Folds disjoint by group; else the paper's splits with a random tenth as test
 
     @property
     def validates(self) -> bool:
-        """Whether something is chosen, so that validation bags are set aside."""
+        """Return whether a setting is chosen, so that validation bags are needed."""
         return self.search > 0
 
     def epochs_of(self, method: str) -> int:
-        """Epochs of a method."""
+        """Return the epochs of a method."""
         return dict(self.less).get(method, self.epochs)
 
     def search_epochs(self, method: str) -> int:
-        """Epochs of a training of the search."""
+        """Return the epochs of a training of the search."""
         return max(1, round(self.search * self.epochs_of(method)))
 
     def rates(self, method: str) -> tuple[float, ...]:
-        """Learning rates of a method; one where nothing is chosen."""
+        """Return the learning rates of a method; a single rate if nothing is chosen."""
         if self.validates:
             return self.lrs
         return (self.lr_ce,) if is_ce(method) and self.lr_ce is not None else self.lrs[:1]
 
     def margins_of(self, method: str) -> tuple[float, ...]:
-        """Margins of a method; cross-entropy has none, and one stands where nothing is chosen."""
+        """Return the margins of a method; a single margin if nothing is chosen, and 1 for cross-entropy."""
         return (1.0,) if is_ce(method) else self.margins if self.validates else self.margins[:1]
 
 
@@ -106,7 +106,7 @@ class Design:
 
     name: str  # Of the size
     recipes: Mapping[str, Recipe]  # By set
-    # At most so many bags of a class of a set, and instances of a bag
+    # Most bags of each class of a set, and most instances of a bag
     bags: int | None = None
     instances: int | None = None
     halve: bool = False  # Volumes at half the resolution
@@ -126,7 +126,7 @@ def is_ce(method: str) -> bool:
 def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epochs: int, cuda: bool = False) -> Settings:
     """Return the settings of a training: ResNet20, cross-entropy with Adam, the AUC objectives with momentum.
 
-    A stacked method ("ce-3d", "dam-3d") sees a bag as one instance [C, n, H, W].
+    A stacked method ("ce-3d", "dam-3d") gets a bag as one instance [C, n, H, W].
 
     Examples
     --------
@@ -151,9 +151,9 @@ def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epoch
 
 
 def half_precision(*, stacked: bool, cuda: bool) -> bool:
-    """Return whether a training runs in bfloat16: on a GPU, and where the processor computes in it, in half the time.
+    """Return whether a training runs in bfloat16: on a GPU, or on a CPU that supports it, which halves the time.
 
-    Volumes on the CPU do not: over two slices the gradients of 3-D convolutions came out infinite there.
+    Volumes on the CPU do not: with two slices, the gradients of 3-D convolutions were infinite there.
     """
     capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return cuda or (not stacked and any(capabilities.get(f"{unit}_bf16") for unit in ("avx512", "amx")))
@@ -178,9 +178,9 @@ def choose_design(options: StudyOptions) -> Design:
 
 
 def fixed_settings(name: str, **others: Any) -> dict[str, Any]:
-    """Return settings of a recipe of a set in which nothing is chosen, and `others`.
+    """Return the settings of a recipe without a choice, for a set, and `others`.
 
-    They are the library's defaults, Adam's usual 0.001 with cross-entropy, and `CHOSEN`.
+    These are the library's defaults, Adam's usual 0.001 for cross-entropy, and `CHOSEN`.
     """
     optimizer, lr = CHOSEN[name]
     usual = {"optimizer": optimizer, "lrs": (lr,), "lr_ce": 0.001, "margins": (1.0,)}
@@ -188,7 +188,7 @@ def fixed_settings(name: str, **others: Any) -> dict[str, Any]:
 
 
 def limited(bags: Bags, design: Design) -> Bags:
-    """Return the first bags of each class and the first instances of each bag, as many as the design takes."""
+    """Return the first bags of each class and the first instances of each bag, within the limits of the design."""
     if design.bags is not None:
         labels = bags.require_labels()
         kept = [_spread(bags, (labels == value).nonzero()[0].tolist(), design.bags) for value in (0, 1)]
@@ -199,7 +199,7 @@ def limited(bags: Bags, design: Design) -> Bags:
 
 
 def _spread(bags: Bags, positions: list[int], count: int) -> list[int]:
-    """Take positions in turn from all groups (or splits): a few of a sorted set would be of one group."""
+    """Take positions in turn from all groups (or splits): the first positions of a sorted set may be from one group."""
     of = bags.groups if bags.groups is not None else bags.splits
     if of is None:
         return positions[:count]

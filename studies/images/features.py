@@ -1,7 +1,7 @@
 """`python -m studies table3-features`: the rows of Table 3 on the vectors of a pretrained network.
 
-`python -m studies pretrained`: what the library does by default with such vectors, beside networks from random weights.
-Its page says by a rule that was written before which images are embedded first by default.
+`python -m studies pretrained`: the library's default with such vectors, compared with networks from random weights. By
+a rule that was written before the run, its page says which images are embedded first by default.
 """
 
 import os
@@ -39,14 +39,14 @@ NAME, PRETRAINED = "table3-features", "pretrained"
 NETWORK = "efficientnet-lite0"
 STATISTICS = ("bag-statistics-extratrees", "bag-statistics-logistic")
 AUTO = "auto"  # the default of `midam fit` on vectors
-# How the names of a set end whose trials are split as in the paper, or choose nothing.
+# Suffixes of the names of sets: trials with the paper's splits, and trials without a choice.
 PAPER, PLAIN = "-paper", "-plain"
 _MNIST = "mnist"
-_NEIGHBORS = "adrenal-neighbors" + PLAIN  # slices with the one below and the one above as colors
+_NEIGHBORS = "adrenal-neighbors" + PLAIN  # slices with the slices below and above as colors
 _NINE, _MNIST_BAGS, _MEAN_SIZE, _SIZE_SD = 9, 200, 10, 2
-_POSITIVE = 1 / 3  # of positive MNIST bags
+_POSITIVE = 1 / 3  # share of positive MNIST bags
 
-# One layer of 128 before the pooling: of the rows of whole bags the widest that two cores train in half an hour.
+# One layer of 128 before the pooling: the widest with which two cores train the rows of whole bags in half an hour.
 _TRAINED = Recipe(
     METHODS,
     (),
@@ -65,10 +65,10 @@ _RECIPES = {
     "colon": replace(_TRAINED, epochs=12, score_every=4, less=tuple((method, 4) for method in EXACT)),
     "adrenal": replace(_TRAINED, methods=_OF_PAPER, epochs=10, score_every=5),
 }
-# Sets of the paper that are not for everyone: whoever has put them where the catalog looks gets their rows too.
+# Sets of the paper that are not public: a user with their files in the folder of the catalog gets their rows too.
 _PRIVATE = dict.fromkeys(("pdgm", "oct"), _RECIPES["adrenal"])
-# Nothing is chosen, and there are no validation bags: these rows train on four folds, as those from random weights do.
-# Folds of trainings with the defaults: colon is saturated, adrenal has one test, and small images differ widely.
+# Nothing is chosen, so there are no validation bags: these rows train on four folds, like rows from random weights.
+# Folds of trainings with the defaults: colon is saturated, adrenal has one test, and small images vary much.
 _PLAIN_FOLDS = {"breast": 5, "colon": 2, "adrenal": 2, _MNIST: 5}
 _PLAIN = Recipe((), (*STATISTICS, DEFAULT, AUTO), epochs=Settings().training.epochs, instances=4)
 FEATURES = Design(
@@ -124,7 +124,7 @@ def run_default(options: StudyOptions) -> None:
 
 
 def smaller(design: Design) -> Design:
-    """Make of each row a trial of seconds."""
+    """Return recipes with a test of seconds for each row."""
     few = {"epochs": 1, "folds": 1, "search": 1.0, "lrs": (0.01,), "margins": (1.0,), "bags": 2, "less": ()}
     recipes = {
         name: replace(recipe, **few if recipe.methods else {"folds": 1, "epochs": 1}, repeats=1)
@@ -183,7 +183,7 @@ def _run(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, *,
         for key, recipe in design.recipes.items()
         for job in make_jobs(key, sets.get(key) or sets[key.partition("-")[0]], recipe)
     ]
-    jobs.sort(key=lambda job: job.method in EXACT)  # what takes longest comes last
+    jobs.sort(key=lambda job: job.method in EXACT)  # the longest comes last
     run_jobs(jobs, store=store, options=options, section=name)
     by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
     for job, row in zip(jobs, store.find([job.trial for job in jobs]), strict=True):
@@ -193,7 +193,7 @@ def _run(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, *,
 
 
 def load_features(name: str, design: Design, *, cache: Path) -> ImageSet:
-    """Vectors of a set, which is embedded once, into a store under `cache`."""
+    """Return the vectors of a set, which is embedded once, into a store under `cache`."""
     place = cache / "sets" / f"{name}-{design.name}"
     if not is_store(place):
         network = load_network(NETWORK)
@@ -206,7 +206,7 @@ def load_features(name: str, design: Design, *, cache: Path) -> ImageSet:
 
 
 def with_means(bags: Bags) -> ImageSet:
-    """Bags of vectors, and the same bags of one vector each, their mean: what a network says of a whole image.
+    """Return bags of vectors, and the same bags with only their mean vector, as a network describes a whole image.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def with_means(bags: Bags) -> ImageSet:
 
 
 def with_neighbors(bags: Bags) -> Bags:
-    """Slices [1, H, W] as images of three colors: the slice before, itself, and the one behind; at the ends itself.
+    """Return slices [1, H, W] as images of three colors: previous slice, slice, next slice; at an end the slice itself.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def with_neighbors(bags: Bags) -> Bags:
 
 
 def mnist_bags() -> Bags:
-    """200 bags of about ten digits of MNIST; a third hold a nine and are positive. No image is in two bags."""
+    """Return 200 bags of about ten MNIST digits; a third has a nine and is positive. No image is in two bags."""
     path = Path(os.environ.get("MIDAM_DATA", ".")) / "digits" / "mnist_20k.npz"
     if not path.is_file():
         raise DataNotFoundError(f"Expected MNIST, got no file (at {path}); set MIDAM_DATA to the folder that holds it.")

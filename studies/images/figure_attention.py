@@ -49,7 +49,7 @@ _COLUMNS = ("Image", "Score of the patch alone", "Weight, in multiples of unifor
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shown:
-    """An image of the figure: what it is, where its patches lie, what they look like, and what they contribute."""
+    """An image of the figure: its title, the places and pixels of its patches, and their contributions."""
 
     title: str
     patches: Patches
@@ -58,7 +58,7 @@ class Shown:
 
 
 def recipe_of(options: StudyOptions) -> Recipe:
-    """Return the settings in the size of the options."""
+    """Return the recipe in the size of the options."""
     size = choose_design(options).name
     if size in ("quick", "smaller"):
         return Recipe((METHOD,), (), epochs=1, instances=4, lrs=(0.01,), margins=(0.1,), bags=2)
@@ -68,7 +68,7 @@ def recipe_of(options: StudyOptions) -> Recipe:
 @as_study("a positive and a negative image with the scores and weights of their patches", takes=("size", "device"))
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
-    # Whole images in any size of the study: a part of the patches is no picture.
+    # Whole images in every size of the study: a part of the patches gives no picture.
     design = choose_design(options)
     design = dataclasses.replace(design, name=f"{design.name}-whole", instances=None) if design.instances else design
     study(options, load_set(SET, design, cache=options.cache).bags)
@@ -119,7 +119,7 @@ class _Explained:
 
 
 def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple[float, list[_Explained]]:
-    """Train, and explain the test images with the median score of their class; returns the test AUROC as well."""
+    """Train, and explain the test images with the median score of their class; returns the test AUROC too."""
     config = image_config(METHOD, recipe, lr=recipe.lrs[0], margin=recipe.margins[0], epochs=recipe.epochs, cuda=cuda)
     tested = bags.subset(split.test)
     labels = tested.require_labels()
@@ -134,7 +134,7 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 
 
 def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> Faithfulness | None:
-    """The deletion test of a bag whose instances leave by their weight, the largest first."""
+    """Return the deletion test of a bag that removes instances by their weight, the largest first."""
     batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
     with InstanceSpool(model) as spool, evaluation(model):
         passed = InstancePass(model, batch, chunk_size=usual_chunk(bags.instance_shape), keep=spool.keep)
@@ -143,7 +143,7 @@ def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explana
 
 
 def draw(path: Path, shown: list[Shown]) -> None:
-    """Draw a row an image: the image, the map of scores, the map of weights; one color scale a column."""
+    """Draw a row for each image: image, map of scores, map of weights; one color scale for each column."""
     heights = [max(3.3 * one.pixels.shape[0] / one.pixels.shape[1], 1.6) for one in shown]
     figure = new_figure((10.6, sum(heights) + 1.3))
     grid: Any = figure.subplots(len(shown), 3, squeeze=False)
@@ -162,7 +162,7 @@ def draw(path: Path, shown: list[Shown]) -> None:
     for axes, title in zip(grid[0], _COLUMNS):
         axes.set_title(title, loc="left", fontsize=10)
     for column in (1, 2):
-        # Values beyond the scale have its last color, which the pointed end says.
+        # Values outside the scale have its last color; the pointed end shows this.
         beyond = float(weights.max()) > float(scales[1].vmax or 0) * (1 + 1e-6) if column == 2 else False
         image = grid[0, column].images[0]
         bar = figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
@@ -173,7 +173,7 @@ def draw(path: Path, shown: list[Shown]) -> None:
 
 
 def _median_of(scores: NDArray[np.float64], among: NDArray[np.bool_]) -> int:
-    """Position of the median score among some bags, the lower one of two."""
+    """Return the position of the median score among some bags, the lower one for an even number."""
     positions = np.flatnonzero(among)
     return int(positions[np.argsort(scores[positions], kind="stable")[(len(positions) - 1) // 2]])
 
@@ -189,7 +189,7 @@ def _shown(bags: Bags, found: Explanation, title: str) -> Shown:
 
 
 def _mosaic(instances: NDArray[Any], patches: Patches) -> NDArray[np.uint8]:
-    """Put the patches at their places: what the scorer sees of the image; white where there is none."""
+    """Put the patches at their places: the scorer's view of the image, white without a patch."""
     width, height = (round(side) for side in patches.extent)
     pixels = np.full((height, width, 3), 255, np.uint8)
     rows, columns = instances.shape[-2:]

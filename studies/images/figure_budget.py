@@ -1,4 +1,4 @@
-"""`python -m studies figure-budget`: MIDAM on images at one budget of patches a step, spent on few bags or on many."""
+"""`python -m studies figure-budget`: MIDAM on images with a fixed number of patches in a step, of few or many bags."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ class Budget:
 
     bags: tuple[int, ...]  # S of the curves, positive and negative bags together
     patches: int  # S x B
-    recipe: Recipe  # Settings, with the epochs of a curve that draws `at` bags a step
-    at: int = 16  # S to which the epochs belong; other curves get as many steps
+    recipe: Recipe  # Settings, with the epochs of a curve with `at` bags in a step
+    at: int = 16  # S to which the epochs belong; other curves have the same number of steps
 
     def arms(self) -> list[ImageArm]:
         """Return the curves of both poolings."""
@@ -46,7 +46,7 @@ class Budget:
 
     def _recipe(self, bags: int) -> Recipe:
         epochs = max(1, round(self.recipe.epochs * bags / self.at))
-        # Four bags a step make an epoch of many steps: then each epoch is scored.
+        # With four bags in a step, an epoch has many steps, so each epoch is scored.
         every = max(1, round(self.recipe.score_every * bags / self.at))
         return dataclasses.replace(
             self.recipe, bags=bags // 2, instances=self.patches // bags, epochs=epochs, score_every=every
@@ -65,7 +65,7 @@ def budgets(options: StudyOptions) -> dict[str, Budget]:
             "breast": Budget((4, 8, 16), 256, Recipe(METHODS, (), epochs=12, instances=16, score_every=3, **breast)),
             "colon": Budget((4, 8, 16, 32), 64, Recipe(METHODS, (), epochs=6, instances=4, score_every=2, **colon)),
         }
-    # 32 bags a step are nearly all of the breast training images.
+    # 32 bags in a step are almost all breast training images.
     recipe = Recipe(METHODS, (), epochs=60, instances=16, margins=(0.1,), folds=1, search=1.0, score_every=4)
     return {"breast": Budget((4, 8, 16, 32), 256, recipe), "colon": Budget((8, 16, 32, 64), 256, recipe)}
 

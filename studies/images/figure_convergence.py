@@ -23,7 +23,7 @@ _SHOWS = (
 
 
 def recipes(options: StudyOptions) -> dict[str, Recipe]:
-    """Return how each set is run in the size of the options."""
+    """Return the recipe of each set in the size of the options."""
     size = choose_design(options).name
     if size in ("quick", "smaller"):
         tiny = Recipe(METHODS, (), epochs=2, instances=4, folds=1, lrs=(0.01,), margins=(0.1,), search=1.0, bags=2)
@@ -75,7 +75,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
 
 
 def _verdict(name: str, pooling: str, found: Mapping[tuple[str, str], ImageCurve]) -> str:
-    """What the figure says of the paper's claim: the end for 'higher', the mean of all points for 'faster'."""
+    """Return the result on the paper's claim: the end for 'higher', the mean of all points for 'faster'."""
     ours, theirs = (found[name, label(f"{method}-{pooling}")].test.mean(axis=0) for method in ("midam", "dam-mb"))
     gains = {"at the end": ours[-1] - theirs[-1], "on the mean of all points": ours.mean() - theirs.mean()}
     shown = "; ".join(f"{gain:+.3f} {where}" for where, gain in gains.items())

@@ -1,6 +1,6 @@
-"""`python -m studies fine-tuning`: a pretrained network trained on, end to end, beside its frozen vectors.
+"""`python -m studies fine-tuning`: end-to-end training of a pretrained network, compared with its frozen vectors.
 
-`--size small` is made for two cores; `full`, for a GPU, trains all layers on adrenal, for more epochs.
+`--size small` is for two cores; `full`, for a GPU, trains all layers on adrenal, with more epochs.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ FLOOR, MOMENTUM = "floor .1", "momentum"
 SAMPLED = ("dam-mb-att", "midam-att")
 WHOLE = "dam-att"
 _PATCH = 96  # pixels: 72 patches of a breast image
-# The first twelve of eighteen layers stay as they are: they hold few of the weights, and half of the work.
+# The first twelve of eighteen layers do not change: they have few of the weights, but half of the work.
 _KEPT = ["network.layers.?", "network.layers.1[0-1]"]
 _TUNED = Recipe(
     SAMPLED,
@@ -59,7 +59,7 @@ _ON_VECTORS = replace(
 
 
 def _floored(recipe: Recipe) -> Recipe:
-    """MIDAM with the library's default floor of the tracked state."""
+    """Return MIDAM with the library's default floor of the tracked state."""
     return replace(recipe, methods=("midam-att",), others=(*recipe.others, ("state_floor", 0.1)))
 
 
@@ -71,7 +71,7 @@ SMALL = Design(
         f"adrenal, {TUNED}": replace(_TUNED, epochs=3, instances=2, lrs=(0.001, 0.0003), search=0.34, score_every=3),
         f"adrenal, {FROZEN}": replace(_ON_VECTORS, epochs=20, instances=2),
         f"breast, {TUNED}, {FLOOR}": _floored(_TUNED),
-        # A step on whole bags costs some twenty times as much: an epoch, without a choice of the rate.
+        # A step on whole bags costs about twenty times as much: only one epoch, without a choice of the rate.
         f"breast, {TUNED}, whole bags": replace(_TUNED, methods=(WHOLE,), epochs=1, search=1.0, lrs=(0.0003,)),
     },
 )
@@ -135,7 +135,7 @@ def run(options: StudyOptions) -> None:
 
 
 def smaller(design: Design) -> Design:
-    """Make of each row a trial of seconds."""
+    """Return recipes with a test of seconds for each row."""
     few: dict[str, Any] = {
         "epochs": 1,
         "folds": 1,
@@ -150,7 +150,7 @@ def smaller(design: Design) -> Design:
 
 
 def load_images(name: str, design: Design, *, cache: Path) -> tuple[Bags, Bags]:
-    """Patches or slices of a set, and their vectors by the frozen network; made once, into stores under `cache`."""
+    """Return patches or slices of a set and their vectors by the frozen network; made once, in stores under `cache`."""
     place = cache / "sets" / f"{name}-{design.name}"
     vectors = place.with_name(f"{place.name}-vectors")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def _differences(results: Results) -> list[str]:
 
 
 def _pairs(ways: list[str]) -> list[tuple[str, str]]:
-    """Which rows of a set are compared: each fine-tuned one with its frozen one, and MIDAM with all others."""
+    """Return the compared pairs of a set: each fine-tuned row with its frozen row, and MIDAM with all others."""
     midam = [way for way in ways if way.partition(": ")[2].startswith("midam")]
     wanted = []
     for ours in midam:

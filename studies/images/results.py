@@ -1,4 +1,4 @@
-"""Finished trials on images by set and method: means, paired differences, and which pairs are looked at."""
+"""Finished trials on images by set and method: means, paired differences, and the pairs to compare."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Results:
 
 
 def pairs(recipe: Recipe) -> list[Key]:
-    """Return the pairs of methods that are compared on a set: MIDAM and what it is measured by."""
+    """Return the pairs of methods that are compared on a set: MIDAM and its references."""
     found = []
     for method in (own for own in MIDAM if own in recipe.methods):
         pooling = method.rpartition("-")[2]
@@ -71,7 +71,7 @@ def pairs(recipe: Recipe) -> list[Key]:
 
 
 def better_baseline(results: Results, name: str, recipe: Recipe) -> str:
-    """Return the baseline with the higher mean test AUROC: picked on test bags, against MIDAM."""
+    """Return the baseline with the higher mean test AUROC: chosen on test bags, to the disadvantage of MIDAM."""
     return max(recipe.baselines, key=lambda baseline: results.mean(name, baseline))
 
 
@@ -81,7 +81,7 @@ def signed(found: Paired) -> str:
 
 
 def bounds(pair: tuple[float, float]) -> str:
-    """Return two bounds for the page; "-" where there are none."""
+    """Return two bounds for the page, or "-" if there are none."""
     return f"[{pair[0]:+.3f}, {pair[1]:+.3f}]" if np.isfinite(pair[0]) else "-"
 
 

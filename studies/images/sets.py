@@ -1,4 +1,4 @@
-"""The image sets as the studies take them: bags of patches or slices in a store, and each bag as one stacked volume."""
+"""The image sets of the studies: bags of patches or slices in a store, and each bag as one stacked volume."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,12 @@ class ImageSet:
     """A set in both views."""
 
     bags: Bags  # Patches or slices as instances [C, H, W]
-    # The same bags, each of one instance [C, n, H, W]: its patches one behind the other, its slices at their
-    # places
+    # The same bags, each of one instance [C, n, H, W]: patches one after the other, slices at their places
     stacked: Bags
 
 
 def load_set(name: str, design: Design, *, cache: Path) -> ImageSet:
-    """Return a set of the catalog; it is cut and decoded once, into stores under `cache`."""
+    """Return a set of the catalog, which is cut and decoded only once, into stores under `cache`."""
     folder = cache / "sets"
     places = [folder / f"{name}-{design.name}", folder / f"{name}-{design.name}-stacked"]
     if not all(is_store(place) for place in places):
@@ -44,8 +43,8 @@ def load_set(name: str, design: Design, *, cache: Path) -> ImageSet:
 def make_set(bags: Bags, *, volumes: bool = False, halve: bool = False) -> ImageSet:
     """Return bags of images in both views, in memory.
 
-    With `volumes` the instances are slices, whose coords begin with their index: they are stacked at their places, and
-    nothing stands for those that were left out. `halve` takes means of 2 x 2 x 2; slices that are empty then go.
+    With `volumes` the instances are slices with coords that begin with their index: they are stacked at their places,
+    and slices that were left out are zero. `halve` takes means of 2 x 2 x 2, then removes empty slices.
 
     Examples
     --------
@@ -67,9 +66,10 @@ def make_set(bags: Bags, *, volumes: bool = False, halve: bool = False) -> Image
 def image_splits(bags: Bags, recipe: Recipe) -> list[Split]:
     """Return the trials of a set: 5-fold cross-validation, disjoint by group.
 
-    Fold f is tested. Where something is chosen, fold f + 1 validates and the other three train; else the other four
-    train. Where the set names test bags, they are the test of all trials, and the folds are of the other bags: fold f
-    validates, or nothing does. A recipe that is not by group has the paper's splits, see `paper_splits`.
+    Fold f is the test. If a setting is chosen, fold f + 1 is for validation and the other three are for training; else
+    the other four are for training. If the set has test bags, they are the test of all trials, and the other bags have
+    the folds: fold f is for validation, or there is no validation. A recipe without groups has the paper's splits, see
+    `paper_splits`.
     """
     if not recipe.by_group:
         return paper_splits(bags.require_labels(), splits=range(recipe.repeats), folds=recipe.folds)
@@ -103,7 +103,7 @@ _UNPLACED = {"coords": None, "digests": None, "attributes": None}
 
 def _depth(bags: Bags) -> int:
     last: Sequence[int] = [int(_places(bags, i, volumes=True).max()) for i in range(len(bags))]
-    # A volume is as deep as its slices are wide, where none reaches further.
+    # A volume is as deep as its slices are wide, if no slice has a higher index.
     return max(max(last) + 1, bags.instance_shape[-1])
 
 
@@ -125,7 +125,7 @@ def _halved(whole: NDArray[Any]) -> NDArray[Any]:
 
 def _filled_slices(whole: NDArray[Any], bags: Bags) -> Bags:
     filled: NDArray[np.bool_] = (whole != 0).any(axis=(1, 3, 4))
-    # A volume that lost all keeps its middle slice: no bag is empty.
+    # A volume without any slice left keeps its middle slice, so that no bag is empty.
     filled[~filled.any(axis=1), whole.shape[2] // 2] = True
     sizes = filled.sum(axis=1)
     slices = np.moveaxis(whole, 2, 1)[filled]

@@ -1,4 +1,4 @@
-"""Intervals for trials on images: groups of test bags are resampled, the same ones for both methods of a pair."""
+"""Intervals for trials on images: groups of test bags are resampled, the same for both methods of a pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class BagScores:
 class Paired:
     """A mean difference of two methods over trials, or the mean of one."""
 
-    # With the 95% interval of the bootstrap by group of the test bags: how much hangs on these patients or tiles
+    # With the 95% interval of the bootstrap by group of the test bags: its dependence on these patients or tiles
     grouped: Estimate
-    # 95% bounds of Nadeau and Bengio's corrected t over trials: how much hangs on the training bags and seeds as
-    # well; NaN where trials share their test bags, or there is one
+    # 95% bounds of Nadeau and Bengio's corrected t over trials: its dependence on training bags and seeds too; NaN if
+    # trials share their test bags, or for one trial
     corrected: tuple[float, float]
     # Trials, and groups of test bags
     trials: int
@@ -38,7 +38,7 @@ class Paired:
 def weighted_aurocs(
     labels: NDArray[np.int64], scores: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the AUROC under each row of bag weights [R, n]; NaN where a class has no weight.
+    """Return the AUROC for each row of bag weights [R, n]; NaN if a class has no weight.
 
     Examples
     --------
@@ -64,11 +64,11 @@ def compare_trials(
     *,
     ratio: float | None = None,
 ) -> Paired:
-    """Return the mean over trials of the AUROC of `first`, less that of `second`, with its intervals.
+    """Return the mean over trials of the AUROC of `first`, or of its difference to `second`, with its intervals.
 
-    A resample draws as many groups as there are, with replacement, and weighs the test bags of all trials by them; a
-    trial that loses a class by it sits out of that resample. `units` is the group of each bag, 0 to G - 1; `ratio` that
-    of test to training bags, where the trials test different bags.
+    A resample draws the same number of groups with replacement, and weights the test bags of all trials by them; a
+    trial without bags of a class in a resample is left out of it. `units` is the group of each bag, 0 to G - 1; `ratio`
+    is the ratio of test to training bags, if the trials test different bags.
     """
     trials = [(a.test, a.scores, None if second is None else b.scores) for a, b in zip(first, second or first)]
     ones = [np.ones((1, len(test))) for test, _, _ in trials]

@@ -1,7 +1,7 @@
-"""`python -m studies table3`: test AUROC on images and volumes, beside the paper's Table 3.
+"""`python -m studies table3`: test AUROC on images and volumes, next to the paper's Table 3.
 
-`--size full` is made for one GPU, `small` for two cores; `paper` has the paper's 100 epochs throughout. `--quick` shows
-that each row runs. What is measured, on which bags and with which settings: `studies.images.design`.
+`--size full` is for one GPU, `small` for two cores; `paper` has the paper's 100 epochs for all rows. `--quick` shows
+that each row runs. For methods, bags and settings see `studies.images.design`.
 
 `python -m studies table3-mini-batches` runs the rows of mini-batches that `small` leaves out, at its settings, on the
 two sets where a row takes minutes.
@@ -48,7 +48,7 @@ def run_rest(options: StudyOptions) -> None:
 
 
 def rest_of(design: Design) -> Design:
-    """Return a design with the rows of mini-batches that `small` leaves out alone, on breast and adrenal.
+    """Return a design with only the rows of mini-batches that `small` leaves out, on breast and adrenal.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def rest_of(design: Design) -> Design:
 def study(
     options: StudyOptions, sets: Mapping[str, ImageSet], *, design: Design | None = None, name: str = NAME
 ) -> None:
-    """Run the study on these sets: what it will cost is said first, what is finished is kept."""
+    """Run the study on these sets: print its expected cost first, and keep finished trials."""
     design, cuda = design or choose_design(options), options.use_cuda()
     jobs = [job for key, found in sets.items() for job in make_jobs(key, found, design.recipes[key], cuda=cuda)]
     section = f"{name}, {design.name}"
@@ -87,7 +87,7 @@ def study(
 
 
 def _announce(jobs: list[Job], section: str, options: StudyOptions, *, cuda: bool) -> dict[tuple[str, str], float]:
-    """Measure how fast this device is, and show what each row will cost before anything is run."""
+    """Measure the speed of this device, and show the expected cost of each row before the run."""
     costs = row_costs(jobs)
     seconds = measure_seconds(costs, cuda=cuda)
     expected = {key: row_seconds(cost, seconds) for key, cost in costs.items()}
@@ -102,7 +102,7 @@ def _announce(jobs: list[Job], section: str, options: StudyOptions, *, cuda: boo
 
 
 def _longest_first(jobs: list[Job], expected: Mapping[tuple[str, str], float]) -> list[Job]:
-    # So that no process is left with a long one in the end.
+    # So that no process has a long trial at the end.
     number = {key: sum((job.name, job.method) == key for job in jobs) for key in expected}
     return sorted(
         jobs, key=lambda job: -expected.get((job.name, job.method), 0.0) / number.get((job.name, job.method), 1)

@@ -1,4 +1,4 @@
-"""The page of Table 3: means beside the paper's, intervals by group, paired differences, and what it cost."""
+"""The page of Table 3: means next to the paper's means, intervals by group, paired differences, and the cost."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from studies.page import duration, section, table
 from studies.paper_tables import label, printed
 
 BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
-# Named before anything was measured: the library's default pooling.
+# Chosen before all measurements: the library's default pooling.
 JUDGED = "midam-att"
-# Of one H200, assumed and not measured: ResNet20 in bfloat16, whose few channels leave a GPU short of memory bandwidth.
+# For one H200, assumed and not measured: ResNet20 in bfloat16 has few channels, so memory bandwidth limits a GPU.
 # TFLOP/s, ms to launch a step, processes.
 ASSUMED = (20.0, 10.0, 8)
 _NO_RESULT = ("quick", "smaller")
 
 
 def shows(design: Design, text: str | None = None) -> str:
-    """Return what the page shows, in a paragraph; `text` in place of that of Table 3."""
+    """Return a paragraph on the content of the page; `text` replaces the paragraph of Table 3."""
     text = text or (
         "Test AUROC of the rows of the paper's Table 3 on breast (58 images), colon (1100 image tiles) and adrenal "
         "(1584 shape volumes, in place of the paper's two volume sets, which were not at hand), of the exact methods "
@@ -45,7 +45,7 @@ def body(
     *,
     expected: Mapping[Key, float],
 ) -> list[str]:
-    """Return the page without its head, from the rows of the jobs."""
+    """Return the lines of the page without its head, from the rows of the jobs."""
     finished = [(job, row) for job, row in zip(jobs, rows) if row is not None]
     by: dict[Key, list[tuple[Job, Row]]] = defaultdict(list)
     for job, row in finished:
@@ -65,7 +65,7 @@ def body(
 
 
 def size_line(design: Design, jobs: Sequence[Job], rows: Sequence[Row | None]) -> str:
-    """Return the entry that says how large the study is, and where it was trained."""
+    """Return the entry with the size of the study and its training devices."""
     devices = sorted({row["device"] for job, row in zip(jobs, rows) if row is not None and job.method in METHODS})
     return f"- Size: {design.name}; scorers trained on: {', '.join(devices) or 'nothing'}"
 
@@ -75,7 +75,7 @@ def _is_no_result(design: Design) -> bool:
 
 
 def _methods(design: Design) -> list[str]:
-    """Rows of the page: all of Table 3 where MIDAM is among them, else those that are run."""
+    """Return the rows of the page: all rows of Table 3 if MIDAM is run, else only the rows that are run."""
     run = {method for recipe in design.recipes.values() for method in (*recipe.methods, *recipe.baselines)}
     return [method for method in (*METHODS, *BASELINES) if JUDGED in run or method in run]
 
@@ -167,7 +167,7 @@ def _chosen(rows: Sequence[tuple[Job, Row]]) -> str:
 
 
 def differences(design: Design, results: Results) -> list[str]:
-    """Return the section of the paired differences of MIDAM to what it is measured by."""
+    """Return the section of the paired differences of MIDAM to its references."""
     lines = []
     for name, recipe in design.recipes.items():
         for first, second in pairs(recipe):
@@ -255,7 +255,7 @@ def _settings(design: Design) -> list[str]:
 
 
 def _limits(design: Design, results: Results) -> list[str]:
-    """What a reader of the tables should know of these trainings."""
+    """Return the limits of these trainings that a reader of the tables should know."""
     counts = {
         name: sorted(
             {row["steps"] for method in recipe.methods for _, row in results.rows[name, method] if "steps" in row}
@@ -286,7 +286,7 @@ def _choice(design: Design) -> str:
 
 
 def assumption(costs: Mapping[Key, Cost]) -> str:
-    """Return what these trials would take on a GPU that nobody measured, in a sentence that says so."""
+    """Return a sentence on the time of these trials on a GPU, which is an assumption and not measured."""
     rate, step_ms, jobs = ASSUMED
     arithmetic, launches = assumed_seconds(costs, tflop_a_second=rate, step_ms=step_ms, jobs=jobs)
     return (

@@ -1,4 +1,4 @@
-"""Trials on images: settings chosen on validation bags, a scorer trained, the scores of its test bags kept."""
+"""Trials on images: choose settings on validation bags, train a scorer, and keep the scores of its test bags."""
 
 import time
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from studies.images.sets import ImageSet, image_splits
 from studies.options import StudyOptions
 from studies.splits import Split
 
-_CLIP, _ROWS = 3.0, 4096  # of vectors that are standardized once; rows at a time
-_NEXT_SEED = 1000  # of further trainings of a search; no trial has a seed so high
+_CLIP, _ROWS = 3.0, 4096  # rows at a time, for vectors that are standardized once
+_NEXT_SEED = 1000  # for further trainings of a search; no trial has such a high seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +40,21 @@ class Job:
     # Set and method
     name: str
     method: str
-    recipe: Recipe  # How the set is studied
-    bags: Bags  # The view of the set that the method takes
+    recipe: Recipe  # Recipe of the set
+    bags: Bags  # The view of the set that the method uses
     split: Split  # Its bags and seed
     cuda: bool  # Train on a GPU
-    settings: str  # Digest of all that decides the result
+    settings: str  # Digest of everything that determines the result
 
     @property
     def trial(self) -> Row:
-        """What the trial is known by."""
+        """Return the name of the trial."""
         place = {"split": self.split.split, "fold": self.split.fold}
         return trial_name("images", set=self.name, method=self.method, settings=self.settings, **place)
 
     @property
     def is_baseline(self) -> bool:
-        """Whether nothing of ours is trained."""
+        """Return whether the method is a baseline."""
         return self.method in self.recipe.baselines
 
 
@@ -62,10 +62,10 @@ class Job:
 class Scored:
     """Scores of bags at some epochs."""
 
-    epochs: tuple[int, ...]  # After which epochs; shorter than asked for after a divergence
-    scores: NDArray[np.float64]  # Of the bags that were asked for [E, n]
+    epochs: tuple[int, ...]  # Epochs of the scores; fewer than requested after a divergence
+    scores: NDArray[np.float64]  # Scores of the requested bags [E, n]
     train: NDArray[np.float64]  # AUROC of the training bags at the points of the training, of each epoch [epochs]
-    steps: int  # Steps that were taken
+    steps: int  # Number of steps
 
 
 def make_jobs(name: str, found: ImageSet, recipe: Recipe, *, cuda: bool = False) -> list[Job]:
@@ -86,7 +86,7 @@ def run_jobs(jobs: Sequence[Job], *, store: Store, options: StudyOptions, sectio
 
 
 def run_job(job: Job) -> list[Row]:
-    """Run a trial; test bags are scored, and used for nothing."""
+    """Run a trial; test bags are scored, but choose nothing."""
     started = time.perf_counter()
     with cpu_threads(1):
         if job.recipe.standardized:
@@ -123,7 +123,7 @@ def make_trainer(config: Settings, bags: Bags, split: Split) -> Trainer:
 
 
 def score_epochs(epochs: int, every: int) -> list[int]:
-    """Return each so many epochs, and the last.
+    """Return the epochs at every multiple of `every`, and the last epoch.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def search(job: Job) -> tuple[float, float, list[list[float]]]:
     Returns
     -------
     lr, margin, tried : float, float, list of [lr, margin, validation AUROC]
-        A training that diverged counts as -1; equals go to the first.
+        A training that diverged counts as -1; at a tie the first is chosen.
     """
     lrs, margins = job.recipe.rates(job.method), job.recipe.margins_of(job.method)
     tried: list[list[float]] = []
@@ -155,7 +155,7 @@ def search(job: Job) -> tuple[float, float, list[list[float]]]:
 
 @torch.no_grad()
 def _standardized(bags: Bags, split: Split) -> Bags:
-    """Bags of vectors in memory, standardized by the training bags of a split."""
+    """Return bags of vectors in memory, standardized by the training bags of a split."""
     standardizer = Standardizer(bags.instance_shape, clip=_CLIP, scaling="linear")
     fit_standardizers([standardizer], bags.subset(split.train), seed=split.seed)
     values = np.empty((bags.num_instances, *bags.instance_shape), np.float32)
@@ -200,7 +200,7 @@ def _trained(job: Job) -> Row:
 
 
 def _baseline(job: Job) -> Row:
-    # A baseline has no epoch to choose: it is given the validation bags as well.
+    # A baseline has no epoch to choose, so it trains on the validation bags too.
     train = np.sort(np.concatenate([job.split.train, job.split.val]))
     if job.method == DEFAULT:
         fitted = MIDAMClassifier(seed=job.split.seed, epochs=job.recipe.epochs, threads=1).fit(job.bags.subset(train))
