@@ -187,8 +187,8 @@ def _short(found: Found, cells: Mapping[Cell, tuple[Difference, float]]) -> Iter
 
 def _advice_head() -> str:
     return (
-        "Means over the tasks. Remember, where the interval lies above 0 and no task is behind; else this study "
-        "finds no difference."
+        "Means over the tasks. `remember`: the interval lies above 0 and no task is behind; `mini-batch`: below 0 and "
+        "no task is ahead (this mirror of the rule came when the first tasks had been judged)."
     )
 
 
@@ -203,7 +203,8 @@ def _advice(found: Found) -> Iterator[list[str]]:
             gap = over_tasks(gains)
             ahead = sum(gain.low > 0 for gain in gains.values())
             behind = sum(gain.high < 0 for gain in gains.values())
-            advice = "remember" if gap.low > 0 and not behind else "no difference found"
+            kind = "differs by task" if ahead and behind else "no difference found"
+            advice = "remember" if gap.low > 0 and not behind else "mini-batch" if gap.high < 0 and not ahead else kind
             yield [
                 *(pooling, str(b), str(len(gains)), str(gap), f"{ahead} / {behind}"),
                 *(str(over_tasks(whole)) if whole else "-", advice),
