@@ -19,7 +19,7 @@ of equals. Then ten trainings are judged, seeds 0 to 9, by the scores after the 
 
 **Budget.** Steps of 8 + 8 bags, as many for each B on vectors; on images as many up to B = 4, and fewer above, so that
 no cell costs more. `exact` has whole epochs of whole bags for what the cell's instances cost; where that buys none it
-is left out.
+is left out. `--size small` leaves out the tasks that are trained from pixels.
 """
 
 import time
@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
+from midam.errors import ConfigError
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
@@ -212,28 +213,34 @@ class _Work:
         )
 
 
-@as_study("where remembering a bag pays: tracked state or mini-batch, over tasks and B", store=NAME)
+@as_study("where remembering a bag pays: tracked state or mini-batch, over tasks and B", takes=("size",), store=NAME)
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page and its figure."""
 
     def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
-        judged: dict[tuple[Cell, str], list[_Work]] = {}
+        chosen: Chosen = {}
         for task in design.tasks:
             part = replace(design, tasks=(task,))
             _complete(_tried(part, options.cache), store, options)
-            judged |= _judged(part, choose(part, store, options.cache), options.cache)
-            _complete([work for works in judged.values() for work in works], store, options)
+            best = choose(part, store, options.cache)
+            _complete([work for works in _judged(part, best, options.cache).values() for work in works], store, options)
+            chosen |= best
         complete(_references(design), _refer, store=store, options=options, section=NAME)
-        cells = outcomes(design, judged, store)
+        cells = outcomes(design, chosen, store, options.cache)
         plot_gains(cells, figure)
         return body(cells, references(design, store), figure.name)
 
-    run_design(options, NAME, (FULL, QUICK, SMALLER), study, title="Where remembering pays", shows=_SHOWS)
+    if options.size not in (None, "full", "small"):
+        raise ConfigError(f"Expected the size full or small, got {options.size!r}; name one of them.")
+    small = options.size == "small"
+    part = replace(FULL, tasks=tuple(task for task in FULL.tasks if not task.deep)) if small else FULL
+    shows = f"{_SHOWS} The tasks trained from the pixels of images are left out (`--size small`)." if small else _SHOWS
+    run_design(options, NAME, (part, QUICK, SMALLER), study, title="Where remembering pays", shows=shows)
 
 
-# By cell and arm: which of its options.
-Chosen = Mapping[tuple[Cell, str], int]
-Judged = Mapping[tuple[Cell, str], "list[_Work]"]
+# By cell and arm: which of its options, and its mean validation AUROC.
+Chosen = dict[tuple[Cell, str], tuple[int, float]]
+Judged = dict[tuple[Cell, str], "list[_Work]"]
 
 
 def choose(design: Design, store: Store, folder: Path) -> Chosen:
@@ -241,7 +248,7 @@ def choose(design: Design, store: Store, folder: Path) -> Chosen:
 
     A training that diverged counts as chance.
     """
-    chosen = {}
+    chosen: Chosen = {}
     for cell in design.cells():
         for arm in design.arms(cell):
             means = []
@@ -250,22 +257,23 @@ def choose(design: Design, store: Store, folder: Path) -> Chosen:
                 rows = [row for row in store.find(names) if row is not None]
                 aurocs = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
                 means.append(float(np.mean(aurocs)) if aurocs else 0.0)
-            chosen[cell, arm.name] = int(np.argmax(means))
+            chosen[cell, arm.name] = int(np.argmax(means)), max(means)
     return chosen
 
 
-def outcomes(design: Design, judged: Judged, store: Store) -> list[Outcomes]:
+def outcomes(design: Design, chosen: Chosen, store: Store, folder: Path) -> list[Outcomes]:
     """Return the test AUROC of each judged training, a cell at a time; a training that diverged counts as chance."""
-    cells = []
+    cells, judged = [], _judged(design, chosen, folder)
     for cell in design.cells():
-        tests, options = {}, {}
+        tests, options, validation = {}, {}, {}
         for arm in design.arms(cell):
             works = judged[cell, arm.name]
             rows = [row for row in store.find([work.name for work in works]) if row is not None]
             if rows and not any(row.get("skipped") for row in rows):
                 tests[arm.name] = np.array([0.5 if row["auroc"] is None else row["auroc"] for row in rows])
                 options[arm.name] = works[0].name["option"]
-        cells.append(Outcomes(cell, tests, options, design.task(cell).overlap))
+                validation[arm.name] = chosen[cell, arm.name][1]
+        cells.append(Outcomes(cell, tests, options, design.task(cell).overlap, validation))
     return cells
 
 
@@ -312,7 +320,7 @@ def _tried(design: Design, folder: Path) -> list[_Work]:
 def _judged(design: Design, chosen: Chosen, folder: Path) -> Judged:
     return {
         (cell, arm.name): [
-            _Work(design, cell, arm, chosen[cell, arm.name], repeat, folder) for repeat in design.repeats
+            _Work(design, cell, arm, chosen[cell, arm.name][0], repeat, folder) for repeat in design.repeats
         ]
         for cell in design.cells()
         for arm in design.arms(cell)

@@ -1,7 +1,7 @@
 """The page of the study of remembering: what it says in short, the advice, a figure and every cell."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class Outcomes:
     test: Mapping[str, NDArray[np.float64]]  # by arm: test AUROC [repeats]
     option: Mapping[str, Mapping[str, Any]]  # by arm: what validation bags chose
     overlap: float  # test bags for each training bag, 0 where repeats share none
+    validation: Mapping[str, float] = field(default_factory=dict)  # by arm: mean AUROC by which its option was chosen
 
     def gain(self, arm: str = "vrsp", other: str = "minibatch") -> NDArray[np.float64] | None:
         """Return the paired differences [repeats], None where one of both did not run."""
@@ -138,6 +139,18 @@ def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]
             ),
         ),
     )
+    told = list(_told(found))
+    if told:
+        yield from section(
+            "Do validation bags tell?",
+            "`vrsp` minus `minibatch`, each with the option that was chosen: the mean validation AUROC by which it was "
+            "chosen, and the mean test AUROC over all B. "
+            f"The sign is the same in {sum(seen * gap.mean > 0 for *_, seen, gap in told)} of {len(told)}.",
+            table(
+                ["task", "pooling", "validation", "test"],
+                ([task, pooling, f"{seen:+.3f}", str(gap)] for task, pooling, seen, gap in told),
+            ),
+        )
     yield from section("How it was done", *_HOW)
 
 
@@ -215,9 +228,23 @@ def _primary(found: Found) -> list[list[str]]:
     return [[task, str(gap)] for task, gap in task_gains(found, (None, PRIMARY)).items()]
 
 
+def _told(found: Found) -> Iterator[tuple[str, str, float, Difference]]:
+    values = tuple(dict.fromkeys(outcome.cell.instances for outcome in found))
+    for outcome in found:
+        seen = outcome.validation
+        if outcome.cell.instances == max(values) and {"vrsp", "minibatch"} <= set(seen):
+            pooling, task = outcome.cell.pooling, outcome.cell.task
+            gap = task_gains([other for other in found if other.cell.task == task], (pooling, values))[task]
+            yield task, pooling, seen["vrsp"] - seen["minibatch"], gap
+
+
 def _row(outcome: Outcomes, gap: tuple[Difference, float] | None) -> list[str]:
     means = [f"{outcome.test[arm].mean():.3f}" if arm in outcome.test else "-" for arm in _ARMS]
-    return [*map(str, outcome.cell), *means, *(("-", "-") if gap is None else (str(gap[0]), f"{gap[1]:.3f}"))]
+    return [
+        *map(str, outcome.cell),
+        *means,
+        *(("-", "-") if gap is None else (str(gap[0]), f"{gap[1]:.3f}" if gap[1] >= 0.001 else "< 0.001")),
+    ]
 
 
 def _chosen(option: Mapping[str, Any] | None) -> str:

@@ -1,19 +1,19 @@
 """The study of remembering: its bags, who chooses and who is judged, its page."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from midam.data.bags import Bags
+from midam.errors import ConfigError
 from studies.differences import Difference
 from studies.options import StudyOptions
 from studies.regime import tracked_sets
-from studies.regime.design import CEILING
 from studies.regime.references import reference_aurocs
-from studies.regime.regime import FULL as REGIME
 from studies.regime.tracked import ARMS, EXACT, FULL, SMALLER, Cell, run
-from studies.regime.tracked_page import Outcomes, corrected, over_tasks, task_gains
+from studies.regime.tracked_page import Outcomes, body, corrected, over_tasks, task_gains
 from studies.regime.tracked_sets import CHOOSING, Digits, Real
 
 
@@ -49,8 +49,6 @@ def test_what_another_process_is_sent_trains_as_long():
     task, split = FULL.tasks[0], Digits(20, 0.2, train=400, score=10).load(0, None)
     cell = Cell(task.name, "attention", 2)
     assert task.config(cell, sent, {}, split) == task.config(cell, EXACT, {}, split)
-    cell = REGIME.cells[0]
-    assert REGIME.epochs(cell, pickle.loads(pickle.dumps(CEILING))) == REGIME.epochs(cell, CEILING)
 
 
 def test_labels_of_instances_find_the_nines_and_are_not_needed_by_the_others():
@@ -83,17 +81,40 @@ def test_a_clear_gain_survives_holm_and_noise_does_not():
     )
 
 
+@pytest.mark.parametrize(
+    ("gains", "advice"),
+    [
+        ((0.1, 0.1), "remember"),
+        ((-0.1, -0.1), "mini-batch"),
+        ((-0.1, 0.1), "differs by task"),
+        ((0, 0), "no difference"),
+    ],
+)
+def test_advice_follows_the_tasks(gains, advice):
+    found = [outcome(task, 2, gain) for task, gain in zip("ab", gains)]
+    (row,) = [line for line in body(found, {}, "x.png") if line.startswith("| attention | 2 | 2 |")]
+    assert advice in row
+
+
 @pytest.mark.drawn
 def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
     run(options)
     text = (tmp_path / "out" / "tracked.md").read_text()
-    for title in ("By pooling and B", "All cells", "What the digits allow", "What was chosen"):
+    for title in (
+        "By pooling and B",
+        "All cells",
+        "What the digits allow",
+        "What was chosen",
+        "Do validation bags tell?",
+    ):
         assert f"## {title}\n" in text
     assert text.count("| digits | smoothed-max | 4 |") == 1
-    assert text.count("| digits | smoothed-max |") == 3
+    assert text.count("| digits | smoothed-max |") == 4
     assert (tmp_path / "out" / "tracked.png").stat().st_size > 5000
     trials = (tmp_path / "cache" / "tracked-smaller.jsonl").read_text()
     run(options)
     assert (tmp_path / "cache" / "tracked-smaller.jsonl").read_text() == trials
+    with pytest.raises(ConfigError, match="full or small"):
+        run(replace(options, size="paper"))
     assert len(SMALLER.repeats) == 2
