@@ -28,7 +28,6 @@ from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.bags import Counts, draw_rows, embed_digits, image_bags, is_nine, nine_bags, single_images
-from studies.regime.budget import BACKWARD, FORWARD
 from studies.regime.needle_page import body, plot_trials, vector_body
 from studies.regime.run import run_design
 from studies.registry import as_study
@@ -36,6 +35,7 @@ from studies.registry import as_study
 SECTION, VECTORS = "needle", "needle-vectors"
 NETWORK = "efficientnet-lite0"
 _STEP_BAGS = 16
+_FORWARD, _BACKWARD = 1, 2  # Cost of a pass of one instance
 _PLAIN_STEPS, _PLAIN_INSTANCES = 2400, 16
 _NEXT_SEED = 1000  # Seeds of further trainings of a repeat, so far apart that none is another repeat's
 
@@ -301,9 +301,9 @@ def cost(trainer: Trainer, cell: Cell, design: Design) -> float:
     bags = sampler.num_positive + sampler.num_negative
     drawn = cell.size if whole else min(cell.size, config.training.batch[2])
     memory = sampler.draw.memory
-    passed = 0 if memory is None else memory.passes * design.counts.train * cell.size * FORWARD
-    plain = _PLAIN_STEPS * _STEP_BAGS * _PLAIN_INSTANCES * (FORWARD + BACKWARD)
-    return (steps * bags * drawn * (FORWARD + BACKWARD) + passed) / plain
+    passed = 0 if memory is None else memory.passes * design.counts.train * cell.size * _FORWARD
+    plain = _PLAIN_STEPS * _STEP_BAGS * _PLAIN_INSTANCES * (_FORWARD + _BACKWARD)
+    return (steps * bags * drawn * (_FORWARD + _BACKWARD) + passed) / plain
 
 
 def wanted_groups(design: Design) -> list[Group[tuple[Design, Cell, Rule, int]]]:

@@ -125,15 +125,15 @@ FULL = (
         *(2, _CONV, _RATES),
     ),
     Case("MNIST, 1 of 500, B = 16", "mnist/500/1", 300, {SMX: (MINIBATCH, VRSP, TOP)}, 16, _CONV, _RATES),
-    # One witness in 500, at the 6000 steps of the map, and in bags ten times as large.
+    # One witness in 500, at 6000 steps, and in bags ten times as large.
     Case("MNIST, 1 of 500, B = 16, longer", "mnist/500/1", 1000, _FOUND, 16, _CONV, _RATES[1:], repeats=4),
     Case("MNIST, 10 of 5000, B = 16", "mnist/5000/10", 1000, _FOUND, 16, _CONV, _RATES[1:], pass_budget=0.8, repeats=3),
 )
 QUICK = tuple(replace(case, repeats=2) for case in FULL[:2])
 SMALLER = (Case("digits", "digits", 2, _STATE, 4, rates=(0.01,), repeats=2),)
 _SHOWS = (
-    "What the [map](regime.md) says of digits, on bags that nobody made for it: molecules, patches of pictures, "
-    "histology, slices of volumes, and MNIST at 28 x 28 with a convolutional encoder trained end to end. All arms of a "
+    "Draws and estimators on bags that nobody made for the question: molecules, patches of pictures, histology, "
+    "slices of volumes, and MNIST at 28 x 28 with a convolutional encoder trained end to end. All arms of a "
     "case spend the same, counted in instances encoded, passes of the score memory included. `vrsp` is the default."
 )
 

@@ -29,9 +29,9 @@ def trials(name: str, study: str = "") -> pd.DataFrame:
 
 
 def where(rows: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """Return the rows with these values."""
+    """Return the rows with these values, or with one of several in a list."""
     for column, value in values.items():
-        rows = rows[rows[column] == value]
+        rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
     return rows
 
 

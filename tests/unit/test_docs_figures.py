@@ -93,14 +93,14 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     ],
     "draws": [
         (
-            "The map",
-            "regime",
+            "Where remembering",
+            "tracked",
             {
-                **{f"smoothed-max, {name}": "Smoothed-max, minus" for name in ("MIDAM", "`--draw top --anneal 0.7`")},
-                **{f"attention, {name}": "Attention, minus" for name in ("MIDAM", "`--draw top --anneal 0.7`")},
+                **{f"smoothed-max, {b}": rf"smoothed-max \| {b}" for b in (1, 4, 16)},
+                **{f"attention, {b}": rf"attention \| {b}" for b in (2, 4, 16)},
+                "attention, 8 (default)": r"attention \| 8",
             },
         ),
-        ("How long", "tracked-state", {"test AUROC": "A tracked state"}),
         (
             "One witness",
             "needle",
