@@ -219,7 +219,7 @@ def test_wrong_settings_are_refused_in_fit(settings, text, data):
         ("num_instance", "did you mean 'num_instances'"),
         ("label_column", "about files; pass bags, y and groups to fit"),
         ("logger", "about files"),
-        ("baseline", "fit has no test bags on which a baseline could stand"),
+        ("baseline", "fit has no test bags on which to compare a baseline"),
     ],
 )
 def test_an_unknown_parameter_is_refused_at_once(name, text):

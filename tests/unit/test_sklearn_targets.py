@@ -151,7 +151,7 @@ def test_instances_and_explanations_are_those_of_a_class(several):
         several.explain(bags, of="liver")
     two = MIDAMClassifier(**HOW).fit(OF_CLASSES, CLASSES == "lung")
     assert len(two.explain(bags)) == 4
-    with pytest.raises(ConfigError, match="the score is that of the positive one"):
+    with pytest.raises(ConfigError, match="the score is that of the positive"):
         two.instance_scores(bags, of=True)
 
 
@@ -214,7 +214,7 @@ def test_a_label_without_held_out_bags_of_both_kinds_is_not_calibrated():
     y = LABELS.copy()
     y[:, 2] = np.arange(N) < 3
     groups = np.where(np.arange(N) < 3, 0, np.arange(N))  # all that have the label stay together
-    with pytest.warns(UserWarning, match="all have, or all lack, 2: what predict_proba gives"):
+    with pytest.warns(UserWarning, match="all have, or all lack, 2: predict_proba returns"):
         found = MIDAMClassifier(**HOW).fit(OF_LABELS, y, groups=groups)
     np.testing.assert_allclose(found.predict_proba(OF_LABELS)[:, 2], found.bag_scores(OF_LABELS)[:, 2], rtol=1e-9)
 
