@@ -42,9 +42,9 @@ class Standardizer(nn.Module):
     With ``scaling="blend"`` a feature becomes (u + g(u)) / 2, where g(u) is its normal score: the standard normal
     quantile, within +-3, of its rank among the training instances. The rank spreads heavy tails and the rare values of
     a sparse feature; u keeps the distances. "auto" blends only features in which at least a quarter of the training
-    instances share one value. Because g maps the least value to -3 if several instances share it, many features that
-    are often 0, such as those of a pretrained network, would all shift in one direction. Therefore the vector of the
-    means of the blended features is subtracted if its norm is above 16.
+    instances share one value. Because g maps the least value to -3, many features that are often 0, such as those of a
+    pretrained network, would all shift in one direction. Therefore the vector of the means of the blended features is
+    subtracted if its norm is above 16.
 
     Parameters
     ----------
