@@ -1,1 +1,1 @@
-"""The study of screening: which objective finds most of few positive bags where hardly a false alarm is allowed."""
+"""The study of screening: which objective finds most positive bags if few are positive and few false alarms allowed."""

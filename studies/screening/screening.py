@@ -1,4 +1,4 @@
-"""`python -m studies screening`: objectives for screening, where few bags are positive and few false alarms allowed.
+"""`python -m studies screening`: objectives for screening: few bags are positive, few false alarms are allowed.
 
 **Question.** 5% of the bags are positive, and a test is wanted at a specificity of 95%. Do objectives of that part of
 the curve, partial AUC one-way and two-way, and average precision find more of the positive bags there than the AUC
@@ -63,14 +63,14 @@ _DASHES = (*DASHES, (0, (1, 2)))
 
 @dataclass(frozen=True)
 class Found:
-    """What the trials left: of each rule its learning rate, its metrics [seeds] and its curves [seeds, rates]."""
+    """Results of the trials: for each rule its learning rate, its metrics [seeds] and its curves [seeds, rates]."""
 
     rates: dict[str, float]
     metrics: dict[tuple[str, str], NDArray[np.float64]]  # by rule and metric
     curves: dict[str, NDArray[np.float64]]
 
     def difference(self, rule: str, metric: str) -> NDArray[np.float64]:
-        """Return the metric of a rule minus that of `minmax-auc`, a seed each."""
+        """Return the metric of a rule minus the metric of `minmax-auc`, for each seed."""
         difference: NDArray[np.float64] = self.metrics[rule, metric] - self.metrics[REFERENCE.name, metric]
         return difference
 
@@ -111,7 +111,7 @@ def _collect(design: Design, store: Store, rates: dict[str, float]) -> Found:
 
 
 def _body(found: Found, design: Design, figure: str) -> Iterator[str]:
-    """Lines of the page below its head."""
+    """Yield the lines of the page below its head."""
     yield "**In short.**"
     yield ""
     for metric, words in _WORDS.items():
@@ -149,7 +149,7 @@ def _body(found: Found, design: Design, figure: str) -> Iterator[str]:
 
 
 def _told(found: Found, metric: str) -> str:
-    """Sentence of which objectives are ahead of the reference, and which are not."""
+    """Return a sentence on the objectives that are ahead of the reference, and those that are not."""
     named: dict[str, list[str]] = {"ahead": [], "behind": [], "": []}
     for rule in RULES[1:]:
         estimate = found.interval(rule.name, metric)

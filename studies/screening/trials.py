@@ -1,4 +1,4 @@
-"""The trials of the study of screening: its bags, its rules, how they are trained, and what a trial leaves behind."""
+"""The trials of the study of screening: its bags, its rules, their training, and the results of a trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ METRICS = ("sensitivity", "average_precision", "auroc")
 
 @dataclass(frozen=True)
 class Rule:
-    """An objective, by the settings in which it differs."""
+    """An objective, defined by the settings that differ from the other objectives."""
 
     name: str
     settings: dict[str, Any] = field(hash=False)
@@ -46,10 +46,10 @@ RULES = (
 
 @dataclass(frozen=True)
 class Design:
-    """What is run: bags of `size` instances, one of which makes a bag positive."""
+    """Sizes of the study: bags of `size` instances, one of which makes a bag positive."""
 
     seeds: tuple[int, ...] = tuple(range(10))
-    choice_seeds: tuple[int, ...] = (100, 101, 102)  # on which the rates are chosen
+    choice_seeds: tuple[int, ...] = (100, 101, 102)  # seeds that choose the rates
     rates: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03)
     size: int = 20
     train: tuple[int, int] = (20, 380)  # positive and negative bags
@@ -78,12 +78,12 @@ class Design:
 FULL = Design()
 QUICK = Design(seeds=(0, 1, 2), choice_seeds=(100,), rates=(0.003, 0.01))
 SMALLER = Design(seeds=(0, 1), choice_seeds=(100,), rates=(0.003, 0.01), size=6, train=(8, 16), test=(4, 36), epochs=2)
-# A design, a rule, its learning rate, and the seeds that are trained together.
+# A design, a rule, its learning rate, and the seeds that train together.
 Task = tuple[Design, Rule, float, tuple[int, ...]]
 
 
 def run_trials(design: Design, *, store: Store, options: StudyOptions) -> dict[str, float]:
-    """Compute the trials that the store does not hold; returns the learning rate that each rule was given."""
+    """Compute the trials that are not in the store; returns the learning rate of each rule."""
     groups = [_group(design, rule, rate, design.choice_seeds) for rule in RULES for rate in design.rates]
     complete(groups, _train, store=store, options=options, section=SECTION)
     chosen = {rule.name: _best_rate(design, rule, store) for rule in RULES}
@@ -93,7 +93,7 @@ def run_trials(design: Design, *, store: Store, options: StudyOptions) -> dict[s
 
 
 def outcomes(design: Design, store: Store, rule: Rule, rate: float, seeds: Sequence[int]) -> list[Row]:
-    """Return what the store holds of each seed."""
+    """Return the outcome of each seed from the store."""
     found = store.find([_name(design, rule, rate, seed) for seed in seeds])
     return [row for row in found if row is not None]
 
@@ -101,9 +101,9 @@ def outcomes(design: Design, store: Store, rule: Rule, rate: float, seeds: Seque
 def sensitivities(
     labels: NDArray[np.int64], scores: NDArray[np.float64], rates: Sequence[float]
 ) -> NDArray[np.float64]:
-    """Largest share of the positive bags above a threshold at false positive rates of at most `rates`.
+    """Return the largest share of positive bags above a threshold, at false positive rates of at most `rates`.
 
-    Scores that are not finite find nothing.
+    With scores that are not finite, no bag is found.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def sensitivities(
 
 
 def image_share(design: Design) -> float:
-    """Return the share of the negative test bags in which an image of the test pool stands, on average."""
+    """Return the average share of the negative test bags that contain a given image of the test pool."""
     images = split_images(design.seeds[0])
     count = len(images["val"][1]) + len(images["test"][1])
     return float(1 - (1 - 1 / count) ** design.size)
@@ -128,7 +128,7 @@ def image_share(design: Design) -> float:
 
 @lru_cache(maxsize=2)
 def screening_bags(design: Design, seeds: tuple[int, ...]) -> Bags:
-    """Bags of digits of each seed, training bags before test bags; a positive one holds one nine.
+    """Return bags of digits for each seed, training bags before test bags; a positive bag has one nine.
 
     Training and test bags share no image. Images are drawn with replacement.
     """
@@ -154,7 +154,7 @@ def screening_bags(design: Design, seeds: tuple[int, ...]) -> Bags:
 
 
 def _train(task: Task) -> list[Row]:
-    """Train a rule on the bags of each seed, side by side; a trial that diverged finds nothing."""
+    """Train a rule on the bags of all seeds together; a trial that diverged finds no bag."""
     design, rule, rate, seeds = task
     bags, trials = screening_bags(design, seeds), []
     train, total = sum(design.train), sum(design.train) + sum(design.test)
@@ -177,7 +177,7 @@ def _train(task: Task) -> list[Row]:
 
 
 def _best_rate(design: Design, rule: Rule, store: Store) -> float:
-    """Learning rate of the highest mean sensitivity on the seeds of the choice, the first of equals."""
+    """Return the learning rate with the highest mean sensitivity on the seeds of the choice, the first at a tie."""
     means = [
         np.mean([row["sensitivity"] for row in outcomes(design, store, rule, rate, design.choice_seeds)])
         for rate in design.rates

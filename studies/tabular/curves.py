@@ -1,4 +1,4 @@
-"""Curves along the epochs: AUROC of training, validation and test bags, one arm a method and number of instances."""
+"""Curves along the epochs: AUROC of training, validation and test bags, an arm for each method and instance number."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PARTS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Arm:
-    """A curve: a method, and the number of instances B that it draws from a bag, without meaning for whole bags."""
+    """A curve: a method, and the number of instances B that it draws from a bag; B has no effect with whole bags."""
 
     method: str
     instances: int = 4
@@ -28,7 +28,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class CurvePlan:
-    """What is run: each arm on each split (its first fold) with each learning rate."""
+    """Trainings of the study: each arm on each split (its first fold) with each learning rate."""
 
     arms: tuple[Arm, ...]  # Curves
     lrs: tuple[float, ...]  # Learning rates to choose from
@@ -44,7 +44,7 @@ class CurvePlan:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The curves of an arm at the learning rate that validation bags chose."""
+    """The curves of an arm with the learning rate that validation bags chose."""
 
     lr: float  # The rate
     # AUROC of whole bags after each epoch; NaN after a divergence [splits, epochs]
@@ -65,7 +65,7 @@ Found = dict[tuple[str, str, str], Curves]
 
 
 def curve_plan(options: StudyOptions, arms: Sequence[Arm]) -> CurvePlan:
-    """Return what is run in the size of the options."""
+    """Return the plan in the size of the options."""
     margin = MARGIN if options.margin is None else options.margin
     if options.smaller:
         return CurvePlan(tuple(arms), LRS[:1], margin, splits=2, epochs=3)
@@ -81,9 +81,9 @@ def run_curves(
     options: StudyOptions,
     section: str,
 ) -> Found:
-    """Compute the curves of a plan that the store does not hold, and return them; studies share their trials.
+    """Compute the missing curves of a plan, and return all its curves; studies share their trials.
 
-    `compared` has the arms by pooling and name; those of a pooling are shown at one learning rate, see `find_curves`.
+    `compared` has the arms by pooling and name; the arms of a pooling have one learning rate, see `find_curves`.
     """
     groups = [
         Group(_names(plan, arm, lr, name, bags), [_Training(plan.config(arm, lr), bags, _splits(plan, bags))])
@@ -102,10 +102,10 @@ def run_curves(
 
 
 def find_curves(plan: CurvePlan, arms: Sequence[Arm], name: str, bags: Bags, *, store: Store) -> list[Curves]:
-    """Return the curves of arms that are compared, at one learning rate, so that they do not differ by the rate.
+    """Return the curves of compared arms with one learning rate, so that the rate is not a difference between them.
 
-    It is the one with the highest validation AUROC of the last epoch, mean over arms and splits. Equals go to the first
-    rate of the plan; a rate at which a training diverged comes last.
+    It is the rate with the highest validation AUROC of the last epoch, mean over arms and splits. At a tie, it is the
+    first rate of the plan; a rate with a diverged training is last.
     """
     found = [[_find(plan, arm, lr, name, bags, store=store) for arm in arms] for lr in plan.lrs]
     means = [float(np.mean([curves.val[:, -1].mean() for curves in at_rate])) for at_rate in found]
@@ -113,7 +113,7 @@ def find_curves(plan: CurvePlan, arms: Sequence[Arm], name: str, bags: Bags, *, 
 
 
 def bands(values: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
-    """Return mean, and mean -+ one standard deviation over splits, of each epoch; a single split has no width.
+    """Return for each epoch the mean, and mean -+ one standard deviation over splits; for a single split without width.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The study `defaults`: settings for small tabular bags, chosen without the kind of bags that they are judged on."""
+"""The study `defaults`: settings for small tabular bags, chosen without the kind of bags that evaluates them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ from studies.tabular.defaults_trials import (
 NAME = "defaults"
 _FINALISTS = 2
 _REPEATS = 2
-# Attention, which explains a bag, stays the pooling, and one scorer a member: these are tried to show what they cost.
+# The pooling stays attention, which explains a bag, with one scorer in a member: these show the cost of this.
 _SHOWN = tuple(name for name, values in CANDIDATES.items() if "pooling" in values)
 
 
@@ -44,7 +44,7 @@ def run(options: StudyOptions) -> None:
 
 
 def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
-    """Run the study on these sets: candidates on all of them, then each kind under the choice made without it."""
+    """Run the study on these sets: candidates on all sets, then each kind with the choice that was made without it."""
     with Store(options.cache, NAME) as store:
         _study(options, {**real, **synthetic}, store)
 
@@ -58,7 +58,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
     areas = Areas(store, epochs=epochs)
 
     def tried(names: Sequence[str], repeats: range) -> dict[str, dict[str, float]]:
-        """Mean AUROC over the folds of the repeats, one member, by candidate and set."""
+        """Return the mean AUROC over the folds of the repeats, with one member, by candidate and set."""
         fits = [
             Fit(data, bags, DEFAULT, config_of(name, bags, epochs=epochs), repeat).group()
             for name in names
@@ -118,7 +118,7 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
 def finalists(
     found: Mapping[str, Mapping[str, float]], kinds: Mapping[str, Sequence[str]], *, without: str | None, count: int
 ) -> list[str]:
-    """Return the attention candidates with the highest mean AUROC over the kinds but one, the best first.
+    """Return the attention candidates with the highest mean AUROC over the kinds except one, the best first.
 
     Examples
     --------
@@ -131,10 +131,10 @@ def finalists(
 
 
 def kinds_mean(of: Mapping[str, float], kinds: Mapping[str, Sequence[str]], *, without: str | None = None) -> float:
-    """Return the mean over the kinds of the mean over a kind's sets."""
+    """Return the mean over kinds of the mean over the sets of a kind."""
     return float(np.mean([np.mean([of[data] for data in names]) for kind, names in kinds.items() if kind != without]))
 
 
 def _once(groups: Sequence[Group[Fit]]) -> list[Group[Fit]]:
-    """Each group once: candidates that are the same for a set share their trials."""
+    """Return each group once: candidates that are equal for a set share their trials."""
     return list({str(group.names): group for group in groups}.values())

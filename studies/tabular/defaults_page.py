@@ -1,4 +1,4 @@
-"""The page of the study `defaults`: each kind of bags under the choice made without it, and all candidates."""
+"""The page of the study `defaults`: each kind of bags with the choice that was made without it, and all candidates."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _SHOWN = {
     KERNEL: "mean map",
 }
 _BESIDE = dict(zip(BESIDE, ("LibAUC", "torchmil"), strict=True))
-# Wanted: of `auto` on the mean, at worst, and beside the best of all; of `midam` alone on the mean.
+# Wanted differences: of `auto` on average, in the worst case, and to the best of all; of `midam` alone on average.
 _NEAR, _BEHIND, _BEST, _CLOSE = -0.005, -0.02, -0.01, -0.01
 
 
@@ -45,7 +45,7 @@ def judged_section(
     *,
     repeats: range,
 ) -> list[str]:
-    """Return the table of each set under the choice made without its kind, beside bag statistics."""
+    """Return the table of each set with the choice that was made without its kind, compared with bag statistics."""
     rows: list[list[str]] = []
     means: dict[str, dict[str, float]] = {}
     gaps: dict[str, NDArray[np.float64]] = {}
@@ -122,7 +122,7 @@ def prior_of(
     without: str | None,
     repeats: range,
 ) -> dict[str, float]:
-    """Mean weight of each method that `auto` tries, over the sets of a kind, then over the kinds but one."""
+    """Return the mean weight of each method of `auto`, over the sets of a kind, then over the kinds except one."""
     by_kind: dict[str, list[float]] = defaultdict(list)
     for names in (names for kind, names in kinds.items() if kind != without):
         found = [areas.weights(data, sets[data], chosen, repeats=repeats) for data in names]
@@ -139,7 +139,7 @@ def candidates_section(
     *,
     kept: int,
 ) -> list[str]:
-    """Return the tables of all candidates over one repeat, and of the best `kept` of each choice over all repeats."""
+    """Return the tables of all candidates over one repeat, and of the `kept` best of each choice over all repeats."""
 
     def lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
         rows = [
@@ -169,7 +169,7 @@ def around_section(
     kinds: Mapping[str, Sequence[str]],
     found: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
-    """Return the table of further changes beside the one that was chosen, with their paired differences to it."""
+    """Return the table of further changes to the chosen candidate, with their paired differences to it."""
     if not found:
         return []
     one = range(1)
@@ -188,7 +188,7 @@ def around_section(
 
 
 def mixtures_section(areas: Areas, sets: Mapping[str, Bags], kinds: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the table of models whose members pool differently, with their paired differences to the default."""
+    """Return the table of models with different poolings of their members, with paired differences to the default."""
     three = (ATTENTION,) * 3
     base = {data: areas.mixed(data, bags, three, ranks=False) for data, bags in sets.items()}
     lines = []
@@ -209,7 +209,7 @@ def mixtures_section(areas: Areas, sets: Mapping[str, Bags], kinds: Mapping[str,
 
 
 def _over_kinds(gaps: Mapping[str, Sequence[float]]) -> str:
-    """Mean over kinds of bags, which are independent as sets of one kind are not."""
+    """Return the mean over kinds of bags; kinds are independent, but sets of one kind are not."""
     if len(gaps) < 2:
         return ""
     found = mean_interval([float(np.mean(own)) for own in gaps.values()], bounds=(-1.0, 1.0))

@@ -1,4 +1,4 @@
-"""The trials of the study `defaults`: which sets and candidates there are, and their scores of each fold."""
+"""The trials of the study `defaults`: its sets and candidates, and their scores for each fold."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from studies.tabular.encoders import NoisyMLP, ReluMLP
 
 TREES, LINEAR, KERNEL = "bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm"
 DEFAULT, CHOSEN_EPOCHS = "midam", "epochs"
-# Judged beside, with the settings that their libraries give; they have no say in a choice.
+# Also evaluated, with the settings of their libraries; they do not affect a choice.
 BESIDE = ("libauc-midam-att", "torchmil-abmil")
 SYNTHETIC = "synthetic"
-# Sets of one kind share instances, or a source.
+# Sets of one kind share instances or a source.
 KINDS: dict[str, tuple[str, ...]] = {
     "musk": ("musk1", "musk2"),
     "corel": ("elephant", "fox", "tiger"),
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 _FOLDS, _FEWER, _MANY = 10, 5, 1000
 AUTO_ROWS = ("auto", "no prior", "best", "chosen epochs")
 
-# What a user gets who says nothing, with the width of the paper; then one change each.
+# The defaults with the width of the paper; then one change each.
 _PAPER_WIDTH: dict[str, Any] = {"hidden": []}
 CANDIDATES: dict[str, dict[str, Any]] = {
     "as wide as the input": {},
@@ -61,9 +61,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     },
     **{f"width at least 64, {pooling}": {"least": 64, "pooling": pooling} for pooling in ("mean", "smoothed-max")},
 }
-# The change that carried most, and further ones beside it: shown, since they came after the choice.
+# The change with the largest gain, and further changes to it: only shown, because they came after the choice.
 CHOSEN = "width at least 128"
-# What the mlp has by default, and another encoder has not.
+# Defaults of the mlp that another encoder does not have.
 _AS_MLP: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "center_start": 0.0}
 _NO_CLIP = 1e6
 _CHANGES: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "ReLU for tanh, no clip": {"relu": True, "clip": _NO_CLIP},
 }
 AROUND = {f"{CHOSEN}, {what}": {**CANDIDATES[CHOSEN], **values} for what, values in _CHANGES.items()}
-# What the members of one model may pool by, and models of three members whose scores or ranks are averaged.
+# Poolings of the members of one model, and models of three members with the mean of their scores or ranks.
 ATTENTION = "attention"
 MEMBERS: dict[str, dict[str, Any]] = {
     f"{CHOSEN}, {pooling}": {**CANDIDATES[CHOSEN], "pooling": pooling}
@@ -96,7 +96,7 @@ _EPOCHS = (30, 400)
 
 
 def config_of(candidate: str, bags: Bags, *, epochs: int | None) -> Settings:
-    """Return the settings of a candidate for these bags, of one member; `epochs` in place of its own."""
+    """Return the settings of a candidate for these bags, with one member; `epochs` replaces its epochs."""
     values = {**_PAPER_WIDTH, **(CANDIDATES | AROUND | MEMBERS)[candidate]}
     least, most, steps = (values.pop(name, None) for name in ("least", "most", "steps"))
     noise, relu = values.pop("noise", None), values.pop("relu", False)
@@ -121,14 +121,14 @@ class Fit:
     data: str
     bags: Bags
     method: str
-    config: Settings | None  # of a candidate; a method of another library has none
+    config: Settings | None  # settings of a candidate; None for a method of another library
     repeat: int
-    # With the inner folds of each training part. Of a candidate, True is all its members to the last epoch, without
-    # inner folds; "epochs" is to those that the inner folds choose, as `auto` does.
+    # With the inner folds of each training part. For a candidate, True means all its members until the last epoch,
+    # without inner folds; "epochs" means until the epoch that the inner folds choose, as in `auto`.
     nested: bool | str = False
 
     def group(self) -> Group["Fit"]:
-        """The trial, named."""
+        """Return the trial with its name."""
         name = trial_name(
             "defaults",
             set=self.data,
@@ -142,14 +142,14 @@ class Fit:
 
 
 def nested_fits(data: str, bags: Bags, config: Settings, repeat: int) -> list[Fit]:
-    """Return what the judgment of a set needs: the default, to its last epoch and to chosen ones, and other methods."""
+    """Return the fits to evaluate a set: the default until the last and until chosen epochs, and other methods."""
     fits = [Fit(data, bags, DEFAULT, config, repeat, nested=how) for how in (True, CHOSEN_EPOCHS)]
     names = (TREES, LINEAR, KERNEL) if len(bags) <= MOST_BAGS else (TREES, LINEAR)
     return [*fits, *(Fit(data, bags, name, None, repeat, nested=True) for name in names)]
 
 
 def train_fit(fit: Fit) -> list[Row]:
-    """Scores of each fold of a repeat."""
+    """Return the scores of each fold of a repeat."""
     folds = outer_folds(fit.bags, fit.repeat)
     if fit.nested:
         candidate = make_candidate(fit.method, fit.bags.instance_shape)
@@ -167,7 +167,7 @@ def train_fit(fit: Fit) -> list[Row]:
 
 
 def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) -> list[list[Any]]:
-    """Scores [M, n] of the inner trials of each part, then of its last, which is trained as the others say."""
+    """Return scores [M, n] of the inner trials of each part, then of its last trial, which uses their choice."""
     trials = [trial for part in parts for trial in part]
     if candidate.baseline is not None:
         scores = iter(candidate.held_out(bags, trials).scores)
@@ -186,7 +186,7 @@ def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) 
 
 
 def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
-    """Training and test bags of each stratified fold of a repeat, which is the seed: 5 folds of many bags, else 10."""
+    """Return training and test bags of each stratified fold; the repeat is the seed. 5 folds of many bags, else 10."""
     count = _FEWER if len(bags) > _MANY else _FOLDS
     numbers, every = stratified_folds(bags.require_labels(), folds=count, seed=repeat), np.arange(len(bags))
     tests = [np.flatnonzero(numbers == fold) for fold in range(count)]
@@ -194,18 +194,18 @@ def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
 
 
 def trials_of(bags: Bags, fold: Trial) -> list[Trial]:
-    """The inner folds of the training part as `auto` makes them, and the fold itself."""
+    """Return the inner folds of the training part as `auto` makes them, and the fold itself."""
     return [*inner_trials(bags, fold.train, seed=fold.seed), fold]
 
 
 class Areas:
-    """AUROCs from the scores that were kept."""
+    """AUROCs from the stored scores."""
 
     def __init__(self, store: Store, *, epochs: int | None) -> None:
         self._store, self._epochs = store, epochs
 
     def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
-        """AUROC of each fold of the repeats, of a candidate for the default."""
+        """Return the AUROC of a candidate for the default, for each fold of the repeats."""
         config, found = config_of(candidate, bags, epochs=self._epochs), []
         for repeat in repeats:
             scores = self._row(Fit(data, bags, DEFAULT, config, repeat))
@@ -213,9 +213,9 @@ class Areas:
         return np.array(found)
 
     def mixed(self, data: str, bags: Bags, poolings: Sequence[str], *, ranks: bool) -> NDArray[np.float64]:
-        """AUROC of each fold of the first repeat, of members that pool so; their scores or ranks are averaged.
+        """Return the AUROC for each fold of the first repeat, of the mean score or rank of members with these poolings.
 
-        The members with attention are the first ones of the default of three members.
+        The members with attention are the first members of the default with three members.
         """
         usual = config_of(CHOSEN, bags, epochs=self._epochs)
         own = [part[-1] for part in self._row(Fit(data, bags, DEFAULT, usual, 0, nested=True))]  # [folds][M, n]
@@ -232,7 +232,7 @@ class Areas:
         return np.array(found)
 
     def beside(self, data: str, bags: Bags, method: str, *, repeats: range) -> NDArray[np.float64] | None:
-        """AUROC of each fold of the repeats, of a method of another library; None where it was not run."""
+        """Return the AUROC of a method of another library for each fold of the repeats; None if it was not run."""
         fits = [Fit(data, bags, method, None, repeat) for repeat in repeats]
         if None in self._store.find([name for fit in fits for name in fit.group().names]):
             return None
@@ -245,7 +245,7 @@ class Areas:
         )
 
     def weights(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, float]:
-        """Mean weight over the folds of each method that `auto` tries, where only the inner folds decide."""
+        """Return the mean weight over the folds of each method that `auto` tries, if only the inner folds decide."""
         config, found = config_of(chosen, bags, epochs=self._epochs), defaultdict[str, list[float]](list)
         for repeat in repeats:
             rows = self._tried(data, bags, config, repeat)
@@ -261,9 +261,9 @@ class Areas:
     def nested(
         self, data: str, bags: Bags, chosen: str, prior: Mapping[str, float], *, repeats: range
     ) -> dict[str, NDArray[np.float64]]:
-        """AUROC of each fold of the repeats: of the default as `chosen`, the others that `auto` tries, and `auto`.
+        """Return the AUROC for each fold of the repeats: the `chosen` default, the other methods of `auto`, and `auto`.
 
-        `prior` are the weights of methods before any bag is seen; "no prior" is `auto` with equal ones.
+        `prior` has the weights of methods before any data; "no prior" is `auto` with equal weights.
         """
         config = config_of(chosen, bags, epochs=self._epochs)
         areas: dict[str, list[float]] = {name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *AUTO_ROWS)}
@@ -293,7 +293,7 @@ class Areas:
 
 
 def _parts(bags: Bags, fold: Trial, rows: Mapping[str, Any], number: int) -> dict[str, list[NDArray[np.float64]]]:
-    """Of each method the scores of the inner folds of an outer fold, by its number, and of its test bags."""
+    """Return for each method the scores of the inner folds of the outer fold `number`, and of its test bags."""
     inner = len(trials_of(bags, fold)) - 1
     return {name: [np.array(part) for part in (*row[number][:inner], row[number][-1])] for name, row in rows.items()}
 
@@ -301,7 +301,7 @@ def _parts(bags: Bags, fold: Trial, rows: Mapping[str, Any], number: int) -> dic
 def search_of(
     bags: Bags, fold: Trial, scores: Mapping[str, Sequence[NDArray[np.float64]]], prior: Mapping[str, float]
 ) -> SearchResult:
-    """What `auto` finds in a fold, where each method gave these scores [M, n] of the inner folds, then of the test."""
+    """Return the result of `auto` in a fold, from scores [M, n] of each method for the inner folds, then the test."""
     rows = [
         {"method": method, "scores": [own.tolist() for own in parts[:-1]], "seconds": 0.0, "note": None}
         for method, parts in scores.items()
@@ -310,7 +310,7 @@ def search_of(
 
 
 def _settings(config: Settings) -> str:
-    """The digest of the settings, which leaves the margin out, and the margin where it is not the usual one."""
+    """Return the digest of the settings without the margin, and the margin if it is not the default."""
     margin, digest = config.method.margin, settings_hash(config)
     return digest if margin == Settings().method.margin else f"{digest}, margin {margin:g}"
 

@@ -1,4 +1,4 @@
-"""The mlp with noise on the instances of a training step, or with another first layer: for the study `defaults`."""
+"""The mlp with noise on the instances in training, or with another first layer: for the study `defaults`."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from midam.nn.encoders import MLP
 
 
 class NoisyMLP(MLP):
-    """The mlp; in training, normal noise of this deviation is added to each number of an instance.
+    """The mlp with normal noise, which is added to each number of an instance in training.
 
     Parameters
     ----------
     in_features, hidden
-        As those of `midam.nn.encoders.MLP`.
+        As for `midam.nn.encoders.MLP`.
     noise : float
-        At least 0; of standardized features, whose deviation is about 1.
+        Standard deviation of the noise, at least 0; standardized features have a deviation of about 1.
 
     Examples
     --------
@@ -37,12 +37,12 @@ class NoisyMLP(MLP):
 
 
 class ReluMLP(MLP):
-    """The mlp with ReLU in place of tanh, which does not level off, after its first layer.
+    """The mlp with ReLU after its first layer, which does not saturate, instead of tanh.
 
     Parameters
     ----------
     in_features, hidden
-        As those of `midam.nn.encoders.MLP`.
+        As for `midam.nn.encoders.MLP`.
 
     Examples
     --------

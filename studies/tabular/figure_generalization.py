@@ -85,7 +85,7 @@ def _draw(path: Path, found: Found, names: list[str], pooling: str, methods: lis
 
 
 def _claim(found: Found, compared: Mapping[str, Mapping[str, Arm]]) -> list[str]:
-    """MIDAM minus DAM on the same splits, and what that says of the paper's account."""
+    """Return the section on MIDAM minus DAM on the same splits, and on the paper's explanation."""
     rows = []
     for name, pooling in dict.fromkeys((name, pooling) for name, pooling, _ in found):
         ours, theirs = (found[name, pooling, method] for method in compared[pooling])

@@ -27,7 +27,7 @@ _SHOWS = (
 
 
 def arms(options: StudyOptions) -> dict[str, dict[str, Arm]]:
-    """Return the curves by pooling and B; a bag drawn whole needs no tracked state: 'all' is the exact estimator."""
+    """Return the curves by pooling and B; 'all' is the exact estimator, because a whole bag needs no tracked state."""
     counts = _COUNTS[:2] if options.smaller else _COUNTS
     return {
         p: {f"B = {count}": Arm(f"midam-{p}", count) for count in counts} | {"all": Arm(f"dam-{p}")} for p in POOLINGS
@@ -88,7 +88,7 @@ def _body(wanted: CurvePlan, found: Found, curves: Path, points: Path) -> list[s
 
 
 def _claims(found: Found, texts: list[str]) -> list[str]:
-    """The paper's two sentences about the figure, each held against the paired splits."""
+    """Return a section that tests the paper's two sentences about the figure on the paired splits."""
     least, most, four = texts[0], texts[-2], "B = 4" if "B = 4" in texts else texts[-2]
     rows = []
     for name, pooling in dict.fromkeys((name, pooling) for name, pooling, _ in found):

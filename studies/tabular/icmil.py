@@ -1,8 +1,8 @@
-"""The study `icmil`: the frozen splits of three image sets on which ICMIL, fitted to synthetic bags, is judged.
+"""The study `icmil`: the fixed splits of three image sets that evaluate ICMIL, a network fitted to synthetic bags.
 
 ICMIL (Möllers et al. 2026, arXiv 2606.06458) labels the bags of a new task in one pass, without training. Its
-repository ships these splits: one stratified 5-fold cross-validation a set, with features that a principal component
-analysis has reduced to 25, and bags that are padded to 13 instances by repeated ones.
+repository has these splits: one stratified 5-fold cross-validation for each set, with 25 features from a principal
+component analysis, and bags that are padded to 13 instances with repeated instances.
 """
 
 import os
@@ -56,10 +56,10 @@ class Fit:
     bags: Bags
     trial: Trial
     method: str
-    epochs: int | None  # of `midam`, in place of its own
+    epochs: int | None  # epochs of `midam` instead of its default
 
     def group(self) -> Group["Fit"]:
-        """The trial, named."""
+        """Return the trial with its name."""
         named = {"set": self.data, "split": self.split, "method": self.method, "seed": self.trial.seed}
         return Group([trial_name(NAME, **named, epochs=self.epochs)], [self])
 
@@ -71,7 +71,7 @@ def run(options: StudyOptions) -> None:
 
 
 def read_splits() -> dict[str, Splits]:
-    """Return the bags of each split of each set, the training bags first, and the trial that it is."""
+    """Return the bags of each split of each set, with the training bags first, and the trial of the split."""
     path = Path(os.environ.get("MIDAM_DATA", "data")).expanduser() / FILE
     if not path.is_file():
         raise DataNotFoundError(
@@ -83,7 +83,7 @@ def read_splits() -> dict[str, Splits]:
 
 
 def split_of(group: Mapping[str, NDArray[np.float32]]) -> tuple[Bags, Trial]:
-    """Return the bags of a split, and the trial that trains on the first of them and scores the others."""
+    """Return the bags of a split, and the trial that trains on its first bags and scores the others."""
     parts = [np.asarray(group[f"X_{part}"]) for part in ("train", "test")]
     labels = np.concatenate([np.asarray(group[f"y_{part}"]) for part in ("train", "test")])
     every, count = np.arange(len(labels)), len(parts[0])
@@ -122,7 +122,7 @@ def study(options: StudyOptions, sets: Mapping[str, Splits]) -> None:
 
 
 def train_fit(fit: Fit) -> list[Row]:
-    """Scores of the test bags."""
+    """Return the scores of the test bags."""
     with single_threaded():
         if fit.method == AUTO:
             scores = Auto().score(fit.bags, fit.trial)

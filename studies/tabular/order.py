@@ -1,7 +1,7 @@
-"""`python -m studies order`: what features of the order in a bag add, on stays in intensive care and visits.
+"""`python -m studies order`: the gain from features of the order in a bag, on stays in intensive care and visits.
 
 Question: do `--order` and its features (position, times since the previous and the first instance, change of each
-feature) rank new bags better than the same table with its time as a plain feature?
+feature) rank new bags better than the same table with the time as an ordinary feature?
 
 Rule, fixed before the first run: on the same folds, the order adds something to a method on a set where the 95%
 interval of the paired difference, corrected for folds that share training bags, lies above 0; it takes something where
@@ -53,7 +53,7 @@ _SHOWS = (
 
 
 def with_order(bags: Bags) -> Bags:
-    """The same bags with the features of an order by their first feature, which is read from a table.
+    """Return the bags with the features of an order by their first feature, made through a table.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def with_order(bags: Bags) -> Bags:
     [[5.0, 0.5, 0.0, 0.0, 0.0], [4.0, 1.0, 2.0, 2.0, -1.0]]
     """
     frame = pd.DataFrame(np.asarray(bags.instances), columns=[f"x{i}" for i in range(bags.instance_shape[0])])
-    with warnings.catch_warnings(action="ignore"):  # of two bins of one hour, and of what is one number in a bag
+    with warnings.catch_warnings(action="ignore"):  # equal hours, constant features
         made = Bags.from_dataframe(frame.assign(bag=np.repeat(bags.ids, bags.sizes)), order="x0")
     return made.replace(labels=bags.labels, outcome=bags.outcome, source=bags.source)
 
@@ -96,7 +96,7 @@ def _group(design: Design, name: str, arm: str, fold: int) -> Group[Task]:
 def body(
     found: Mapping[str, Mapping[str, NDArray[np.float64]]], metrics: Mapping[str, str], ratio: float
 ) -> Iterator[str]:
-    """Lines of the page; of each set and method the metric as [arms, folds]."""
+    """Yield the lines of the page; `found` has the metric of each set and method as [arms, folds]."""
     lines, verdicts = [], {"adds": list[str](), "takes": list[str]()}
     for name, methods in found.items():
         for method, (plain, ordered) in methods.items():
@@ -130,7 +130,7 @@ def run(options: StudyOptions) -> None:
     with Store(options.cache, f"{SECTION}{part}") as store:
         cells = [(name, arm) for name in design.epochs for arm in ARMS]
         groups = {(name, arm): [_group(design, name, arm, at) for at in range(_FOLDS)] for name, arm in cells}
-        # Both ways of a fold in turns, so that a study that is stopped has pairs.
+        # Both ways of a fold directly after each other, so that a stopped study has pairs.
         turns = [groups[name, arm][at] for name in design.epochs for at in range(_FOLDS) for arm in ARMS]
         complete(turns, _train, store=store, options=options, section=SECTION)
         rows = {cell: store.find([group.names[0] for group in groups[cell]]) for cell in cells}

@@ -1,4 +1,4 @@
-"""`python -m studies table1`: the data sets as loaded, beside the paper's Table 1."""
+"""`python -m studies table1`: the loaded data sets, next to the paper's Table 1."""
 
 import time
 

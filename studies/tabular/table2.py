@@ -1,8 +1,9 @@
-"""`python -m studies table2`: test AUROC on the five tabular sets, beside the paper's Table 2.
+"""`python -m studies table2`: test AUROC on the five tabular sets, next to the paper's Table 2.
 
-Two protocols, a page each. `splits` is the paper's: random 0.9/0.1 splits, 5 folds of the training part each, learning
-rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, more splits tell how much 15 trials vary.
-`cv` (`studies.tabular.table2_cv`) is 5 x 10-fold cross-validation with nothing chosen, with methods compared in pairs.
+Two protocols, with a page for each. `splits` is the paper's protocol: random 0.9/0.1 splits, 5 folds of the training
+part of each, learning rate and epoch chosen on validation bags; 3 splits are the paper's 15 trials, and more splits
+show the variation of 15 trials. `cv` (`studies.tabular.table2_cv`) is 5 x 10-fold cross-validation with nothing chosen,
+with methods compared in pairs.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ from studies.tabular.table2_trials import PAPER_SPLITS, Plan, more_section, run_
 NAME = "table2"
 PROTOCOLS = ("splits", "cv")
 _QUICK, _QUICK_SET = f"{NAME}-quick", SETS[0]
-_MARGINS = (0.1, 1.0)  # The paper's first
+_MARGINS = (0.1, 1.0)  # The paper's margin first
 _SHOWS = (
     "Test AUROC of the ten methods of the paper's Table 2 on the five tabular sets, ours beside the paper's: by its "
     "protocol (15 trials on 3 random splits), over more splits with intervals that know that the trials of a split "
@@ -44,7 +45,7 @@ _SHOWS = (
 
 
 def plan(options: StudyOptions) -> Plan:
-    """Return what the protocol `splits` runs."""
+    """Return the plan of the protocol `splits`."""
     margin = MARGIN if options.margin is None else options.margin
     accelerator = "cuda" if options.device is not None and options.use_cuda() else "cpu"
     if options.smaller:
@@ -58,19 +59,19 @@ def plan(options: StudyOptions) -> Plan:
     store="table2",
 )
 def run(options: StudyOptions) -> None:
-    """Run a protocol, and write its page from everything that was run so far."""
+    """Run a protocol, and write its page from all trials until now."""
     _protocol(options)
     names = (_QUICK_SET,) if options.quick else SETS
     study(options, {name: catalog.load(name) for name in names}, shown={name: catalog.load(name) for name in SETS})
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str, Bags] | None = None) -> None:
-    """Run a protocol on `sets`; the page shows what the store holds of `shown` (default: the same sets)."""
+    """Run a protocol on `sets`; the page shows the stored trials of `shown` (default: the same sets)."""
     shown = sets if shown is None else shown
     if _protocol(options) == "cv":
         table2_cv.study(options, sets, shown=shown)
         return
-    # The quick version keeps its own trials, so that its time is that of a first run.
+    # The quick version has a separate store, so that its time is the time of a first run.
     with Store(options.cache, _QUICK if options.quick else NAME) as store:
         run_trials(plan(options), sets, store=store, options=options)
         if not options.smaller:
@@ -88,7 +89,7 @@ def _protocol(options: StudyOptions) -> str:
 
 
 def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
-    """Write the page from the trials of `sets` that the cache holds."""
+    """Write the page from the cached trials of `sets`."""
     with Store(options.cache, NAME) as full, Store(options.cache, _QUICK) as quick:
         store, wanted = full if full.rows else quick, plan(options)
         margins = sorted({wanted.margin, *_MARGINS})
@@ -120,14 +121,14 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
 
 
 def _once(rows: Mapping[float, list[Row]]) -> dict[float, list[Row]]:
-    """Keep the margins that were run; cross-entropy, which has none, is shown with that of the most splits."""
+    """Keep the margins that were run; cross-entropy has no margin, and is shown with the margin of the most splits."""
     kept = {margin: found for margin, found in rows.items() if any(not uses_no_margin(row.method) for row in found)}
     most = max(kept, key=lambda margin: (max(row.splits for row in kept[margin]), len(kept[margin])), default=None)
     return {m: [row for row in found if m == most or not uses_no_margin(row.method)] for m, found in kept.items()}
 
 
 def _commands(rows: Mapping[float, list[Row]]) -> list[str]:
-    """The calls that make up the page: each writes it from all that was run so far."""
+    """Return the calls that make the page; each call writes it from all trials until then."""
     calls = []
     for margin, found in rows.items():
         splits = max(row.splits for row in found)

@@ -1,6 +1,6 @@
 """Protocol `cv` of Table 2: 5 x 10-fold cross-validation, nothing chosen, methods compared in pairs.
 
-The folds are those published with a set where it carries any, else stratified ones with the seeds 0 to 4.
+A set has its published folds if there are any, else stratified folds with the seeds 0 to 4.
 """
 
 import dataclasses
@@ -40,17 +40,17 @@ _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling
 
 @dataclass(frozen=True)
 class CvPlan:
-    """What is run."""
+    """Methods, folds and settings of the protocol."""
 
-    methods: tuple[str, ...]  # Names that `midam.compare` knows; the others are compared with the first
-    # Of the cross-validation
+    methods: tuple[str, ...]  # Method names of `midam.compare`; the first is compared with all others
+    # Repeats and folds of the cross-validation
     repeats: int
     folds: int
     settings: Settings  # Settings of the methods trained here; a name replaces pooling, estimator and objective
 
 
 def cv_plan(options: StudyOptions) -> CvPlan:
-    """Return what is run: the library's default settings for every method, one scorer each."""
+    """Return the plan: the library's default settings for every method, with one scorer each."""
     if options.smaller:
         few = (FIRST, "dam-mean", "bag-statistics-logistic")
         return CvPlan(few, repeats=1, folds=3, settings=_settings(epochs=2))
@@ -78,12 +78,12 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
             seeds=f"repeats of the cross-validation are seeded 0 to {plan.repeats - 1}",
             seconds=store.wall_time(),
             body=cv_tables(plan, shown, options=options),
-            tried=False,  # the body names them
+            tried=False,  # the body has their names
         )
 
 
 def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, store: Store) -> None:
-    """Compare the methods on each set; finished trials are kept below the cache folder."""
+    """Compare the methods on each set; finished trials are kept in the cache folder."""
     for name, cataloged in sets.items():
         bags, folds, _ = _folds(plan, name, cataloged)
         folder = _folder(plan, name, cataloged, options.cache)
@@ -112,7 +112,7 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
 
 
 def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) -> list[str]:
-    """Return the tables of the sets that were finished, with the plan's repeats or with one; nothing without any."""
+    """Return the tables of the finished sets, with the plan's repeats or with one; empty without finished sets."""
     found: dict[str, pd.DataFrame] = {}
     trials, origins = [], []
     for name, bags in sets.items():
@@ -155,7 +155,7 @@ def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) 
 
 
 def _multiplicity(found: Mapping[str, pd.DataFrame]) -> list[str]:
-    """What is left of the differences once it is known how many there are, of all methods and of other libraries."""
+    """Return the section on the differences after a correction for their number: all methods, and other libraries."""
     rows = {
         (row["method"], name): (row["difference"], row["difference_low"], row["difference_high"], row["paired_folds"])
         for name, frame in found.items()

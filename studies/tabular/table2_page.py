@@ -1,4 +1,4 @@
-"""The parts of the page of Table 2 that rest on random splits: 15 trials, more splits, and a verdict a row."""
+"""The parts of the page of Table 2 with random splits: 15 trials, more splits, and a verdict for each row."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ from studies.splits import FOLDS
 from studies.tabular.table2_trials import PAPER_SPLITS, Chosen, Plan, choose, choose_together, select_rows
 
 _PAPER_TRIALS = 15
-# Column of the table of all splits that says where the paper's mean lies.
+# Column in the table of all splits with the position of the paper's mean.
 _VERDICT = 6
-# Columns of the table of differences: Holm's p-value, and where the corrected interval lies.
+# Columns in the table of differences: Holm's p-value, and the position of the corrected interval.
 _HOLM, _SIGN = 5, 6
 _PROTOCOL_HEAD = ("method", "ours, best epoch", "ours, last epoch", "the paper")
-# Bags of a test set to those of a training: a tenth, and four fifths of the rest.
+# Ratio of test bags to training bags: a tenth, to four fifths of the rest.
 _TEST_TO_TRAIN = 0.1 / (0.9 * (1 - 1 / FOLDS))
 
 
@@ -44,14 +44,14 @@ class Row:
 
     @property
     def splits(self) -> int:
-        """Number of splits with a trial."""
+        """Return the number of splits with a trial."""
         return len({trial.split for trial in self.best})
 
 
 def split_rows(plan: Plan, sets: Mapping[str, Bags], *, store: Store) -> list[Row]:
-    """Return a row for each set and method, over the splits that the store holds of all of them.
+    """Return a row for each set and method, over the splits that the store has for all methods.
 
-    A study that was stopped shows a set, and a split, once it is whole.
+    A stopped study shows only complete sets and complete splits.
     """
     found: dict[tuple[str, str], list[StoredRow]] = {}
     for name, bags in sets.items():
@@ -70,7 +70,7 @@ def split_rows(plan: Plan, sets: Mapping[str, Bags], *, store: Store) -> list[Ro
 
 
 def _whole_splits(rows: Sequence[StoredRow], plan: Plan) -> set[int]:
-    """Splits of which each fold has a trial at each learning rate."""
+    """Return the splits with a trial for each fold and learning rate."""
     tried: dict[tuple[int, int], set[float]] = defaultdict(set)
     for row in rows:
         tried[row["split"], row["fold"]].add(row["lr"])
@@ -79,7 +79,7 @@ def _whole_splits(rows: Sequence[StoredRow], plan: Plan) -> set[int]:
 
 
 def paper_section(rows: Sequence[Row], *, margin: float) -> list[str]:
-    """Return the tables of the first three splits, one a set: mean and deviation, as the paper prints them."""
+    """Return tables of the first three splits, one for each set: mean and deviation, as in the paper."""
     tables: list[str] = []
     for name in dict.fromkeys(row.name for row in rows):
         lines = [[label(row.method), *_ours_and_paper(row)] for row in rows if row.name == name]
@@ -124,7 +124,7 @@ def verdict_section(rows: Sequence[Row], *, margin: float, others: Mapping[float
 
 
 def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
-    """Return MIDAM minus DAM with the same pooling, paired by split; nothing where neither has two splits."""
+    """Return MIDAM minus DAM with the same pooling, paired by split; empty if no pair has two splits."""
     lines = _paired(rows)
     if not lines:
         return []
@@ -141,7 +141,7 @@ def paired_section(rows: Sequence[Row], *, margin: float) -> list[str]:
 
 
 def short_section(rows: Mapping[float, Sequence[Row]]) -> list[str]:
-    """Return what the tables of all splits say, margin by margin; nothing where there are no two splits."""
+    """Return a summary of the tables of all splits, margin by margin; empty if there are fewer than two splits."""
     most = max((row.splits for found in rows.values() for row in found), default=0)
     lines = [line for margin, found in rows.items() for line in _short(found, margin, most)]
     return section("In short", lines) if lines else []
@@ -189,7 +189,7 @@ def _outside(verdicts: Mapping[tuple[str, str], str]) -> str:
 
 
 def _firsts(rows: Sequence[Row]) -> str:
-    """On how many sets a MIDAM row has the highest mean, the paper's and ours; only where all its rows were run."""
+    """Return on how many sets a MIDAM row has the highest mean, in the paper and here; only for sets with all rows."""
     ours, theirs = [], []
     for name in dict.fromkeys(row.name for row in rows):
         own = {row.method: float(np.mean(means_of(row.best))) for row in rows if row.name == name}
@@ -207,7 +207,7 @@ def _counted(splits: Iterable[int]) -> str:
 
 
 def draw_rows(path: Path, rows: Sequence[Row]) -> bool:
-    """Draw a panel a set: our mean with the interval of a 3-split mean, and the paper's; False without two splits."""
+    """Draw a panel for each set: our mean, interval of a 3-split mean, the paper's mean; False without two splits."""
     rows = [row for row in rows if row.splits >= 2]
     names = [name for name in SETS if any(row.name == name for row in rows)] or sorted({row.name for row in rows})
     if not rows:
@@ -260,7 +260,7 @@ def _paired(rows: Sequence[Row]) -> list[list[str]]:
         ours, base = means_of(row.best), means_of(other.best)
         wide = corrected_interval(np.subtract(ours, base), ratio=_TEST_TO_TRAIN)
         wides.append((wide.mean, wide.low, wide.high))
-        # Equal differences give bounds that are not numbers.
+        # Equal differences give NaN as bounds.
         sign = "above 0" if wide.low > 0 else "below 0" if wide.high < 0 else "no difference found"
         known = np.isfinite(wide.low)
         theirs, without = printed(name, method), printed(name, other.method)
@@ -303,7 +303,7 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
     found = ["-", "-"]
     if theirs is not None:
         verdict = "inside" if new.holds(theirs[0]) else ("above" if theirs[0] > new.high else "below")
-        # Equal splits give an interval without width, which says nothing.
+        # Equal splits give an interval without width, which has no meaning.
         found = [f"{theirs[0]:.3f}", verdict if np.ptp(means) > 0 else "no spread"]
     return [
         f"{row.name}, {label(row.method)}",
@@ -319,7 +319,7 @@ def _verdict(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
 
 
 def _elsewise(row: Row, others: Mapping[float, Sequence[Row]]) -> list[str]:
-    """Whether the paper's mean lies inside by the last epoch, by one rate, at another margin; '-' if unknown."""
+    """Return whether the paper's mean is inside with the last epoch, one rate, another margin; '-' if unknown."""
     variants = [row.last, row.together]
     for theirs in others.values():
         same = [other.best for other in theirs if (other.name, other.method) == (row.name, row.method)]

@@ -1,4 +1,4 @@
-"""What the trials of Table 2 would take with LibAUC's loop: its measured time a step, times the steps."""
+"""Time of the trials of Table 2 with LibAUC's loop: its measured time for a step, times the number of steps."""
 
 import time
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ _METHOD = "midam-att"
 
 
 def measure_libauc(sets: Mapping[str, Bags], *, store: Store) -> None:
-    """Train LibAUC's attention model for one trial on each set whose time the store does not hold, and note the time.
+    """Train LibAUC's attention model for one trial on each set without a time in the store, and store the time.
 
-    Nothing happens where LibAUC is not installed.
+    If LibAUC is not installed, nothing happens.
     """
     if libauc_folder() is None:
         return
     for group in store.missing([Group([_name(name, bags)], [bags]) for name, bags in sets.items()]):
         bags = group.tasks[0]
         split = paper_splits(bags.require_labels(), splits=[0], folds=1)[0]
-        # One scored bag: the time is that of the training.
+        # Only one scored bag, so that the time is the time of the training.
         trial = Trial(split.train, split.test[:1], split.seed)
         started = time.perf_counter()
         LibAUCAttention().score(bags, trial)
@@ -38,7 +38,7 @@ def measure_libauc(sets: Mapping[str, Bags], *, store: Store) -> None:
 
 
 def time_section(plans: Mapping[float, Plan], sets: Mapping[str, Bags], *, store: Store) -> list[str]:
-    """Return the table of times a step and of all steps, with the total; nothing where LibAUC was not measured."""
+    """Return the table of times of a step and of all steps, with the total; empty if LibAUC was not measured."""
     lines, ours_total, theirs_total = [], 0.0, 0.0
     for name, bags in sets.items():
         (found,) = store.find([_name(name, bags)])

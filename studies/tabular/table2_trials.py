@@ -1,4 +1,4 @@
-"""The trials of Table 2: which there are, which are missing, and the learning rate that validation bags choose."""
+"""The trials of Table 2: the list of trials, the missing trials, and the learning rate that validation bags choose."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ _SPLITS_A_GROUP = PAPER_SPLITS
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
+    """Methods, learning rates and sizes of the trials."""
 
     methods: tuple[str, ...]  # Names of methods
     lrs: tuple[float, ...]  # Learning rates to choose from
     margin: float  # c of the AUC objectives
     splits: int  # Splits 0 .. splits - 1
-    # Folds of a split that are run, epochs of a training
+    # Number of folds of a split that are run, and epochs of a training
     folds: int
     epochs: int
     accelerator: str = "cpu"
@@ -37,7 +37,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What is trained together: a method at a learning rate, on some splits of a set."""
+    """Trials that train together: a method with a learning rate, on some splits of a set."""
 
     config: Settings
     bags: Bags
@@ -57,17 +57,17 @@ class Chosen:
 
 
 def wanted_groups(plan: Plan, sets: Mapping[str, Bags]) -> list[Group[Training]]:
-    """Return the trials of a plan in the order in which they are run.
+    """Return the trials of a plan in their order.
 
-    The longest first, so that no process is left with one in the end; but the paper's splits before the others, and
-    those block by block, so that a study stopped early holds the same splits of every set.
+    The longest trials are first, so that no process has a long trial at the end. But the paper's splits are before the
+    others, and the others are in blocks, so that a stopped study has the same splits of every set.
     """
     groups = [group for name, bags in sets.items() for group in _groups_of(plan, name, bags)]
     return sorted(groups, key=lambda own: (_first_split(own), -own.tasks[0].bags.num_instances * len(own.names)))
 
 
 def run_trials(plan: Plan, sets: Mapping[str, Bags], *, store: Store, options: StudyOptions) -> None:
-    """Compute the trials of a plan that the store does not hold."""
+    """Compute the trials of a plan that are not in the store."""
     groups = wanted_groups(plan, sets)
     papers = [group for group in groups if _first_split(group) < PAPER_SPLITS]
     for part, name in ((papers, section(plan.margin)), (groups[len(papers) :], more_section(plan.margin))):
@@ -75,25 +75,25 @@ def run_trials(plan: Plan, sets: Mapping[str, Bags], *, store: Store, options: S
 
 
 def section(margin: float) -> str:
-    """Return the name under which the time of a margin is noted."""
+    """Return the name under which the time of a margin is stored."""
     return f"splits, margin {margin:g}"
 
 
 def more_section(margin: float) -> str:
-    """Return the name under which the time of the splits beyond the paper's is noted."""
+    """Return the name under which the time of the splits beyond the paper's splits is stored."""
     return f"more splits, margin {margin:g}"
 
 
 def select_rows(plan: Plan, name: str, bags: Bags, method: str, *, store: Store) -> list[Row]:
-    """Return the trials of a method on a set that the store holds: any split, the plan's settings and margin."""
+    """Return the stored trials of a method on a set: all splits, with the plan's settings and margin."""
     return store.select(*(_name(name, method, plan.config(method, lr), bags) for lr in plan.lrs))
 
 
 def choose(rows: Iterable[Row], *, epoch: str, lrs: Sequence[float]) -> list[Chosen]:
-    """Choose the learning rate of each trial by its validation AUROC at the epoch that is reported.
+    """Choose the learning rate of each trial by its validation AUROC at the reported epoch.
 
-    Equals go to the higher validation AUROC of the other epoch, then to the first of `lrs`. A training that diverged
-    is never chosen; a trial for which a rate is missing, or all of which diverged, is left out.
+    At a tie, the higher validation AUROC of the other epoch decides, then the order of `lrs`. A training that diverged
+    is never chosen; a trial is left out if a rate is missing or if all its trainings diverged.
 
     Examples
     --------

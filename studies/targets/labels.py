@@ -1,4 +1,4 @@
-"""`python -m studies labels`: ten labels at once, beside ten trainings of one.
+"""`python -m studies labels`: ten labels at once, compared with ten trainings of one label.
 
 Question: what does a training of ten score columns cost beside one of a single column, and does it rank as well as ten
 trainings of their own?
@@ -36,13 +36,13 @@ _LIMIT = 1.5
 _DIGITS = tuple(str(digit) for digit in range(10))
 _SHARES = (0.6, 0.4)  # of the images: training, test
 _DOT, _MEAN = "#0072B2", "#202020"
-# Ways to pool, by the settings in which they differ.
+# Poolings, defined by the settings that differ.
 POOLINGS: dict[str, dict[str, Any]] = {"attention, per class": {}}
 
 
 @dataclass(frozen=True)
 class Design:
-    """What is run: bags of `least` to `most` digits, `train` and `test` of them."""
+    """Sizes of the study: bags of `least` to `most` digits, `train` and `test` of them."""
 
     poolings: tuple[str, ...]
     repeats: tuple[int, ...]
@@ -68,7 +68,7 @@ _SHOWS = (
 
 
 def label_bags(design: Design, repeat: int) -> tuple[Bags, Bags]:
-    """Training and test bags of a repeat, which share no image.
+    """Return training and test bags of a repeat, which share no image.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def _train(task: tuple[Design, str, int]) -> list[Row]:
 
 
 def _fitted(config: Settings, train: Bags, test: Bags) -> tuple[NDArray[np.float64], float]:
-    """Test scores, and the seconds that the training took."""
+    """Train, and return the test scores and the seconds of the training."""
     trainer = Trainer(config, train).fit()
     return trainer.scores(test, trainer.reader(test)), trainer.trained_s
 
@@ -143,7 +143,7 @@ def body(found: dict[str, NDArray[np.float64]], figure: str) -> Iterator[str]:
 
 
 def plot(found: dict[str, NDArray[np.float64]], path: Path) -> None:
-    """Draw the difference of macro AUROC of each repeat, a row a pooling."""
+    """Draw the difference of macro AUROC of each repeat, with a row for each pooling."""
     figure = new_figure((6.6, 1.2 + 0.5 * len(found)))
     axes = figure.subplots()
     axes.axvline(0, color="#B0B0B0", linewidth=1)

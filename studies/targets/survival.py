@@ -1,4 +1,4 @@
-"""`python -m studies survival`: survival on bags of 2000 instances, where the best ranking is known.
+"""`python -m studies survival`: survival on bags of 2000 instances with a known best ranking.
 
 Question: does the tracked state with pairs of bags reach the C-index of the true hazard within 0.03, and how does it
 stand beside Cox's partial likelihood on mini-batches, beside mini-batch pooling with pairs, and beside mean pooling?
@@ -40,14 +40,14 @@ _DOT, _MEAN = "#0072B2", "#202020"
 
 @dataclass(frozen=True)
 class Way:
-    """A way to train, and the settings that are chosen for it."""
+    """A way of training, and the settings that are chosen for it."""
 
     name: str
     settings: Mapping[str, Any] = field(hash=False)
     grid: Mapping[str, tuple[float, ...]] = field(hash=False)
 
     def options(self) -> list[dict[str, Any]]:
-        """All combinations of the grid."""
+        """Return all combinations of the grid."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
 
@@ -68,11 +68,11 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Design:
-    """What is run."""
+    """Sizes of the study."""
 
     ways: tuple[Way, ...]
     repeats: tuple[int, ...]
-    tuning: tuple[int, ...]  # repeats on which options are chosen
+    tuning: tuple[int, ...]  # repeats that choose the options
     epochs: int = 200
     bag: Bag = field(default_factory=Bag)
     counts: Counts = field(default_factory=Counts)
@@ -121,7 +121,7 @@ def _group(design: Design, way: Way, option: dict[str, Any], repeat: int) -> Gro
 
 
 def chosen(design: Design, store: Store, way: Way) -> dict[str, Any]:
-    """Options of a way with the highest mean validation C-index on the repeats for tuning."""
+    """Return the options of a way with the highest mean validation C-index on the repeats for tuning."""
 
     def metric(option: dict[str, Any]) -> float:
         rows = store.find([_name(design, way, option, repeat) for repeat in design.tuning])
@@ -131,13 +131,13 @@ def chosen(design: Design, store: Store, way: Way) -> dict[str, Any]:
 
 
 def outcomes(design: Design, store: Store, way: Way, option: dict[str, Any]) -> NDArray[np.float64]:
-    """Return test C-index, that of the true hazard, and seconds of each repeat, [repeats, 3]."""
+    """Return the test C-index, the C-index of the true hazard, and the seconds of each repeat, [repeats, 3]."""
     rows = store.find([_name(design, way, option, repeat) for repeat in design.repeats])
     return np.array([[row["test"], row["oracle"], row["seconds"]] for row in rows if row is not None])
 
 
 def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any]], figure: str) -> Iterator[str]:
-    """Lines of the page."""
+    """Yield the lines of the page."""
     ours = found[OURS.name]
     behind = ours[:, 1] - ours[:, 0]
     yield (
@@ -165,7 +165,7 @@ def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any
 
 
 def _within(found: dict[str, NDArray[np.float64]]) -> str:
-    """Ways that are behind the true hazard by less than the limit, whole interval."""
+    """Return the ways with a distance to the true hazard below the limit, for the whole interval."""
     names = []
     for name, own in found.items():
         behind = own[:, 1] - own[:, 0]
@@ -175,7 +175,7 @@ def _within(found: dict[str, NDArray[np.float64]]) -> str:
 
 
 def plot(found: dict[str, NDArray[np.float64]], path: Path) -> None:
-    """Draw the test C-index of each training, a row a way, and the range of the true hazard's."""
+    """Draw the test C-index of each training, with a row for each way, and the range of the true hazard."""
     names = list(found)
     figure = new_figure((7.2, 1.1 + 0.36 * len(names)))
     axes = figure.subplots()

@@ -1,8 +1,8 @@
-"""Bags with a time and an event, whose hazard is set by the share of a rare instance.
+"""Bags with a time and an event; the share of a rare instance determines the hazard.
 
-An instance is one of the 8x8 digits that scikit-learn carries; nines are the rare ones. Bags of different splits share
-no image. A bag's share of nines is log-uniform between two bounds, its hazard grows as a power of the share, and
-censoring is independent of it. So the best ranking is known: that by the share.
+An instance is one of the 8x8 digits of scikit-learn; nines are the rare instances. Bags of different splits share no
+image. The share of nines in a bag is log-uniform between two bounds, its hazard is a power of the share, and censoring
+is independent of it. Thus the best ranking is known: by the share.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _SHARES = (0.6, 0.15, 0.25)  # of the images: train, validation, test
 
 @dataclass(frozen=True)
 class Bag:
-    """How bags are drawn.
+    """Distribution of the bags.
 
     `size` instances a bag, a share of nines between `least` and `most`, hazard ``(share / least) ** power``, and the
     share of bags that are censored.
@@ -35,7 +35,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Counts:
-    """Bags of each split."""
+    """Number of bags of each split."""
 
     train: int = 300
     val: int = 200
@@ -43,12 +43,12 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All bags."""
+        """Return the number of all bags."""
         return self.train + self.val + self.test
 
 
 def survival_bags(bag: Bag, counts: Counts, *, repeat: int) -> tuple[Bags, NDArray[np.float64]]:
-    """Bags of a repeat with their splits, and the log hazard of each, [N].
+    """Return the bags of a repeat with their splits, and the log hazard of each bag, [N].
 
     Examples
     --------
@@ -79,11 +79,11 @@ def survival_bags(bag: Bag, counts: Counts, *, repeat: int) -> tuple[Bags, NDArr
 
 
 def _times(hazard: NDArray[np.float64], censored: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Time and event of each bag: exponential at its hazard, and censored at a rate that hides this share of events."""
+    """Return time and event of each bag: exponential with its hazard, and this share of events is censored."""
     event = rng.exponential(1.0, len(hazard)) / np.exp(hazard)
     waiting = rng.exponential(1.0, len(hazard))
     low, high = -20.0, 20.0
-    for _ in range(60):  # the rate of censoring by bisection: the share is monotone in it
+    for _ in range(60):  # rate of censoring by bisection, because the share is monotone in it
         middle = (low + high) / 2
         low, high = (middle, high) if (waiting / np.exp(middle) < event).mean() < censored else (low, middle)
     hidden = waiting / np.exp(low)
@@ -91,5 +91,5 @@ def _times(hazard: NDArray[np.float64], censored: float, rng: np.random.Generato
 
 
 def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Rows of the three splits."""
+    """Return the rows of the three splits."""
     return np.split(rows, (np.cumsum(_SHARES[:2]) * len(rows)).astype(np.int64))

@@ -1,6 +1,6 @@
 """Complexity of MIDAM, measured: the cost of a step against the bag size, and the steps to a stationary point.
 
-Theorem 1: with step sizes that fall with eps^2, MIDAM finds an eps-stationary point of Phi in
+Theorem 1: with step sizes of order eps^2, MIDAM finds an eps-stationary point of Phi in
 T = O(max(D+/S+, D-/S-) eps^-4 / B) steps; and a step costs O((S+ + S-) B), whatever the bags hold.
 """
 
@@ -25,7 +25,7 @@ POOLINGS = ("smoothed-max", "attention")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of the study: sizes and rounds of the timing, number of seeds, and the sweeps."""
+    """Size of the study: sizes and rounds of the timing, number of seeds, and the sweeps."""
 
     sizes: tuple[int, ...]
     rounds: int
@@ -37,16 +37,16 @@ class Plan:
 def run(options: StudyOptions) -> None:
     """Run the study and write its page and its figure.
 
-    Finished runs to a stationary point are kept in the cache; the steps are timed anew in each call.
+    Finished runs to a stationary point are kept in the cache; the steps are timed again in each call.
     """
     plan = make_plan(options)
-    # First, while no other process of this study runs.
+    # First, because no other process of this study runs then.
     started = time.perf_counter()
     timings = time_steps(plan.sizes, rounds=plan.rounds)
     seconds = time.perf_counter() - started
     with Store(options.cache, NAME) as store:
         wanted = {c for s in plan.sweeps for cell in s.cells for p in POOLINGS for c in _seeds(cell, p, plan.seeds)}
-        # The longest runs first, so that no process is left with one at the end; ties in a fixed order.
+        # The longest runs first, so that no process has a long run at the end; ties in a fixed order.
         cells = sorted(wanted, key=lambda cell: (theorem_rates(cell).eta * cell.eps2, str(cell)))
         groups = [Group([_name(cell)], [cell]) for cell in cells]
         complete(groups, _run, store=store, options=options, section=NAME)
@@ -70,7 +70,7 @@ def run(options: StudyOptions) -> None:
 
 
 def make_plan(options: StudyOptions) -> Plan:
-    """Return the study's plan: full, quick, or of seconds."""
+    """Return the plan of the study: full, quick, or for seconds."""
     sizes = (10, 100, 1_000, 10_000, 100_000)
     if options.smaller:
         sweeps = make_sweeps(0.3, copies=(1, 2), batches=(2, 4), drawn=(2, 4), eps2s=(0.3, 0.25))
@@ -89,7 +89,7 @@ def make_plan(options: StudyOptions) -> Plan:
 def make_sweeps(
     eps2: float, *, copies: Sequence[int], batches: Sequence[int], drawn: Sequence[int], eps2s: Sequence[float]
 ) -> tuple[Sweep, ...]:
-    """Return the sweeps around one eps^2; their cells are of one pooling and seed, which stand in for all."""
+    """Return the sweeps around one eps^2; their cells have one pooling and seed, as a template for all."""
     base = Cell(POOLINGS[0], eps2, copies=4, batch=4, instances=4, seed=0)
 
     def vary(name: str, values: Sequence[float], **held: Any) -> tuple[Cell, ...]:

@@ -32,51 +32,51 @@ _BUILT = (
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs along one axis, everything else held."""
+    """Runs along one axis, with everything else constant."""
 
     title: str  # In the table and in the figure
-    axis: str  # What is varied
-    bound: float  # Exponent of T in it, in the theorem
-    cells: tuple[Cell, ...]  # Of one pooling and one seed
+    axis: str  # Parameter that varies
+    bound: float  # Exponent of T in this parameter, by the theorem
+    cells: tuple[Cell, ...]  # Cells with one pooling and one seed
 
     @property
     def x(self) -> list[float]:
-        """Values along the axis."""
+        """Return the values along the axis."""
         return [_AXES[self.axis](cell) for cell in self.cells]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Rows of a sweep for one pooling: a list a cell, a row a seed."""
+    """Rows of a sweep for one pooling: a list for each cell, with a row for each seed."""
 
     pooling: str
     sweep: Sweep
     rows: Sequence[Sequence[Row]]
 
     def values(self, name: str) -> NDArray[np.float64]:
-        """`steps` or `first` of all runs, [seeds, cells]; NaN where it was not reached."""
+        """Return `steps` or `first` of all runs, [seeds, cells]; NaN if it was not reached."""
         found = [[np.nan if row[name] is None else row[name] for row in cell] for cell in self.rows]
         return np.array(found, dtype=np.float64).T
 
     def exponent(self, name: str) -> Exponent | None:
-        """Fitted exponent; None unless every run got there."""
+        """Return the fitted exponent; None if any run did not reach the bound."""
         values = self.values(name)
         return None if np.isnan(values).any() else fit_exponent(self.sweep.x, values)
 
     @property
     def verdict(self) -> str:
-        """Verdict on the theorem's T."""
+        """Return the verdict on the theorem's T."""
         fit = self.exponent("steps")
         if fit is None:
             values = self.values("steps")
             return f"open: {int(np.isnan(values).sum())} of {values.size} runs did not get there"
-        # T rises as eps falls: the bound is one on the exponent in 1 / eps.
+        # T increases for smaller eps: the bound is for the exponent in 1 / eps.
         rising = self.sweep.axis != "eps"
         return verdict(fit if rising else -fit, self.sweep.bound if rising else -self.sweep.bound)
 
 
 def body(timings: Sequence[Timing], outcomes: Sequence[Outcome], *, figure: str) -> list[str]:
-    """Lines of the page, below its head."""
+    """Return the lines of the page, below its head."""
     return [
         *_words(timings, outcomes),
         "",
@@ -103,7 +103,7 @@ def body(timings: Sequence[Timing], outcomes: Sequence[Outcome], *, figure: str)
 
 
 def cost_exponent(timings: Sequence[Timing], estimator: str) -> Exponent:
-    """Exponent of the time of a step in the bag size: medians of blocks of steps stand in for seeds."""
+    """Return the exponent of the time of a step in the bag size; medians of blocks of steps replace seeds."""
     own = [timing for timing in timings if timing.estimator == estimator]
     count = min(_BLOCKS, *(len(timing.ms) for timing in own))
     medians = [[np.median(block) for block in np.array_split(timing.ms, count)] for timing in own]
@@ -111,7 +111,7 @@ def cost_exponent(timings: Sequence[Timing], estimator: str) -> Exponent:
 
 
 def cost_verdict(timings: Sequence[Timing]) -> str:
-    """Verdict on the claim that the cost of a step does not depend on the bag size."""
+    """Return the verdict on the claim that the cost of a step does not depend on the bag size."""
     fit = cost_exponent(timings, "vrsp")
     if fit.low > _FLAT:
         return "not flat"
@@ -169,7 +169,7 @@ def _draw_sweep(axes: Axes, outcomes: Sequence[Outcome]) -> None:
 
 
 def _words(timings: Sequence[Timing], outcomes: Sequence[Outcome]) -> list[str]:
-    """Say what the numbers say, in words that follow the numbers."""
+    """Return what the numbers show, in words that depend on the numbers."""
     own = [timing for timing in timings if timing.estimator == "vrsp"]
     first, last = float(np.median(own[0].ms)), float(np.median(own[-1].ms))
     whole = [float(np.median(timing.ms)) for timing in timings if timing.estimator == "exact"]
@@ -237,7 +237,7 @@ def _median_table(outcomes: Sequence[Outcome]) -> list[str]:
             reached = steps[~np.isnan(steps)]
             spread = f"{reached.min():,.0f} to {reached.max():,.0f}" if reached.size else "-"
             spread += f", {len(steps) - reached.size} not reached" if reached.size < len(steps) else ""
-            # A run that did not get there counts as longer than all others.
+            # A run that did not reach the bound counts as longer than all others.
             middle = np.median(np.nan_to_num(steps, nan=np.inf))
             clips = str(sum(row["clips"] for row in runs))
             named = [outcome.sweep.title, outcome.pooling, f"{value:.3g}"]

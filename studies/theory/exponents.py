@@ -1,4 +1,4 @@
-"""Power laws: the exponent of y ~ x^p in log-log, its interval over seeds, and the verdict against a bound."""
+"""Power laws: the exponent of y ~ x^p in log-log, its interval over seeds, and its comparison with a bound."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Exponent:
 
 
 def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-    """Slope of log y on log x by least squares, one a row.
+    """Return the slope of log y on log x by least squares, for each row.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def slopes(x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
 
 
 def fit_exponent(x: ArrayLike, y: ArrayLike) -> Exponent:
-    """Exponent of a power law from one curve a seed, and its t interval over the seeds.
+    """Return the exponent of a power law from one curve for each seed, and its t interval over the seeds.
 
-    Not a bootstrap: resamples of the mean of five slopes cannot leave their range, and cover too seldom.
+    This is no bootstrap: resamples of the mean of five slopes cannot leave their range, and the coverage is too low.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def fit_exponent(x: ArrayLike, y: ArrayLike) -> Exponent:
 
 
 def verdict(fit: Exponent, bound: float) -> str:
-    """Verdict on the claim that a quantity grows no faster than x^bound.
+    """Return the verdict on the claim that a quantity grows no faster than x^bound.
 
-    A bound in O(.) leaves room for constants and for terms of lower order, which a fit over a finite range takes for a
-    part of the exponent. An exponent is therefore held against the bound with a tenth of the bound as tolerance.
+    A bound in O(.) allows constants and terms of lower order, which change the exponent of a fit over a finite range.
+    Thus an exponent is compared with the bound with a tolerance of a tenth of the bound.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-r"""Steps to a stationary point, on bags that are few enough for the stationarity measure to be exact.
+r"""Steps to a stationary point, on so few bags that the measure of stationarity is exact.
 
 The paper's measure is the norm of the gradient of Phi(w, a, b) = max_{alpha >= 0} F(w, a, b, alpha), taken over all
 bags and all their instances. The maximum over alpha is reached at alpha = max(0, gap), gap = c + mean- h - mean+ h, and
-the gradient of Phi is that of F there, alpha held. Everything runs in float64.
+the gradient of Phi is the gradient of F there, with constant alpha. Everything runs in float64.
 """
 
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ from midam.nn.scorer import BagScorer
 from midam.train.estimators import VarianceReduced
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
-NUM_BAGS = 8  # different bags of each class
+NUM_BAGS = 8  # number of different bags of each class
 NUM_INSTANCES = 64
 NUM_FEATURES = 4
 WIDTH = 4
@@ -60,7 +60,7 @@ class Cell:
     copies: int  # Copies of each bag: D+ = D- = 8 copies. Phi does not depend on it
     batch: int  # S+ = S-
     instances: int  # B, of 64 instances a bag
-    seed: int  # Of the bags, the weights and the draws
+    seed: int  # Seed of the bags, the weights and the draws
     lag: bool = True  # Linearize at s^{t-1}, as Algorithm 1 prints it
     # gamma0 in proportion to B (N - 1) / (N - B), as in the proof; False: as for B = 4 at any B, since the
     # theorem's own words give gamma0 no B
@@ -68,12 +68,12 @@ class Cell:
 
     @property
     def bags_per_batch(self) -> float:
-        """D / S of either class."""
+        """Return D / S, which is equal for both classes."""
         return NUM_BAGS * self.copies / self.batch
 
 
 def theorem_rates(cell: Cell) -> Rates:
-    """Step sizes of the proof of Theorem 1 for a cell, as `STEP_SIZES` says; each at most 1.
+    """Return the step sizes in the proof of Theorem 1 for a cell, by `STEP_SIZES`; each at most 1.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def make_bags(seed: int, *, copies: int = 1) -> Bags:
 
 
 def make_model(pooling: str, *, seed: int) -> BagScorer:
-    """Build a scorer with one hidden tanh layer of width 4, in float64; the global random state is left alone."""
+    """Build a scorer with one hidden tanh layer of width 4, in float64; the global random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         encoder = MLP(NUM_FEATURES, hidden=[WIDTH])
@@ -122,7 +122,7 @@ def make_model(pooling: str, *, seed: int) -> BagScorer:
 def squared_gradient_norm(
     model: BagScorer, objective: MinMaxAUCLoss, x: Tensor, sizes: Tensor, labels: Tensor
 ) -> float:
-    """Squared norm of the gradient of Phi in (w, a, b), over whole bags; alpha is not read, its maximum is closed form.
+    """Return the squared norm of the gradient of Phi in (w, a, b), over whole bags, with alpha in closed form.
 
     Examples
     --------
@@ -142,10 +142,10 @@ def squared_gradient_norm(
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """Train until the mean squared gradient norm over all steps so far is at most eps^2.
+    """Train until the mean squared gradient norm over all steps until then is at most eps^2.
 
-    The gradient norm is measured at about 30 steps an e-fold of the step number, and its mean over the steps is their
-    trapezoid sum. A run ends without success after 20 / (eta eps^2) steps.
+    The gradient norm is measured about 30 times for each e-fold of the step number, and its mean over the steps is the
+    trapezoid sum of the measurements. A run ends without success after 20 / (eta eps^2) steps.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 class _Path:
-    """The squared gradient norm along a run, measured now and then, and its running mean."""
+    """The squared gradient norm along a run, measured at some steps, and its running mean."""
 
     def __init__(self, eps2: float, start: float) -> None:
         self.step = 0

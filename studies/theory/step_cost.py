@@ -1,4 +1,4 @@
-"""Time of a training step against the size of the bags."""
+"""Time of a training step as a function of the bag size."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ MEASURED = (
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of single steps in milliseconds, in the order they were taken."""
+    """Times of single steps in milliseconds, in their order."""
 
     estimator: str
     size: int
@@ -40,9 +40,9 @@ class Timing:
 
 
 def time_steps(sizes: Sequence[int], *, rounds: int) -> list[Timing]:
-    """Time steps of `vrsp` and of `exact` on bags of each size, one of each in every round, in random order.
+    """Measure steps of `vrsp` and `exact` on bags of each size; each round has one step of each, in random order.
 
-    How: see `MEASURED`.
+    For the method see `MEASURED`.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def _noise(size: int) -> Bags:
 
 
 def _stepper(estimator: str, bags: Bags) -> Callable[[], None]:
-    # The noise is standardized as it is; a training standardizes features in memory once, and not at each visit.
+    # The noise is already standardized; a training standardizes features in memory once, not at each visit.
     values = {"estimator": estimator, "num_instances": NUM_INSTANCES, "standardize": False}
     config = Settings.from_flat(values).resolve(bags.instance_shape)
     method = build_method(config, instance_shape=bags.instance_shape, num_bags=len(bags))
@@ -106,7 +106,7 @@ def _warm_up(step: Callable[[], None]) -> float:
 
 
 def _seconds(step: Callable[[], None]) -> float:
-    # Processor time: on a shared machine wall time measures the neighbors as well.
+    # Processor time: on a shared machine, wall time depends on other processes too.
     start = time.process_time()
     step()
     return time.process_time() - start

@@ -1,6 +1,6 @@
-"""Error of the tracked state along training, as the step sizes shrink (the second claim of Theorem 1).
+"""Error of the tracked state along the training, for smaller step sizes (the second claim of Theorem 1).
 
-With step sizes beta1, gamma0, eta, eta' that fall with eps^2, and T ~ eps^-4 steps, the squared error of the tracked
+With step sizes beta1, gamma0, eta, eta' of order eps^2, and T ~ eps^-4 steps, the squared error of the tracked
 state, |s_i^t - f_1(w^t; X_i)|^2, averaged over the steps, is O(eps^2).
 """
 
@@ -35,7 +35,7 @@ POOLINGS = ("smoothed-max", "attention")
 _METHODS = dict(zip(POOLINGS, ("midam-smx", "midam-att")))
 _POINTS = 64
 _POINT_STREAM = 11
-# The paper's configuration stands for a scale of 1; the weight of the new gradient there is 0.9.
+# The paper's configuration has the scale 1; there the weight of the new gradient is 0.9.
 _LR, _STATE_RATE, _DUAL_LR, _NEW_GRADIENT = 0.1, 0.9, 1.0, 0.9
 _STEPS = 64
 
@@ -47,7 +47,7 @@ class Cell:
     data: str  # Name of the set in the catalog
     pooling: str  # "smoothed-max" or "attention"
     scale: float  # eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it
-    seed: int  # Of the weights and the draws
+    seed: int  # Seed of the weights and the draws
     steps: int  # T, in proportion to 1 / scale^2
 
 
@@ -89,14 +89,14 @@ def run(options: StudyOptions) -> None:
 def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     """Train for T steps and measure the tracked state at 64 of them, one drawn from each 64th part of the run.
 
-    Step t is measured between its forward pass and its update: the state s^t holds the sample of step t, and the bag's
-    own statistic is that of the weights w^t. A bag that has not been visited has the state 0, as in Algorithm 1.
+    Step t is measured between its forward pass and its update: the state s^t includes the sample of step t, and the
+    exact statistic of the bag is for the weights w^t. A bag without a visit has the state 0, as in Algorithm 1.
 
     Returns
     -------
     dict
         The cell; `step`: the measured steps; and at each of them, means over all bags: `error` |s - f_1|^2, `size`
-        |f_1|^2, `score` (h(s) - h(f_1))^2 over the bags visited so far.
+        |f_1|^2, `score` (h(s) - h(f_1))^2 over the visited bags.
     """
     torch.set_num_threads(1)
     bags = _standardized(bags)
@@ -123,7 +123,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
 
 
 def make_config(cell: Cell) -> Settings:
-    """Settings of a run: the paper's with all step sizes multiplied by the scale, no decay, on standardized bags."""
+    """Return the paper's settings with all step sizes times the scale, without decay, for standardized bags."""
     return paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale).replace(
         seed=cell.seed,
         decay_at=[],
@@ -135,7 +135,7 @@ def make_config(cell: Cell) -> Settings:
 
 
 def _standardized(bags: Bags) -> Bags:
-    """The bags as a training holds them in memory: standardized once, by themselves."""
+    """Return the bags as a training has them in memory: standardized once, by their own instances."""
     usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR).resolve(bags.instance_shape).model
     standardizer = Standardizer(bags.instance_shape, clip=usual.clip, scaling=usual.scaling)
     x = torch.from_numpy(np.asarray(bags.instances))
@@ -143,7 +143,7 @@ def _standardized(bags: Bags) -> Bags:
 
 
 def measured_steps(cell: Cell) -> set[int]:
-    """Steps 1 to T that are measured: one drawn from each of 64 equal parts of the run, or all of a short run."""
+    """Return the measured steps: one drawn from each of 64 equal parts of steps 1 to T, or all of a short run."""
     if cell.steps <= _POINTS:
         return set(range(1, cell.steps + 1))
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([cell.seed, _POINT_STREAM])))
@@ -153,7 +153,7 @@ def measured_steps(cell: Cell) -> set[int]:
 
 @torch.no_grad()
 def errors(method: MethodParts, exact: BagOutput) -> tuple[float, float, float]:
-    """Mean of |s - f_1|^2 and of |f_1|^2 over all bags, and of (h(s) - h(f_1))^2 over the visited ones."""
+    """Return the means of |s - f_1|^2 and |f_1|^2 over all bags, and of (h(s) - h(f_1))^2 over the visited bags."""
     state = method.estimator.get_buffer("bag_state").double()
     visited = state[:, 0] > 0
     l, r = state[visited, 1], state[visited, 2:]  # noqa: E741
@@ -169,7 +169,7 @@ def errors(method: MethodParts, exact: BagOutput) -> tuple[float, float, float]:
 
 
 def _raw(l: torch.Tensor, r: torch.Tensor) -> torch.Tensor:  # noqa: E741
-    """The paper's s: exp(l), after exp(l) r where the pooling has values; [N, 1 + V]."""
+    """Return the paper's s: exp(l), after exp(l) r if the pooling has values; [N, 1 + V]."""
     weight = l.exp().unsqueeze(1)
     return torch.cat([weight * r, weight], dim=1)
 

@@ -26,7 +26,7 @@ MEASURES = {
 
 
 def mean_error(row: Row, measure: str) -> float:
-    """Mean over the measured steps of one run.
+    """Return the mean over the measured steps of one run.
 
     Examples
     --------
@@ -40,17 +40,17 @@ def mean_error(row: Row, measure: str) -> float:
 
 
 def mean_errors(rows: Sequence[Sequence[Row]], measure: str) -> NDArray[np.float64]:
-    """Mean errors of the runs of one pooling, [seeds, scales]."""
+    """Return the mean errors of the runs of one pooling, [seeds, scales]."""
     return np.array([[mean_error(row, measure) for row in runs] for runs in rows]).T
 
 
 def exponent(rows: Sequence[Sequence[Row]], scales: Sequence[float], measure: str) -> Exponent:
-    """Exponent of the mean error in the scale of the step sizes."""
+    """Return the exponent of the mean error in the scale of the step sizes."""
     return fit_exponent(scales, mean_errors(rows, measure))
 
 
 def body(found: Found, scales: Sequence[float], *, data: str, bags: Bags, figure: str) -> list[str]:
-    """Lines of the page, below its head."""
+    """Return the lines of the page, below its head."""
     return [
         *_words(found, scales),
         "",
@@ -72,7 +72,7 @@ def body(found: Found, scales: Sequence[float], *, data: str, bags: Bags, figure
 
 
 def draw(found: Found, scales: Sequence[float], path: Path) -> None:
-    """Draw the mean error against the scale on the left, and the error along training, a panel a pooling."""
+    """Draw the mean error against the scale on the left, and the error along training in a panel for each pooling."""
     figure = new_figure((11.4, 6.0))
     grid = figure.subplots(2, 3, sharey="row")
     for row, (measure, label) in zip(grid, (("relative", "Error of s, relative"), ("score", "Squared error of score"))):
@@ -120,7 +120,7 @@ def _along(row: Row, measure: str) -> NDArray[np.float64]:
 
 
 def _words(found: Found, scales: Sequence[float]) -> list[str]:
-    """Say what the numbers say, in words that follow the numbers."""
+    """Return what the numbers show, in words that depend on the numbers."""
     lines = []
     for pooling, rows in found.items():
         relative, absolute = (exponent(rows, scales, measure) for measure in ("relative", "error"))

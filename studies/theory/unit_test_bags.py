@@ -1,8 +1,8 @@
 """Three tests of the MIL assumption on synthetic bags (Raff and Holt, NeurIPS 2023).
 
-A bag is positive because of what it holds. A model that takes the absence of something for a sign of a positive bag
-trains well and fails when that something appears. The instances have 16 coordinates, each N(mean, sd); a bag holds 1 to
-10 background instances N(0, 1), and:
+The instances in a bag make it positive. A model that uses the absence of an instance as a sign of a positive bag trains
+well, but fails when the instance appears. The instances have 16 coordinates, each N(mean, sd); a bag has 1 to 10
+background instances N(0, 1), and:
 
 1. single concept: a positive bag holds 1 to 3 instances of N(0, 3) or N(1, 1). A poison N(-10, 0.1) lies in each
    negative training bag and in each positive test bag.
@@ -30,7 +30,7 @@ Array = NDArray[np.float32]
 
 
 def unit_test_bags(test: int, *, seeds: Sequence[int], bags: int = 200) -> Bags:
-    """Draw so many bags of each class in each part of a test, for several seeds, which are the groups.
+    """Draw a number of bags of each class for each part of a test, for several seeds, which are the groups.
 
     Examples
     --------

@@ -59,25 +59,25 @@ _BAGS = [
 
 @dataclass(frozen=True)
 class MilPlan:
-    """What is run."""
+    """Methods, seeds and sizes of the tests."""
 
     methods: tuple[str, ...]  # Names of methods
-    seeds: tuple[int, ...]  # A draw of bags, weights and samples each
+    seeds: tuple[int, ...]  # Each with other bags, weights and samples
     bags: int  # Bags of each class, in training and in each other part
     epochs: int  # Epochs
 
     def config(self, method: str) -> Settings:
         """Return the settings, the same for all methods.
 
-        They were chosen with max and smoothed-max in test 1, on other seeds, by the AUROC of training bags and of new
-        bags drawn like them.
+        They were chosen with max and smoothed-max in test 1, with other seeds, by the AUROC of training bags and of new
+        bags from the same distribution.
         """
         return Settings.from_flat({**_SETTINGS, **method_settings(method), "epochs": self.epochs})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method did in a test."""
+    """Result of a method in a test."""
 
     # AUROC, mean over seeds; NaN where a training diverged
     train: float
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether training and test AUROC reach the bound."""
+        """Return whether training and test AUROC reach the bound."""
         return self.train >= PASS and self.test >= PASS
 
 
@@ -107,7 +107,7 @@ Outcomes = dict[tuple[str, int], Outcome]
 
 
 def plan(options: StudyOptions) -> MilPlan:
-    """Return what is run."""
+    """Return the plan."""
     if options.smaller:
         return MilPlan(("dam-smx", "dam-max", "midam-att"), (0, 1), bags=20, epochs=3)
     if options.quick:
@@ -138,7 +138,7 @@ def run(options: StudyOptions) -> None:
 
 
 def _train(training: _Training) -> list[Row]:
-    """Train a method on a test for all seeds; a row a seed."""
+    """Train a method on a test for all seeds; returns a row for each seed."""
     plan = training.plan
     bags = unit_test_bags(training.test, seeds=plan.seeds, bags=plan.bags)
     labels = bags.require_labels()
@@ -222,7 +222,7 @@ def _findings(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
 
 
 def _near(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
-    """A verdict that other seeds could turn is one that the reader should know of."""
+    """Return a sentence on verdicts that other seeds could change."""
     near = [
         f"{method_settings(method)['pooling']} ({method_settings(method)['estimator']}) in test {test}"
         for method in wanted.methods
@@ -238,14 +238,14 @@ def _near(wanted: MilPlan, outcomes: Outcomes) -> list[str]:
 
 
 def _list(found: dict[str, list[str]], other: dict[str, list[str]]) -> str:
-    """Poolings, with the combinations that count where not all do."""
+    """Return the poolings, with their combinations if only some of them count."""
     return ", ".join(
         pooling + (f" ({'; '.join(how)})" if pooling in other else "") for pooling, how in sorted(found.items())
     )
 
 
 def _options(wanted: MilPlan, outcomes: Outcomes, test: int) -> str:
-    """Poolings that pass a test with every estimator and objective that was run."""
+    """Return the poolings that pass a test with every estimator and objective that was run."""
     failed = {method_settings(m)["pooling"] for m in wanted.methods if not outcomes[m, test].passed}
     kept = sorted({method_settings(m)["pooling"] for m in wanted.methods} - failed)
     return ", ".join(f"`--pooling {name}`" for name in kept) or "none"
