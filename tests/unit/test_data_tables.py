@@ -41,7 +41,7 @@ FORMATS = ("t.csv", "t.tsv", "t.csv.gz", "t.tsv.gz", "t.xlsx", "t.parquet")
 @pytest.mark.parametrize("name", FORMATS)
 def test_words_are_labels_in_each_format(tmp_path, name):
     path = written(frame(("mutated", "wildtype", "other")), tmp_path / name)
-    with pytest.raises(BagDataError, match=r"got mutated, other, wildtype .*positive='wildtype'.: all others are 0"):
+    with pytest.raises(BagDataError, match=r"got mutated, other, wildtype .*positive='mutated'.: all others are 0"):
         read_bags(path)
     bags = read_bags(path, positive="Mutated")
     assert bags.labels.tolist() == [1, 0, 0]

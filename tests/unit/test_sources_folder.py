@@ -230,7 +230,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (CLAM.replace("tumor", "lusc"), {}, "labels 0 and 1 in column label, got lusc, normal .*positive='normal'"),
+        (CLAM.replace("tumor", "lusc"), {}, "labels 0 and 1 in column label, got lusc, normal .*positive='lusc'"),
         (CLAM, {"positive": "cancer"}, "positive value 'cancer' .*got normal, tumor"),
         (CLAM, {"label_column": "grade", "positive": "1"}, "column 'grade' of `label_column`, got none"),
         (CLAM, {"positive": "tumor", "group_column": "site"}, "column 'site'"),
