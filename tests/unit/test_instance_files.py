@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path):
     process.join()
     assert process.exitcode == 0
     assert f"Expected to write {tmp_path / file_name(IDS[0])}.h5" in message
-    assert message.endswith("free some space or grant access, and repeat.")
+    assert message.endswith("free space or grant access, and repeat.")
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []
 

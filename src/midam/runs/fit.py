@@ -346,7 +346,7 @@ class _Training:
             if isinstance(error, MidamError) or trainer.epoch == 0:
                 raise
             raise MidamError(
-                f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; free some "
+                f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; free "
                 f"space or grant access, then continue with {command}."
             ) from error
 

@@ -262,9 +262,7 @@ def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
         if isinstance(error, MidamError):
             raise
         reason = error.strerror or error
-        raise MidamError(
-            f"Expected to write {path}, got: {reason}; free some space or grant access, and repeat."
-        ) from error
+        raise MidamError(f"Expected to write {path}, got: {reason}; free space or grant access, and repeat.") from error
 
 
 @contextmanager
