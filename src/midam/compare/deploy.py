@@ -205,6 +205,11 @@ def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) ->
         f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {choice}. {calibration}"
     )
     interval = [row["auroc_low"], row["auroc_high"]]
-    figures: dict[str, Any] = {"auroc": row["auroc"], "auroc_ci95": interval if np.isfinite(interval).all() else None}
-    methods = comparison.summary["method"].tolist()
-    return {"method": name, "methods": methods, **figures, "folds": row["folds"], "note": note}
+    return {
+        "method": name,
+        "methods": comparison.summary["method"].tolist(),
+        "auroc": row["auroc"],
+        "auroc_ci95": interval if np.isfinite(interval).all() else None,
+        "folds": row["folds"],
+        "note": note,
+    }

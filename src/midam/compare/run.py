@@ -293,6 +293,14 @@ def _foreign(folder: Path, journal: Path) -> bool:
 
 def _record(bags: Bags, folds: Sequence[Fold], selection: Selection) -> dict[str, Any]:
     """Return the settings that must be equal in two calls with the same folder, except for the path of the data."""
-    record: dict[str, Any] = {"version": __version__, "data": bags.source, **target_of(bags).description}
-    record |= {"fingerprint": bags.fingerprint(), "folds": folds_digest(folds), "lrs": selection.lrs}
-    return record | {"margins": selection.margins, "select": selection.select, "settings": selection.base.flat()}
+    return {
+        "version": __version__,
+        "data": bags.source,
+        **target_of(bags).description,
+        "fingerprint": bags.fingerprint(),
+        "folds": folds_digest(folds),
+        "lrs": selection.lrs,
+        "margins": selection.margins,
+        "select": selection.select,
+        "settings": selection.base.flat(),
+    }

@@ -44,8 +44,13 @@ _REASONS_OF_OUTCOMES = {
     "no_validation": "whose training part cannot spare validation bags",
     "diverged": _REASONS["diverged"],
 }
-_STATUSES = {"one_class": (ONE_CLASS_TEST, ONE_CLASS_TRAIN), "unranked": (UNRANKED_TEST,), "unfit": (UNFIT_TRAIN,)}
-_STATUSES |= {"no_validation": (NO_VALIDATION,), "diverged": (DIVERGED,)}
+_STATUSES = {
+    "one_class": (ONE_CLASS_TEST, ONE_CLASS_TRAIN),
+    "unranked": (UNRANKED_TEST,),
+    "unfit": (UNFIT_TRAIN,),
+    "no_validation": (NO_VALIDATION,),
+    "diverged": (DIVERGED,),
+}
 
 
 class CorrectedInterval(NamedTuple):

@@ -20,8 +20,12 @@ METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-in
 _RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
 _RENAMED |= {"site_column": "balance"}
 _FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout", "metrics"])
-_SAYS = {"ahead": "the model is ahead", "behind": "the baseline is ahead"}
-_SAYS |= {"open": "which of the two is better stays open", "alike": "both rank these bags alike"}
+_SAYS = {
+    "ahead": "the model is ahead",
+    "behind": "the baseline is ahead",
+    "open": "which of the two is better stays open",
+    "alike": "both rank these bags alike",
+}
 
 
 def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:

@@ -104,8 +104,12 @@ def build_ensemble(
 ) -> BagEnsemble:
     """Build the scorers of all members, to load weights into; the global random state does not change."""
     count = config.resolve(instance_shape).training.members
-    options: dict[str, Any] = {"instance_shape": instance_shape, "pretrained": False}
-    options |= {"columns": columns, "coder": coder}
+    options: dict[str, Any] = {
+        "instance_shape": instance_shape,
+        "pretrained": False,
+        "columns": columns,
+        "coder": coder,
+    }
     with torch.random.fork_rng(devices=[]):
         members = [build_model(config, **options) for _ in range(count)]
     return BagEnsemble(members)

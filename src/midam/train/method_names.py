@@ -5,11 +5,27 @@ from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, ClassPat
 
 DEFAULT = "midam"  # the settings unchanged
 
-_POOLINGS = {"mean": "mean", "max": "max", "smx": "smoothed-max", "att": "attention", "gated": "gated-attention"}
-_POOLINGS |= {"emb": "embedding-attention", "gm": "generalized-mean", "nor": "noisy-or", "nand": "noisy-and"}
-_PREFIXES = {"ce": ("exact", "bce"), "ce-mb": ("minibatch", "bce"), "ce-vrsp": ("vrsp", "bce")}
-_PREFIXES |= {"dam": ("exact", "minmax-auc"), "dam-mb": ("minibatch", "minmax-auc"), "midam": ("vrsp", "minmax-auc")}
-_PREFIXES |= {"ce-point": ("exact-point", "bce"), "dam-point": ("exact-point", "minmax-auc")}
+_POOLINGS = {
+    "mean": "mean",
+    "max": "max",
+    "smx": "smoothed-max",
+    "att": "attention",
+    "gated": "gated-attention",
+    "emb": "embedding-attention",
+    "gm": "generalized-mean",
+    "nor": "noisy-or",
+    "nand": "noisy-and",
+}
+_PREFIXES = {
+    "ce": ("exact", "bce"),
+    "dam": ("exact", "minmax-auc"),
+    "ce-mb": ("minibatch", "bce"),
+    "dam-mb": ("minibatch", "minmax-auc"),
+    "ce-vrsp": ("vrsp", "bce"),
+    "midam": ("vrsp", "minmax-auc"),
+    "ce-point": ("exact-point", "bce"),
+    "dam-point": ("exact-point", "minmax-auc"),
+}
 
 
 def method_settings(name: str) -> dict[str, str]:
