@@ -82,7 +82,7 @@ def test_the_commands_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
     text = "\n".join(blocks("sh", README)) + "\n" + "\n".join(re.findall(r"`(midam [^`]+)`", README))
     commands = re.findall(r"^midam ([^#\n]+)", text.replace(" && midam", "\nmidam"), flags=re.MULTILINE)
     assert len([line for block in blocks("sh", README) for line in block.splitlines()]) == 3
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         parse(command.split())
 
