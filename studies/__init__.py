@@ -1,4 +1,4 @@
-"""The studies of this repository, by theme: tabular sets, images, the paper's theory, regimes; not installed.
+"""The studies of this repository, by theme: tables, images, other labels, draws, the paper's theory; not installed.
 
 ``python -m studies NAME`` runs a study and writes its page.
 """

@@ -55,17 +55,6 @@ class Counts:
         return np.arange(low + ends[split] - getattr(self, split), low + ends[split])
 
 
-def witnesses(size: int, rate: float) -> int:
-    """Return the witnesses of a positive bag: the rate's share of the bag, at least one.
-
-    Examples
-    --------
-    >>> witnesses(5000, 0.001), witnesses(50, 0.001), witnesses(50, 0.1)
-    (5, 1, 5)
-    """
-    return max(1, round(size * rate))
-
-
 def nine_bags(
     size: int, *, sets: Sequence[tuple[int, int]], counts: Counts | None = None, vectors: Path | None = None
 ) -> Bags:

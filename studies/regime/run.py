@@ -1,4 +1,4 @@
-"""What both studies of this folder do: take the design that is asked for, open its store and write its page."""
+"""Run a study that has a design, one for a quick part and one for a trial: open its store and write its page."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -11,7 +11,8 @@ tracked state of the bag beside them. Where does the state raise the test AUROC,
 2. A cell (task, pooling, B) is ahead or behind where its p-value, after Holm's correction over all cells, is below .05.
    Every cell is printed.
 3. Advice for users is given by pooling and B: remember where the mean over tasks is ahead with its interval above 0 and
-   no task is behind; else it makes no difference that this study can tell.
+   no task is behind; else it makes no difference that this study can tell. (Its mirror for losses was added when the
+   first tasks had been judged.)
 
 **Tuning.** Each arm has six settings (optimizer, rate, momentum and gamma0) and four trainings for each of them, on
 bags that are not judged, two at B = 2 and two at B = 8; the highest mean validation AUROC takes it for all B, the first

@@ -139,16 +139,16 @@ def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]
             ),
         ),
     )
-    told = list(_told(found))
-    if told:
+    gaps = list(_validation_gaps(found))
+    if gaps:
         yield from section(
-            "Do validation bags tell?",
+            "Do validation bags show which is better?",
             "`vrsp` minus `minibatch`, each with the option that was chosen: the mean validation AUROC by which it was "
             "chosen, and the mean test AUROC over all B. "
-            f"The sign is the same in {sum(seen * gap.mean > 0 for *_, seen, gap in told)} of {len(told)}.",
+            f"The sign is the same in {sum(seen * gap.mean > 0 for *_, seen, gap in gaps)} of {len(gaps)}.",
             table(
                 ["task", "pooling", "validation", "test"],
-                ([task, pooling, f"{seen:+.3f}", str(gap)] for task, pooling, seen, gap in told),
+                ([task, pooling, f"{seen:+.3f}", str(gap)] for task, pooling, seen, gap in gaps),
             ),
         )
     yield from section("How it was done", *_HOW)
@@ -228,7 +228,8 @@ def _primary(found: Found) -> list[list[str]]:
     return [[task, str(gap)] for task, gap in task_gains(found, (None, PRIMARY)).items()]
 
 
-def _told(found: Found) -> Iterator[tuple[str, str, float, Difference]]:
+def _validation_gaps(found: Found) -> Iterator[tuple[str, str, float, Difference]]:
+    """Yield task, pooling, and `vrsp` minus `minibatch` on validation and on test bags."""
     values = tuple(dict.fromkeys(outcome.cell.instances for outcome in found))
     for outcome in found:
         seen = outcome.validation
@@ -240,11 +241,10 @@ def _told(found: Found) -> Iterator[tuple[str, str, float, Difference]]:
 
 def _row(outcome: Outcomes, gap: tuple[Difference, float] | None) -> list[str]:
     means = [f"{outcome.test[arm].mean():.3f}" if arm in outcome.test else "-" for arm in _ARMS]
-    return [
-        *map(str, outcome.cell),
-        *means,
-        *(("-", "-") if gap is None else (str(gap[0]), f"{gap[1]:.3f}" if gap[1] >= 0.001 else "< 0.001")),
-    ]
+    if gap is None:
+        return [*map(str, outcome.cell), *means, "-", "-"]
+    difference, p = gap
+    return [*map(str, outcome.cell), *means, str(difference), f"{p:.3f}" if p >= 0.001 else "< 0.001"]
 
 
 def _chosen(option: Mapping[str, Any] | None) -> str:

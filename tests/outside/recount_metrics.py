@@ -24,15 +24,6 @@ def _volumes_rate(pooling: str, arm: str) -> float:
     return float(rows.loc[rows["val"].astype(float).idxmax(), "rate"])
 
 
-def state_on_volumes() -> list[str]:
-    """`vrsp` minus `minibatch`, attention: all arms at one rate, then each at the rate chosen for it."""
-    arms, found = ("vrsp", "minibatch"), []
-    for chosen in (False, True):
-        own, other = (_volumes("attention", arm, _volumes_rate("attention", arm) if chosen else 0.001) for arm in arms)
-        found.append(signed((own - other).to_numpy()))
-    return found
-
-
 def draws_on_volumes() -> list[str]:
     """`top, minibatch` minus the default, smoothed-max, each at the rate chosen for it."""
     arms = ("top, minibatch", "vrsp")

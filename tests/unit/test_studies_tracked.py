@@ -106,7 +106,7 @@ def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
         "All cells",
         "What the digits allow",
         "What was chosen",
-        "Do validation bags tell?",
+        "Do validation bags show which is better?",
     ):
         assert f"## {title}\n" in text
     assert text.count("| digits | smoothed-max | 4 |") == 1
