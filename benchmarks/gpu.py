@@ -298,6 +298,11 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def page(lines: list[str]) -> str:
+    """Return the page of these lines."""
+    return "\n".join(["# A step on a GPU", "", _SHOWS, "", *lines, "", f"Command: `{_COMMAND}`"]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -323,30 +328,32 @@ def main() -> None:
         own = tuple(mode for mode in modes if mode.compile == (options.one[1] == "compiled"))
         print(json.dumps(measure(case, device, own, repeats=options.repeats, seconds=options.seconds)))
         return
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+    measured = f"{name}, {measured_on()}{', small sizes: no result' if options.small else ''}."
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    for case in cases:
+    lines: list[str] = []
+    parts = [(case.name, part) for case in cases for part in (("plain",) if options.small else ("plain", "compiled"))]
+    for number, (case, part) in enumerate(parts, 1):
         # After a CUDA error, a process can measure nothing more: thus each process has few members.
-        for part in ("plain",) if options.small else ("plain", "compiled"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--one", case.name, part]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            if done.returncode:
-                notes.append(f"{case.name}, {part}: not measured (the process ended with {done.returncode})")
-                continue
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", case, part]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            notes.append(f"{case}, {part}: not measured (the process ended with {done.returncode})")
+        else:
             found, said = json.loads(done.stdout.splitlines()[-1])
             rows += found
             notes += said
-            print("\n".join(table(found)), flush=True)  # in case a later part takes too long
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+            print("\n".join(table(found)), flush=True)
+        left = [f"{', '.join(later)}: not measured (the command was stopped before)" for later in parts[number:]]
+        lines = [measured, "", *(f"- {note}" for note in (*notes, *left)), "", *table(rows)]
+        if options.write:  # after each part, since a later one may be stopped
+            write_text(PAGE, page(lines))
     about = {"device": name, "torch": torch.__version__, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
     if options.json:
         content = {**about, "small": options.small, "rows": rows, "notes": notes}
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    small = ", small sizes: no result" if options.small else ""
-    lines = [f"{name}, {measured_on()}{small}.", "", *(f"- {note}" for note in notes), "", *table(rows)]
     print("\n".join(lines))
-    if options.write:
-        write_text(PAGE, "\n".join(["# A step on a GPU", "", _SHOWS, "", *lines, "", f"Command: `{_COMMAND}`"]) + "\n")
 
 
 if __name__ == "__main__":

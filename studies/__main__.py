@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--margin", type=float, help="margin c of the AUC objectives (table2, ...)")
     made.add_argument("--splits", type=int, help="random splits (table2)")
     made.add_argument("--protocol", help="protocol: splits or cv (table2)")
-    made.add_argument("--size", help="size: full, small or paper (table3, ...)")
+    made.add_argument("--size", help="size: full or small (table3, ...)")
     made.add_argument("--device", help="device: auto, cpu or cuda (table2, table3, ...)")
     return made
 

@@ -15,6 +15,7 @@ STUDIES = Registry(
         "table1": "studies.tabular.table1.run",
         "table2": "studies.tabular.table2.run",
         "table3": "studies.images.table3.run",
+        "table3-paper": "studies.images.table3.run_long",
         "table3-mini-batches": "studies.images.table3.run_rest",
         "table3-statistics": "studies.images.bag_statistics.run",
         "table3-features": "studies.images.features.run",

@@ -124,18 +124,6 @@ def cost_table(
     return table(head, rows)
 
 
-def assumed_seconds(
-    costs: Mapping[tuple[str, str], Cost], *, tflop_a_second: float, step_ms: float, jobs: int
-) -> tuple[float, float]:
-    """Return the seconds of arithmetic at this rate, and of step launches of this length in `jobs` processes.
-
-    They overlap if several processes share a GPU: the study takes at least the longer of the two, and at most their
-    sum.
-    """
-    flop = sum(cost.flop for cost in costs.values())
-    return flop / (1e12 * tflop_a_second), sum(cost.steps for cost in costs.values()) * step_ms / 1e3 / jobs
-
-
 def _seconds(shape: Shape, *, cuda: bool) -> tuple[float, float]:
     device = torch.device("cuda" if cuda else "cpu")
     count = min(_MOST, max(_LEAST, _CALIBRATION_VALUES // int(np.prod(shape[1:]))))

@@ -216,16 +216,22 @@ def _fewer(*, stacked: int, exact: int) -> tuple[tuple[str, int], ...]:
     return tuple([(method, stacked) for method in STACKED] + [(method, exact) for method in EXACT])
 
 
-_HISTOLOGY = Recipe(METHODS, COLOR_BASELINES, epochs=100, instances=16, search=0.1)
-_PAPER = {
-    "breast": dataclasses.replace(_HISTOLOGY, repeats=2),
-    "colon": dataclasses.replace(_HISTOLOGY, instances=4),
-    "adrenal": Recipe(METHODS, VOXEL_BASELINES, epochs=100, instances=4, lrs=(0.1,), search=0.1),
-}
+_FEWER = _fewer(stacked=20, exact=20)
 _FULL = {
-    "breast": dataclasses.replace(_PAPER["breast"], score_every=5, less=_fewer(stacked=20, exact=20)),
-    "colon": dataclasses.replace(_PAPER["colon"], epochs=60, score_every=5, less=_fewer(stacked=20, exact=20)),
-    "adrenal": dataclasses.replace(_PAPER["adrenal"], epochs=20, score_every=5, less=_fewer(stacked=4, exact=8)),
+    "breast": Recipe(
+        METHODS, COLOR_BASELINES, epochs=100, instances=16, repeats=2, search=0.1, score_every=5, less=_FEWER
+    ),
+    "colon": Recipe(METHODS, COLOR_BASELINES, epochs=60, instances=4, search=0.1, score_every=5, less=_FEWER),
+    "adrenal": Recipe(
+        METHODS,
+        VOXEL_BASELINES,
+        epochs=20,
+        instances=4,
+        lrs=(0.1,),
+        search=0.1,
+        score_every=5,
+        less=_fewer(stacked=4, exact=8),
+    ),
 }
 _FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
 _SMALL = {
@@ -272,5 +278,4 @@ SMALLER = Design("smaller", _one_epoch(METHODS, bags=2, instances=2), bags=10, i
 DESIGNS = {
     "full": Design("full", _FULL),
     "small": Design("small", _SMALL, halve=True),
-    "paper": Design("paper", _PAPER),
 }

@@ -7,20 +7,17 @@ import numpy as np
 
 from midam.compare.engine import Row
 from midam.evaluate.ranking import auroc
-from studies.images.cost import Cost, assumed_seconds, cost_table, row_costs
+from studies.images.cost import cost_table, row_costs
 from studies.images.design import COLOR_BASELINES, EXACT, METHODS, VOXEL_BASELINES, Design
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed
 from studies.images.sets import ImageSet
 from studies.images.trials import Job
-from studies.page import duration, section, table
+from studies.page import section, table
 from studies.paper_tables import label, printed
 
 BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
 # Chosen before all measurements: the library's default pooling.
 JUDGED = "midam-att"
-# For one H200, assumed and not measured: ResNet20 in bfloat16 has few channels, so memory bandwidth limits a GPU.
-# TFLOP/s, ms to launch a step, processes.
-ASSUMED = (20.0, 10.0, 8)
 _NO_RESULT = ("quick", "smaller")
 
 
@@ -285,17 +282,6 @@ def _choice(design: Design) -> str:
     )
 
 
-def assumption(costs: Mapping[Key, Cost]) -> str:
-    """Return a sentence on the time of these trials on a GPU, which is an assumption and not measured."""
-    rate, step_ms, jobs = ASSUMED
-    arithmetic, launches = assumed_seconds(costs, tflop_a_second=rate, step_ms=step_ms, jobs=jobs)
-    return (
-        f"On an H200, assumed to do {rate:g} TFLOP/s on this network and to launch a step in {step_ms:g} ms in each "
-        f"of {jobs} processes (assumptions, not measurements), these trials are {duration(arithmetic)} of arithmetic "
-        f"beside {duration(launches)} of launching."
-    )
-
-
 def _cost(jobs: Sequence[Job], finished: Sequence[tuple[Job, Row]], *, expected: Mapping[Key, float]) -> list[str]:
     costs = row_costs(jobs)
     taken: dict[Key, float] = defaultdict(float)
@@ -303,6 +289,6 @@ def _cost(jobs: Sequence[Job], finished: Sequence[tuple[Job, Row]], *, expected:
         taken[job.name, job.method] += row["seconds"]
     return section(
         "Cost",
-        "Time is of one process; 'expected' was measured on a few batches before the study. " + assumption(costs),
+        "Time is of one process; 'expected' was measured on a few batches before the study.",
         cost_table(costs, jobs, expected=expected, taken=taken),
     )

@@ -59,3 +59,15 @@ def test_full_sizes_are_not_for_a_cpu(run) -> None:
     found = run("--device", "cpu")
     assert found.returncode == 2
     assert "Expected --small with --device cpu" in found.stderr
+
+
+def test_a_page_holds_the_parts_that_were_measured_before_the_command_was_stopped(run, monkeypatch, tmp_path) -> None:
+    row = {"case": "patches", "who": "bare", "mode": "float32", "ms": 2.5, "ratio": 1.0, "steps": 3, "peak_mib": 7.0}
+    parts = iter([json.dumps([[row], []])])
+    monkeypatch.setattr(gpu, "PAGE", tmp_path / "gpu.md")
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: types.SimpleNamespace(returncode=0, stdout=next(parts)))
+    with pytest.raises(StopIteration):
+        run("--device", "cpu", "--small", "--write")
+    text = (tmp_path / "gpu.md").read_text()
+    assert "| patches | bare | float32 | 2.50 | 1.00 | 7 |" in text
+    assert "- slices, plain: not measured (the command was stopped before)" in text

@@ -33,6 +33,8 @@ from studies.images.design import (
     COLOR_BASELINES,
     DESIGNS,
     METHODS,
+    MIDAM,
+    SAMPLED,
     SMALLER,
     STACKED,
     VOXEL_BASELINES,
@@ -516,3 +518,16 @@ def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
 def test_trainings_with_the_defaults_have_a_page(tmp_path):
     features.default_study(options(tmp_path), {"breast": vectors(0)}, few_rows(features.DEFAULTS, ()))
     assert re.search(r"^\| breast-plain, midam \| 1 \|", page(tmp_path, "pretrained"), re.MULTILINE)
+
+
+def test_the_rows_that_sample_have_a_page_with_the_epochs_of_the_paper(tmp_path, few):
+    design = table3.sampled_of(SMALLER)
+    table3.study(options(tmp_path), {"colon": few["colon"]}, design=design, name=table3.LONG)
+    text = page(tmp_path, table3.LONG)
+    assert re.findall(r"^\| (\w.*?) \| ran", text, re.MULTILINE) == [
+        *(paper_tables.label(method) for method in METHODS if method in (*SAMPLED, *MIDAM)),
+        *COLOR_BASELINES,
+    ]
+    (recipe,) = table3.PAPER_EPOCHS.recipes.values()
+    assert recipe.epochs == 100
+    assert {recipe.epochs_of(method) for method in recipe.methods} == {100}
