@@ -345,6 +345,14 @@ def test_advice_that_several_faults_share_stands_once(tmp_path):
     assert str(refused.value).count("ignore_columns") == 1
 
 
+def test_no_feature_of_a_run_is_advised_to_be_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,x,label2\na,1,u,1\nb,0,1,nan\n")
+    with pytest.raises(BagDataError, match="numbers in column x") as refused:
+        read_bags(tmp_path / "t.csv", features=["x", "label2"])
+    assert "correct it" in str(refused.value)
+    assert "ignore_columns" not in str(refused.value)
+
+
 def test_all_columns_that_are_not_there_are_named(tmp_path):
     with pytest.raises(BagDataError, match=r"columns 'case' of `bag_column` and 'grade' of `label_column`, got none"):
         read_bags(written(frame((1, 0, 1)), tmp_path / "t.csv"), bag_column="case", label_column="grade")

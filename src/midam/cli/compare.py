@@ -173,7 +173,7 @@ def parse_cv(text: str) -> tuple[int, int]:
     """Return repeats and folds of a text such as ``"5x10"``."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if match is None or int(match[2]) < 2:
-        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 5x10, for instance.")
+        raise ConfigError(f"Expected --cv as REPEATSxFOLDS, at least 1x2, got {text!r}; write 1x10 for ten folds once.")
     return int(match[1]), int(match[2])
 
 

@@ -399,7 +399,8 @@ class Table:
     def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
         """Return the values of numeric columns, [M, len(columns)]: finite, or NaN if values may be `missing`.
 
-        With `apart`, refuse different whole numbers that become equal in float64.
+        With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
+        all needed: no message advises to leave one out.
         """
         import pandas as pd
 
@@ -415,7 +416,7 @@ class Table:
             gaps = values.isna()
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
-        leave = f"leave out what is no feature with {given(ignore_columns=list(wrong))}"
+        leave = f", or leave out what is no feature with {given(ignore_columns=list(wrong))}" if apart else ""
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
@@ -429,7 +430,7 @@ class Table:
                 other = f"name facts about a bag with {given(covariates=of_bags)}"
             if apart and tables.is_split(self.frame[column]):
                 other = f"name it with {given(split_column=column)}"
-            self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}, or {leave}")
+            self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
         for column in whole if apart else ():
             ends = tables.merged_ends(self.frame[column])
             if ends is not None:
@@ -445,7 +446,7 @@ class Table:
                 row, column = int(at[0, 0]), sound[at[0, 1]]
                 got = "nan" if kind == "nan" else array[row, at[0, 1]]
                 advice = self._gaps if kind == "nan" else "drop or correct it"
-                if is_label_like(sound[at[0, 1]]):
+                if apart and is_label_like(sound[at[0, 1]]):
                     advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
