@@ -17,7 +17,8 @@ from torch import Tensor
 
 from midam.data.batch import WholeBatch
 from midam.nn.ensemble import BagEnsemble, column_of, columns_of, member_mean, scorers_of, weights_of
-from midam.nn.pooling.base import ColumnPooling, Total
+from midam.nn.pooling.base import Total
+from midam.nn.pooling.rescaled import ColumnPooling
 from midam.nn.scorer import BagOutput, BagScorer, fold_chunk
 from midam.nn.standardizer import standardized_alike
 

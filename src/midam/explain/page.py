@@ -25,9 +25,16 @@ _DRAWN = {
     "sheet": "the instances at both ends of the ranking",
     "bars": "what the instances add, in their order",
 }
-_FILES = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
-_FILES |= {"polygons": "patches for QuPath (GeoJSON)", "image": "image (JPEG)"}
-_FILES |= {"added": "map of what patches add (PNG)", "weight": "map of weights (PNG)", "score": "map of scores (PNG)"}
+_FILES = {
+    "picture": "picture (PNG)",
+    "instances": "all instances (HDF5)",
+    "table": "top instances (CSV)",
+    "polygons": "patches for QuPath (GeoJSON)",
+    "image": "image (JPEG)",
+    "added": "map of what patches add (PNG)",
+    "weight": "map of weights (PNG)",
+    "score": "map of scores (PNG)",
+}
 # Facts about an instance from its file: column head and format of the cells.
 _OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "file": ("File", str),

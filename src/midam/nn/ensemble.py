@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require
-from midam.nn.pooling.base import ColumnPooling, Pooling
-from midam.nn.pooling.rescaled import ShiftedPooling
+from midam.nn.pooling.base import Pooling
+from midam.nn.pooling.rescaled import ColumnPooling, ShiftedPooling
 from midam.nn.scorer import BagScorer
 
 _SUM_ERROR = 1e-9

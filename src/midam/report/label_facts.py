@@ -27,8 +27,12 @@ from midam.targets import target_of
 _SHOWN = 30  # limit of listed classes
 _TOLD = 5  # limit of classes in a warning
 _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
-_TELLS = {"binary": "the label", "survival": "who has the event first", "ordinal": "the grade"}
-_TELLS |= {"continuous": "the number"}
+_TELLS = {
+    "binary": "the label",
+    "survival": "who has the event first",
+    "ordinal": "the grade",
+    "continuous": "the number",
+}
 MANY_BAGS = 20_000  # for more bags, a bootstrap of the groups takes minutes
 _PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
 MOST = 0.98  # a feature with a higher AUROC or C-index is reported

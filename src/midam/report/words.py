@@ -17,8 +17,13 @@ from midam.settings.data import DataSettings
 PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
-_RENAMED = {"group_column": "groups", "split_column": "split", "coord_columns": "coords", "ignore_columns": "ignore"}
-_RENAMED |= {"site_column": "balance"}
+_RENAMED = {
+    "group_column": "groups",
+    "split_column": "split",
+    "coord_columns": "coords",
+    "ignore_columns": "ignore",
+    "site_column": "balance",
+}
 _FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout", "metrics"])
 _SAYS = {
     "ahead": "the model is ahead",

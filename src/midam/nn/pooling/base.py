@@ -1,4 +1,4 @@
-"""The statistics of poolings (log-weighted mean and maximum), the base of poolings, and one column of a pooling."""
+"""The statistics of poolings (log-weighted mean and maximum), and the base of poolings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -331,59 +331,3 @@ def require_positive(name: str, value: float) -> None:
     """Refuse a setting that is not above 0."""
     if not value > 0:
         raise ConfigError(f"Expected {name} > 0, got {value}; choose a positive number.")
-
-
-class ColumnPooling(Pooling):
-    """Column `column`, from 0, of another pooling, with its weights and statistic.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from midam.nn.pooling import AttentionPooling
-    >>> several = AttentionPooling(4, columns=3, attention="per-class")
-    >>> z, v = ColumnPooling(several, 2)(torch.ones(5, 4))
-    >>> z.shape, v.shape
-    (torch.Size([5]), torch.Size([5, 1]))
-    """
-
-    def __init__(self, inner: Pooling, column: int) -> None:
-        super().__init__(inner.in_features)
-        self.inner, self.column = inner, column
-        self.weighted, self.value_size = inner.weighted, inner.value_size
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the pooling of all columns."""
-        return self.inner.name
-
-    @property
-    def statistic(self) -> Statistic:  # type: ignore[override]
-        """Statistic of the pooling of all columns."""
-        return self.inner.statistic
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.own(*self.inner(e))
-
-    def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [M] and values [M, V] of this column, from those of all columns."""
-        return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
-
-    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Return the bag scores [K]."""
-        return self.inner.score(*self._given(l, r, n))[:, self.column]
-
-    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Return the logits of the bag scores [K]."""
-        return self.inner.logit(*self._given(l, r, n))[:, self.column]
-
-    def check_sizes(self, largest: int) -> None:
-        """Warn if bags of `largest` instances harm the pooling of all columns."""
-        self.inner.check_sizes(largest)
-
-    def _given(self, *statistic: Tensor) -> tuple[Tensor, ...]:
-        # All branches get the statistic of this column; only the score of this column is used.
-        branches = self.inner.branches
-        if branches == 1:
-            return statistic
-        return tuple(x.unsqueeze(1).expand(-1, branches, *x.shape[1:]) for x in statistic)
