@@ -36,7 +36,6 @@ STUDIES = Registry(
         "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",
-        "needle-vectors": "studies.regime.needle.run_vectors",
         "real-draws": "studies.regime.real.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",

@@ -1,29 +1,20 @@
 """The bags of the study of draws on real data, and an encoder of images that two cores can train many times."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
-from midam.errors import DataNotFoundError
 from midam.train.trials import Trial
 from studies.images.sets import make_set
-from studies.regime.bags import Counts
 
 FOLDS, PARTS = 10, 5
-_MNIST = Path("digits/mnist_20k.npz")
-_NINE = 9
-# Of MNIST's training images; the test images are those of the test bags.
-_TRAIN_SHARE = 0.8
 
 
 class SmallConv(nn.Module):
@@ -62,36 +53,14 @@ class RealSet:
 
 
 def load_real(name: str, repeat: int) -> RealSet:
-    """Return a set: a name of the catalog, ``colon/16`` for patches of 16 pixels, or ``mnist/500/1``, size/witnesses.
+    """Return a set: a name of the catalog, or ``colon/16`` for patches of 16 pixels.
 
     Tabular bags: stratified 10-fold cross-validation. Images: one of five parts tests, one validates, three train,
-    disjoint by group; adrenal and digits have their own splits. MNIST: bags drawn from disjoint images.
+    disjoint by group; adrenal and digits have their own splits.
     """
-    family, *sizes = name.split("/")
-    if family == "mnist":
-        return mnist_bags(int(sizes[0]), witnesses=int(sizes[1]), repeat=repeat)
+    family = name.split("/", maxsplit=1)[0]
     bags = _image_bags(name) if family in _IMAGES else _tabular_bags(name)
     return _SPLITS.get(family, _parted)(bags, repeat)
-
-
-def mnist_bags(size: int, *, witnesses: int, repeat: int, counts: Counts | None = None) -> RealSet:
-    """Return bags of MNIST images [1, 28, 28]; a positive one holds so many nines, a negative one none."""
-    counts = counts or Counts()
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([repeat, size, witnesses, 28])))
-    drawn = []
-    for split, (images, digits) in zip(("train", "val", "test"), _mnist(repeat)):
-        rows = rng.choice(np.flatnonzero(digits != _NINE), (len(counts.positions(split)), size))
-        rows[1::2, :witnesses] = rng.choice(np.flatnonzero(digits == _NINE), (len(rows) // 2, witnesses))
-        drawn.append(images[rng.permuted(rows, axis=1).reshape(-1)])
-    bags = Bags(
-        np.concatenate(drawn)[:, None],
-        starts=np.arange(counts.total) * size,
-        sizes=np.full(counts.total, size),
-        labels=np.arange(counts.total) % 2,
-        source="mnist nines",
-    )
-    train, val, test = (counts.positions(split) for split in ("train", "val", "test"))
-    return RealSet(bags, (Trial(train, np.concatenate([val, test]), repeat),), len(val))
 
 
 def cross_validated(bags: Bags, repeat: int) -> RealSet:
@@ -124,19 +93,6 @@ def _image_bags(name: str) -> Bags:
 @lru_cache(maxsize=8)
 def _tabular_bags(name: str) -> Bags:
     return catalog.load(name)
-
-
-@lru_cache(maxsize=1)
-def _mnist(repeat: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
-    """Images and digits for training, validation and test; which of the training images validate is by the repeat."""
-    path = Path(os.environ.get("MIDAM_DATA", "")).expanduser() / _MNIST
-    if not path.is_file():
-        raise DataNotFoundError(f"Expected MNIST, got no file {path}; set MIDAM_DATA to the folder with {_MNIST}.")
-    with np.load(path, allow_pickle=False) as archive:
-        images, digits, *test = (archive[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    order = np.random.Generator(np.random.Philox(repeat)).permutation(len(digits))
-    cuts = np.split(order, [int(_TRAIN_SHARE * len(order))])
-    return [*((images[rows], digits[rows]) for rows in cuts), (test[0], test[1])]
 
 
 _IMAGES = ("breast", "colon", "adrenal")

@@ -6,7 +6,7 @@ alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class Digits:
     share: float = 0.05
     train: int = 400  # bags, half of them positive
     score: int = 200
+    # Share of the usual distortion. Not in the name of a trial of the study of remembering, where it is 1
+    distortion: float = field(default=1.0, repr=False)
 
     def load(self, repeat: int, folder: Path) -> Split:  # noqa: ARG002
         """Draw the bags of a repeat. Each instance is a distortion of its own: no two are alike."""
@@ -65,7 +67,7 @@ class Digits:
             found = round(self.share * self.size)
             drawn[1::2, :found] = rng.choice(rows[digits[rows] == _NINE], (count // 2, found))
             flat = rng.permuted(drawn, axis=1).reshape(-1)
-            parts.append(distort(images[flat], rng))
+            parts.append(distort(images[flat], rng, amount=self.distortion))
             nines.append(digits[flat] == _NINE)
         center, scale = float(parts[0].mean(dtype=np.float64)), float(parts[0].std(dtype=np.float64))
         total = self.train + self.score
@@ -102,8 +104,8 @@ class Real:
         return Split(bags, np.setdiff1d(np.arange(len(bags)), tested), tested)
 
 
-def distort(images: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Turn, stretch and shift each digit [M, 64] by an amount of its own, and add noise.
+def distort(images: NDArray[np.float64], rng: np.random.Generator, *, amount: float = 1.0) -> NDArray[np.float32]:
+    """Turn, stretch and shift each digit [M, 64] in its own way, and add noise; `amount` is a share of all of these.
 
     Examples
     --------
@@ -114,16 +116,16 @@ def distort(images: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np
     found = []
     for part in np.array_split(images, max(1, len(images) // _IMAGES_AT_ONCE)):
         shape = (len(part), 1, 1)
-        turn = np.deg2rad(rng.uniform(-_TURN, _TURN, shape))
-        stretch = rng.uniform(1 - _STRETCH, 1 + _STRETCH, shape)
-        down, right = (rng.uniform(-_SHIFT, _SHIFT, shape) for _ in range(2))
+        turn = np.deg2rad(amount * rng.uniform(-_TURN, _TURN, shape))
+        stretch = 1 + amount * rng.uniform(-_STRETCH, _STRETCH, shape)
+        down, right = (amount * rng.uniform(-_SHIFT, _SHIFT, shape) for _ in range(2))
         middle = (_SIDE - 1) / 2
         y, x = np.mgrid[:_SIDE, :_SIDE] - middle
         rows = (np.cos(turn) * y - np.sin(turn) * x) / stretch + middle + down
         columns = (np.sin(turn) * y + np.cos(turn) * x) / stretch + middle + right
         numbers = np.broadcast_to(np.arange(len(part)).reshape(shape), rows.shape)
         moved = map_coordinates(part.reshape(-1, _SIDE, _SIDE), [numbers, rows, columns], order=1, mode="constant")
-        found.append((moved.reshape(len(part), -1) + rng.normal(0, _NOISE, part.shape)).astype(np.float32))
+        found.append((moved.reshape(len(part), -1) + rng.normal(0, amount * _NOISE, part.shape)).astype(np.float32))
     return np.concatenate(found)
 
 

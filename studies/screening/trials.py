@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
@@ -16,11 +17,12 @@ from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.regime.bags import PIXELS, scaled_images, split_images
 
 SECTION = "screening"
 FALSE_ALARMS = 0.05  # the specificity of the first metric is at least 95%
 GRID = tuple(round(0.005 * k, 3) for k in range(41))  # false positive rates of the curves
+_NINE = 9
+_SHARES = (0.6, 0.15)  # of the images: train, validation; the rest is for test bags
 METRICS = ("sensitivity", "average_precision", "auroc")
 
 
@@ -126,6 +128,26 @@ def image_share(design: Design) -> float:
     return float(1 - (1 - 1 / count) ** design.size)
 
 
+@lru_cache(maxsize=8)
+def split_images(seed: int) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the 8x8 digits of each split, the nines and the others, disjoint between the splits."""
+    digits = load_digits().target
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed])))
+    parts = []
+    for rows in (np.flatnonzero(digits == _NINE), np.flatnonzero(digits != _NINE)):
+        cuts = (np.cumsum(_SHARES) * len(rows)).astype(np.int64)
+        parts.append(np.split(rng.permutation(rows), cuts))
+    return dict(zip(("train", "val", "test"), zip(*parts)))
+
+
+@lru_cache(maxsize=8)
+def scaled_images(seed: int) -> NDArray[np.float16]:
+    """Return all digits [1797, 64], centered and scaled by the pixels of the training images of a seed."""
+    images = load_digits().data
+    train = images[np.concatenate(split_images(seed)["train"])]
+    return ((images - train.mean()) / train.std()).astype(np.float16)
+
+
 @lru_cache(maxsize=2)
 def screening_bags(design: Design, seeds: tuple[int, ...]) -> Bags:
     """Return bags of digits for each seed, training bags before test bags; a positive bag has one nine.
@@ -145,7 +167,7 @@ def screening_bags(design: Design, seeds: tuple[int, ...]) -> Bags:
     instances = np.concatenate(rows).astype(np.float32)
     count = len(instances)
     return Bags(
-        instances.reshape(-1, PIXELS),
+        instances.reshape(-1, instances.shape[-1]),
         starts=np.arange(count) * design.size,
         sizes=np.full(count, design.size),
         labels=np.concatenate(labels).astype(np.int64),

@@ -27,9 +27,9 @@ from midam.train.trainer import Trainer
 from studies.drawing import save_figure
 from studies.engine import Store, complete, short_digest, trial_name
 from studies.options import StudyOptions
-from studies.regime.needle_page import interval
 from studies.regime.run import run_design
 from studies.registry import as_study
+from studies.split_statistics import paired_interval
 
 SECTION = "labels"
 _LIMIT = 1.5
@@ -132,7 +132,7 @@ def body(found: dict[str, NDArray[np.float64]], figure: str) -> Iterator[str]:
     for name, own in found.items():
         ratio = own[:, 2]
         yield (
-            f"| {name} | {own[:, 0].mean():.3f} | {own[:, 1].mean():.3f} | {interval(own[:, 0] - own[:, 1])} | "
+            f"| {name} | {own[:, 0].mean():.3f} | {own[:, 1].mean():.3f} | {paired_interval(own[:, 0], own[:, 1]):+} | "
             f"{ratio.mean():.2f} ({ratio.min():.2f} to {ratio.max():.2f}) |"
         )
     yield ""

@@ -28,9 +28,9 @@ from midam.train.trainer import Trainer
 from studies.drawing import save_figure
 from studies.engine import Store, complete, short_digest, trial_name
 from studies.options import StudyOptions
-from studies.regime.needle_page import interval
 from studies.regime.run import run_design
 from studies.registry import as_study
+from studies.split_statistics import paired_interval
 from studies.targets.survival_bags import Bag, Counts, survival_bags
 
 SECTION = "survival"
@@ -139,10 +139,10 @@ def outcomes(design: Design, store: Store, way: Way, option: dict[str, Any]) -> 
 def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any]], figure: str) -> Iterator[str]:
     """Yield the lines of the page."""
     ours = found[OURS.name]
-    behind = ours[:, 1] - ours[:, 0]
     yield (
         f"`{OURS.name}`: mean test C-index {ours[:, 0].mean():.3f}, the true hazard {ours[:, 1].mean():.3f}: "
-        f"{interval(behind)} behind. Within {_LIMIT}, the upper end of the interval included: {_within(found)}."
+        f"{paired_interval(ours[:, 1], ours[:, 0]):+} behind. Within {_LIMIT}, the upper end of the interval included: "
+        f"{_within(found)}."
     )
     yield ""
     yield f"![Test C-index of each training]({figure})"
@@ -150,11 +150,11 @@ def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any
     yield f"| way | chosen | test C-index | worst | behind the true hazard [95%] | minus {OURS.name} [95%] | seconds |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for name, own in found.items():
-        gain = "" if name == OURS.name else interval(own[:, 0] - ours[:, 0])
+        gain = "" if name == OURS.name else f"{paired_interval(own[:, 0], ours[:, 0]):+}"
         said = ", ".join(f"{key} {value:g}" for key, value in options[name].items())
         yield (
             f"| {name} | {said} | {own[:, 0].mean():.3f} | {own[:, 0].min():.3f} | "
-            f"{interval(own[:, 1] - own[:, 0])} | {gain} | {own[:, 2].mean():.0f} |"
+            f"{paired_interval(own[:, 1], own[:, 0]):+} | {gain} | {own[:, 2].mean():.0f} |"
         )
     yield ""
     yield (

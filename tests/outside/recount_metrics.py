@@ -32,15 +32,16 @@ def draws_on_volumes() -> list[str]:
 
 
 # Where remembering pays.
-_SHARED = {"MUSK2": 1 / 3, "intensive care": 1 / 3}  # test bags for each training bag, where repeats share bags
+# Test bags for each training bag, where repeats share bags.
+_SHARED = dict.fromkeys(("MUSK2", "intensive care", "colon, patches of 16", "breast, patches of 32"), 1 / 3)
 
 
-def _remembered(**values: object) -> dict[str, tuple[float, float, float]]:
-    """By task: `vrsp` minus `minibatch`, the mean over the cells that are picked, and its interval."""
+def _remembered(arm: str = "vrsp", **values: object) -> dict[str, tuple[float, float, float]]:
+    """By task: an arm minus `minibatch`, the mean over the cells that are picked, and its interval."""
     rows = where(trials("tracked"), **values)
     rows = rows[rows["repeat"] < 100].astype({"auroc": float}).fillna({"auroc": 0.5})
     cells = rows.pivot(index=["task", "pooling", "instances", "arm"], columns="repeat", values="auroc").unstack("arm")
-    gaps = (cells.xs("vrsp", level="arm", axis=1) - cells.xs("minibatch", level="arm", axis=1)).dropna()
+    gaps = (cells.xs(arm, level="arm", axis=1) - cells.xs("minibatch", level="arm", axis=1)).dropna()
     return {
         str(task): t_interval(own.mean(axis=0).to_numpy(), overlap=_SHARED.get(str(task), 0.0))
         for task, own in gaps.groupby(level="task")
@@ -58,17 +59,19 @@ def remembering() -> list[str]:
     return [_over_tasks(_remembered(instances=[1, 2, 4]))]
 
 
-def _remembered_in(task: str, **values: object) -> str:
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*_remembered(task=task, **values)[task])
+def _remembered_in(task: str, arm: str = "vrsp", **values: object) -> str:
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*_remembered(arm, task=task, **values)[task])
+
+
+def without_a_floor() -> list[str]:
+    """Attention at two instances a step, on volumes and on colon tiles from pixels."""
+    tasks = ("adrenal, half resolution", "colon, patches of 16")
+    return [_remembered_in(task, "vrsp, no floor", pooling="attention", instances=2) for task in tasks]
 
 
 def remembering_volumes() -> list[str]:
-    """Vectors of volumes: smoothed-max at 16 instances a step, attention at 8."""
-    task = "adrenal, frozen vectors"
-    return [
-        _remembered_in(task, pooling=pooling, instances=instances)
-        for pooling, instances in (("smoothed-max", 16), ("attention", 8))
-    ]
+    """Vectors of volumes, attention, eight instances a step."""
+    return [_remembered_in("adrenal, frozen vectors", pooling="attention", instances=8)]
 
 
 def remembering_by_size() -> list[str]:

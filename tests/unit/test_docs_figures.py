@@ -111,15 +111,6 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
                 "instances labeled": "instances labeled",
             },
         ),
-        (
-            "Real bags",
-            "real-draws",
-            {
-                "volumes, two slices a step, one rate for all": r"attention, [a-z ,]*",
-                "colon tiles, two small patches a step": r"attention, [a-z ,]*",
-                "Fox": r"attention, [a-z ,]*",
-            },
-        ),
     ],
     "labels": [
         ("Several labels", "labels", {"macro AUROC": "attention, per class"}),

@@ -1,6 +1,7 @@
 """The study of remembering: its bags, who chooses and who is judged, its page."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from studies.options import StudyOptions
 from studies.regime import tracked_sets
 from studies.regime.references import reference_aurocs
 from studies.regime.tracked import ARMS, EXACT, FULL, SMALLER, Cell, run
-from studies.regime.tracked_page import Outcomes, body, corrected, over_tasks, task_gains
+from studies.regime.tracked_page import PAPER, Outcomes, body, corrected, over_tasks, task_gains
 from studies.regime.tracked_sets import CHOOSING, Digits, Real
 
 
@@ -96,6 +97,24 @@ def test_advice_follows_the_tasks(gains, advice):
     assert advice in row
 
 
+def test_the_arm_without_a_floor_is_compared_too():
+    step = np.linspace(-0.01, 0.01, 10)
+    found = [
+        outcome(task, 2, 0.0, **{PAPER: 0.7 + gain + step, "exact": 0.7 + step})
+        for task, gain in (("a", 0.2), ("b", 0.0))
+    ]
+    text = "\n".join(body(found, {}, "x.png"))
+    assert (
+        "`vrsp, no floor` is ahead of `minibatch`, after Holm's correction, in 1 of 2 cells: a, attention, B = 2"
+        in text
+    )
+    table = text.partition("## Without a floor")[2].partition("\n## ")[0]
+    assert re.search(
+        r"\| a \| attention \| 2 \| \+0\.\d+ \[.*\] \| < 0\.001 \| \+0\.200 \[\+0\.200, \+0\.200\] \|", table
+    )
+    assert "| b | attention | 2 |" in table
+
+
 @pytest.mark.drawn
 def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
@@ -104,6 +123,7 @@ def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
     for title in (
         "By pooling and B",
         "All cells",
+        "Without a floor, as in the paper",
         "What the digits allow",
         "What was chosen",
         "Do validation bags show which is better?",
