@@ -434,7 +434,7 @@ def test_a_mosaic_puts_patches_at_their_places(sets):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["table3", "--size", "huge"], "size as one of full, small, paper"),
+        (["table3", "--size", "huge"], "size as one of full, small,"),
         (["table3", "--size", "small", "--quick"], "--quick or a --size"),
         (["table3", "--device", "tpu"], "device auto, cpu or cuda"),
         (["table2", "--size", "small"], "no --size with the study table2"),
