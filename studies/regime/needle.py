@@ -10,7 +10,8 @@ in its own way, so that none recurs. Which way of training finds the nine?
 2. Primary comparison, which decides what the documentation advises: `top` minus `uniform`, one scorer, in bags of 500.
    The advice stays if the 95% interval of the paired difference lies above 0.
 3. The tracked state helps a draw at a size if the difference that it makes is above 0 after Holm's correction over
-   both draws and sizes. (One training on images of no judged bag had been seen before this was written; it was for it.)
+   both draws and sizes. (One training, on images of no judged bag, had been seen before this was written. It spoke for
+   the state.)
 4. A way that the library lacks is a candidate for it if it is ahead of `top` in bags of both sizes, after Holm's
    correction over these ways and sizes. The library takes one at most, with the highest mean over both sizes.
 
@@ -49,7 +50,6 @@ from studies.registry import as_study
 
 NAME = "needle"
 _STEPS, _BAGS, _INSTANCES = 3000, 8, 16
-_STEP_COST = 3  # cost of an instance in a step, forward and backward, in forward passes
 _PASSES = 0.3  # cost of the passes of `top`, in costs of its steps
 _RATES = (0.003, 0.01, 0.03)
 
@@ -151,7 +151,7 @@ _SHOWS = (
 
 @dataclass(frozen=True)
 class _Work:
-    """One training, or the references of one repeat."""
+    """One training, or one reference, of one repeat."""
 
     bags: Digits
     way: Way | str

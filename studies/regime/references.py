@@ -172,7 +172,10 @@ def _fit_network(rows: Rows, loss: Callable[[Tensor, Tensor], Tensor], label: Ca
 
 
 def _cross_fitted(rows: Rows) -> Score:
-    """Return an RBF-SVM of one witness in each positive bag: the most novel at first, then the best to other bags."""
+    """Return an RBF-SVM of one witness in each positive bag.
+
+    At first that is the most novel instance, then the one that an SVM of the other half of the bags scores highest.
+    """
     kernel = _kernel(rows)
     x, half = kernel.transform(rows.x), rows.bag // 2 % 2
     score, marked = _novelty(rows)(rows.x), np.zeros(len(rows.x), dtype=bool)
