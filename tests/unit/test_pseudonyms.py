@@ -106,7 +106,7 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
 def test_what_fit_and_explain_write_says_that_it_carries_names(trained):
     _, run = trained("binary")
     assert "bags and" in texts(run / "report.html").partition("This page names ")[2][:40]
-    assert "This page names 2 bags as the data does." in texts(run / "explain" / "index.html")
+    assert "This page shows 2 bags by name." in texts(run / "explain" / "index.html")
 
 
 @pytest.mark.long
@@ -122,5 +122,5 @@ def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
 
 
 def test_a_caution_counts_one_bag_as_one():
-    assert naming(1).startswith("This page names 1 bag as the data does")
+    assert naming(1).startswith("This page shows 1 bag by name")
     assert naming(2, 1).startswith("This page names 2 bags and 1 group as")

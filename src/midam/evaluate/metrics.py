@@ -231,7 +231,7 @@ def summarize(
         result["at_threshold"] = threshold_metrics(y, s, threshold)
         if result.get("groups", y.size) < y.size:
             warnings.append(
-                "Some groups hold several bags: the intervals of sensitivity and specificity take bags as independent "
+                "Some groups hold several bags: the intervals of sensitivity and specificity assume independent bags "
                 "and are too narrow."
             )
     if probabilities is not None:

@@ -109,7 +109,7 @@ def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
 def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | None:
     """Return the p-value of the log-rank test that all groups have the same survival curve; None if undefined.
 
-    Bags count as independent.
+    Bags are assumed to be independent.
 
     Parameters
     ----------

@@ -141,5 +141,5 @@ class Survival(RankedTarget):
         """Add a warning to the entries if groups hold several bags."""
         result = super().describe(values, scores, decision, groups=groups)
         if groups is not None and decision is not None and len(np.unique(groups)) < len(groups):
-            result["warnings"].append("Some groups hold several bags: the log-rank test takes bags as independent.")
+            result["warnings"].append("Some groups hold several bags: the log-rank test assumes independent bags.")
         return result

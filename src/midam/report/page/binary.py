@@ -26,7 +26,7 @@ _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
 _PRECISION = "Precision and recall."
 _SIDES = "Positive bags upward, negative ones downward. Where they overlap, bags are confused."
-_OTHERS = "What another threshold would have given here; do not choose one by it."
+_OTHERS = "Results of all thresholds on these bags; do not choose a threshold by them."
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -100,7 +100,7 @@ class BinaryPage(TargetPage):
         classes = self.study.classes
         named = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
         return (
-            f"n = {self.counted()}.{named} Brackets are 95% intervals; sensitivity and specificity are those of the "
+            f"n = {self.counted()}.{named} Brackets are 95% intervals; sensitivity and specificity are at the "
             "threshold of the run."
         )
 
@@ -167,8 +167,8 @@ class BinaryPage(TargetPage):
         slope, intercept = line or (None, None)
         numbers = [
             ("Brier score (0 is perfect)", Number(summary["brier"], key="brier")),
-            ("Always guessing the share of positive bags", Number(naive)),
-            ("Scaled Brier score (1 is perfect, 0 is that guess)", Number(scaled)),
+            ("Brier score of a constant, the share of positive bags", Number(naive)),
+            ("Scaled Brier score (1 is perfect, 0 is this constant)", Number(scaled)),
             ("Calibration slope (1 is perfect, below: too extreme)", _recorded(slope, summary, "calibration_slope")),
             ("Calibration intercept (0 is perfect)", _recorded(intercept, summary, "calibration_intercept")),
             ("Observed over expected positive bags (1 is perfect)", Number(expected, ".2f")),
@@ -201,7 +201,7 @@ class BinaryPage(TargetPage):
             [Number(t, ".0%"), Number(a, key=f"net_benefit.{t:g}"), Number(b), Number(a - max(b, 0.0), "+.3f")]
             for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
         ]
-        heads = ["act from", "model", "act on all", "model beyond the better of all, none"]
+        heads = ["act from", "model", "act on all", "model minus the better of all and none"]
         shown = drawing(curve, says, "Decision curve.", f"n = {tested.counts()}.")
         return {"curve": shown, "table": Table("Net benefit", heads, rows)}
 
@@ -262,7 +262,7 @@ class BinaryPage(TargetPage):
             rows.append(cells)
         heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
         heads += ["wrong among decided", "left: both labels / none fits"]
-        caption = f"Conformal sets from {held.counts()} in validation, on {tested.counts()}"
+        caption = f"Conformal sets from validation bags ({held.counts()}), on {tested.counts()}"
         needed, best = int(np.ceil(1 / min(_ERRORS) - 1)), self.study.selected.get("weights") == "best"
         rare = [(units[label], name) for label, name in ((1, "positive"), (0, "negative")) if units[label] < needed]
         content = {"table": Table(caption, heads, rows), "off": off, "external": self.study.external, "best": best}
@@ -292,7 +292,7 @@ class BinaryPage(TargetPage):
     def few(self) -> list[str]:
         """Return a caution if a class is rare."""
         few = min(self.tested.positives, len(self.tested) - self.tested.positives)
-        asked = "a hundred or more of each class are usually asked for"
+        asked = "a hundred or more of each class are usually required"
         text = f"calibration, subgroups and net benefit rest on few bags; {asked}"
         text = "every interval is wide, and its coverage approximate" if few < FEW_BAGS else text
         return [f"{few} bags of the rarer class: {text}."] if few < FEW else []

@@ -72,7 +72,7 @@ class ClassesPage(TargetPage):
     def second(self) -> str | None:
         """Return a sentence on how many bags are classified correctly."""
         correct = np.trace(self.summary["confusion"])
-        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were called their own class."
+        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were classified correctly."
 
     def estimates(self) -> list[tuple[str, Estimate | None]]:
         """Return the AUROC of each class or label with its interval."""
@@ -116,7 +116,7 @@ class ClassesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking, confusion and calibration."""
         decided = "The run has no probabilities." if self.tested.predicted is None else ""
-        opening = f"A bag is called the class of its largest {self._measure}. {decided}"
+        opening = f"The predicted class of a bag is the one with the largest {self._measure}. {decided}"
         content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), kind="class")
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
@@ -160,7 +160,7 @@ class ClassesPage(TargetPage):
             return {"missing": UNDECIDED}
         correct = (p.argmax(axis=1) == self.codes).astype(np.float64)
         bins = reliability_bins(correct, p.max(axis=1), groups=self.tested.groups)
-        return self.reliability(bins, ("Largest probability", "Share called correctly"))
+        return self.reliability(bins, ("Largest probability", "Share classified correctly"))
 
     def reliability(self, bins: Sequence[Any], axes: tuple[str, str], more: str = "") -> dict[str, Any]:
         """Return the reliability curve, and the mean probability and share of each class."""
@@ -189,25 +189,23 @@ class ClassesPage(TargetPage):
             values = [Number(float(shown_true[i])), Number(float(shown[i, called[i]]))]
             return [names[codes[i]], names[called[i]], *values]
 
-        heads = ["class", "called", f"{self._measure} of its own", "of the called"]
+        heads = ["class", "predicted", f"{self._measure} of the class", "of the predicted"]
         order = wrong[np.argsort(shown_true[wrong] - shown[wrong, called[wrong]], kind="stable")]
         return self.error_section(
-            f"Bags that were called another class; first those whose own class had the lowest {self._measure}.",
-            self.error_table("Called another class", order, heads, cells),
+            "Misclassified bags; first those where the predicted class is furthest ahead of the true class.",
+            self.error_table("Misclassified", order, heads, cells),
         )
 
     def few(self) -> list[str]:
         """Return a caution if a class is rare."""
         least = min(part["positives"] for part in self.summary["per_class"].values())
-        rest = (
-            f"its figures and all probabilities rest on few; a hundred or more of each {self.one} are usually asked for"
-        )
+        rest = f"its figures and all probabilities rest on few bags; a hundred of each {self.one} are usually required"
         words = f"The rarest {self.one} has {plural(least, 'bag')}: {rest}."
         return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
 
     shift = (
-        "Where the classes have other shares, accuracy, average precision and probabilities differ; where other "
-        "classes are among the rest, every AUROC does.",
+        "Where the classes have other shares, accuracy, average precision and probabilities differ; with other classes "
+        "in the rest, every AUROC differs too.",
     )
 
 
@@ -253,7 +251,7 @@ class LabelsPage(ClassesPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking and calibration."""
         calibration = Section("calibration", _CALIBRATION, "classes.html", self._calibration())
-        title = "Ranking: is each label's score higher with it?"
+        title = "Ranking: do bags with a label score higher than bags without it?"
         return [Section("ranking", title, "classes.html", self.ranking()), calibration]
 
     def _calibration(self) -> dict[str, Any]:
@@ -264,7 +262,7 @@ class LabelsPage(ClassesPage):
         units = self.tested.ids if self.tested.groups is None else self.tested.groups
         of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[known]
         bins = reliability_bins(values[known], p[known], groups=of_entry)
-        more = " The curve takes all labels together; its intervals take those of a bag as one unit."
+        more = " The curve pools all labels; its intervals treat the labels of a bag as one unit."
         return self.reliability(bins, ("Probability of a label", "Share that have it"), more)
 
     def errors(self) -> Section | None:
@@ -284,7 +282,7 @@ class LabelsPage(ClassesPage):
 
             bags = order[np.isfinite(worst[order])]
             tables.append(self.error_table(title, bags, ["label", "probability"], cells))
-        return self.error_section("Of each bag, the label whose probability was the furthest off.", *tables)
+        return self.error_section("For each bag, the label whose probability was the furthest off.", *tables)
 
     shift = ("Where labels have other shares, average precision and probabilities differ.",)
 
@@ -296,10 +294,8 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
     content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
     if len(names) <= MOST_NAMES:
         figure = plot_confusion(names=names, confusion=matrix, what=kind)
-        says = f"Confusion of {plural(len(names), kind)}: rows are the true ones, columns what bags are called."
-        text = (
-            f"Bags of each {kind}, a row, by what they are called; the darker a cell, the larger its share of the row."
-        )
+        says = f"Confusion of {plural(len(names), kind)}: true {kind} in rows, predicted {kind} in columns."
+        text = f"Rows: true {kind}; columns: predicted {kind}. The darker a cell, the larger its share of the row."
         content["chart"] = drawing(figure, says, "Confusion.", text, wide=len(names) > 6)
     else:
         content["pairs"] = _pairs(matrix, names, kind)
@@ -308,7 +304,7 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
             [name, *(Number(count, ".0f", f"confusion.{i}.{j}") for j, count in enumerate(row))]
             for i, (name, row) in enumerate(zip(names, matrix.tolist()))
         ]
-        content["matrix"] = Table(f"Bags of each {kind} by what they are called", [f"true {kind}", *names], rows)
+        content["matrix"] = Table(f"Bags of each {kind} by predicted {kind}", [f"true {kind}", *names], rows)
     return content
 
 
@@ -317,7 +313,7 @@ def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table 
     wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_PAIRS]]
-    heads = [kind, "called", "bags", f"share of this {kind}"]
+    heads = [kind, "predicted", "bags", f"share of this {kind}"]
     return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
 
 
@@ -330,5 +326,5 @@ def _each_class(
         parts = [np.asarray(codes) == code, np.asarray(called) == code]
         shares = [proportion(right[part], groups=None if groups is None else groups[part]) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
-    heads = [kind, "bags", "called so", "found (recall)", "correct when called so (precision)"]
+    heads = [kind, "bags", "predicted", "recall", "precision"]
     return Table(f"Each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)

@@ -21,9 +21,9 @@ from midam.targets import Target
 
 _PARTS = 5
 _CUTS = (
-    "The score is cut between grades where the quadratic kappa of the validation bags is the largest; a bag gets the "
-    "grade of the last cut that its score has reached. Kappa counts an error of two grades four times as much as one "
-    "of one grade."
+    "The cuts of the score between grades maximize the quadratic kappa of the validation bags; a bag gets the grade of "
+    "the last cut that its score has reached. Kappa counts an error of two grades four times as much as an error of "
+    "one grade."
 )
 _ON_AVERAGE = "Calibration: are predicted numbers right on average?"
 _TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
@@ -60,8 +60,8 @@ class GradesPage(TargetPage):
         matrix = np.asarray(self.summary["confusion"])
         near = sum(int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
         return (
-            f"By cuts that were chosen on validation bags, {np.trace(matrix)} of {len(self.tested)} bags got their own "
-            f"grade, and {near} their own or a neighboring one."
+            f"By cuts chosen on validation bags, {np.trace(matrix)} of {len(self.tested)} bags got their true grade, "
+            f"and {near} the true or a neighboring grade."
         )
 
     def tiles(self) -> list[Tile]:
@@ -117,13 +117,13 @@ class GradesPage(TargetPage):
             wrong = np.flatnonzero(gap > 0)
             order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))]
             tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
-        return self.error_section("Bags with another predicted grade, the most grades off first.", *tables)
+        return self.error_section("Misclassified bags, the most grades off first.", *tables)
 
     def few(self) -> list[str]:
         """Return a caution if a grade is rare, in addition to the warnings of the summary."""
         counts = np.bincount(self.codes, minlength=len(self.target.names))
         least, name = int(counts.min()), self.target.names[int(counts.argmin())]
-        words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures of it and its neighbors rest on few."
+        words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures that involve it rest on few bags."
         return [*super().few(), *([words] if least < FEW else [])]
 
     shift = (
@@ -210,8 +210,8 @@ class NumbersPage(TargetPage):
         constant = float(self.summary["mae_constant"])
         numbers = [
             ("Mean absolute error (MAE)", Number(error, ".4g", "mae")),
-            ("The same of a constant, the median of these bags", Number(constant, ".4g", "mae_constant")),
-            ("Share of that error that the model avoids", Number(None if constant == 0 else 1 - error / constant)),
+            ("MAE of a constant, the median of these bags", Number(constant, ".4g", "mae_constant")),
+            ("Share of this error that the model avoids", Number(None if constant == 0 else 1 - error / constant)),
             ("Half of the bags are off by at most", Number(float(np.quantile(off, 0.5)), ".4g")),
             ("Nine of ten are off by at most", Number(float(np.quantile(off, 0.9)), ".4g")),
         ]
@@ -229,7 +229,7 @@ class NumbersPage(TargetPage):
             ends = [signed(float(end)) for end in (shown.min(), shown.max())]
             means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(shown - true).mean()))]
             rows.append([" to ".join(dict.fromkeys(ends)), int(inside.sum()), *means])
-        says = "Mean of the true numbers against the mean of those that are predicted."
+        says = "Mean of the true numbers against the mean of the predicted numbers."
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
         table = Table("Bags by the predicted number", heads, rows)
         return {"figure": drawing(plot_order.plot_number_reliability(dots), says, "Reliability."), "table": table}
@@ -252,8 +252,8 @@ class NumbersPage(TargetPage):
         return self.error_section("The bags whose predicted number is the furthest off.", *tables)
 
     shift = (
-        "Where the numbers of bags are more alike, the C-index is lower. Predicted numbers are pulled toward those of "
-        "the validation bags.",
+        "Among bags with more similar numbers, the C-index is lower. Predicted numbers are pulled toward the numbers "
+        "of the validation bags.",
     )
 
 

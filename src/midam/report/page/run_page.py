@@ -88,9 +88,7 @@ def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
 def _naming(study: Study, html: str) -> str:
     """Return a caution about names on the page for readers who share it; "" if there are no names."""
     if study.pseudonyms:
-        return (
-            "Names of bags, groups, levels and files are pseudonyms here; the key is a file of whoever wrote this page."
-        )
+        return "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
     cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
     cells |= {cell.partition(": ")[0] for cell in cells}  # tips of a chart begin with a name
     cells = set(map(unescape, cells))
@@ -109,13 +107,13 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
         which = f"These are {words.PART_NAMES[study.part]} bags"
-        points.append(f"{which}: the figures are too good, and no test of anything.")
+        points.append(f"{which}: the figures are too good, and not a test.")
     points += page.few()
     if study.external:
-        points.append("Other data, one site or several: it says nothing about a third place.")
+        points.append("These figures apply to this other data: they say nothing about a third site.")
     else:
         other = "`midam report RUN DATA` tests it on other data."
-        points.append(f"One split of one data set: how it does elsewhere is not known. {other}")
+        points.append(f"One split of one data set: performance on other data is unknown. {other}")
     if study.tested.groups is None:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points += page.shift
@@ -265,8 +263,8 @@ def _features(study: Study) -> Section:
     rows = importance["features"]
     metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
-    says = f"Drop of the {metric} as the values of each feature are shuffled."
-    text = "Values move between the instances of all bags. Features with the same information replace each other."
+    says = f"Drop of the {metric} when the values of each feature are shuffled."
+    text = "Values are shuffled among the instances of all bags. Features with the same information replace each other."
     chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, text)
     keys = ("drop", "low", "high")
     cells = [
@@ -275,7 +273,7 @@ def _features(study: Study) -> Section:
     ]
     heads = ["feature", f"drop of the {metric}", "95% from", "to"]
     part = words.PART_NAMES[importance["part"]]
-    note = f"On the {part} bags of the run: the {metric}, less that with a feature shuffled."
+    note = f"On the {part} bags of the run: the {metric} minus the {metric} with a feature shuffled."
     content = {"note": note, "chart": chart, "table": Table("Features", heads, cells)}
     return Section("features", "Features: what the ranking rests on", "common.html", content)
 
@@ -285,7 +283,7 @@ def _tried(auto: Mapping[str, Any]) -> Section:
     rows: list[list[Any]] = []
     lines = list[Row]()
     for at, row in enumerate(auto["tried"]):
-        taken = "taken" if row["weight"] > 0 else "left out: surely behind, or no better than chance"
+        taken = "taken" if row["weight"] > 0 else "left out: significantly behind, or no better than chance"
         area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
         bounds = interval(row["interval"]) if row.get("interval") else None

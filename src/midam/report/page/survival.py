@@ -29,7 +29,7 @@ class SurvivalPage(TargetPage):
 
     of_target = "survival"
     label = "the event, and when time begins,"
-    claim = ": of two bags of which one had the event first, the higher risk was given to that one"
+    claim = ": of two bags, the one with the earlier event had the higher risk"
     pairs = "comparable pairs"
     validates = "risk groups"
     flow_heads = ("events", "share", "median follow-up", "longest time")
@@ -154,20 +154,20 @@ class SurvivalPage(TargetPage):
         heads = ["risk", "score", "time"]
         return self.error_section(
             "Bags whose time contradicts their risk group the most.",
-            self.error_table(f"The event, at {low} risk: the earliest", early, heads, cells),
-            self.error_table(f"None seen, at {high} risk: the longest", late, heads, cells),
+            self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
+            self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
         )
 
     def few(self) -> list[str]:
         """Return a caution if events are few."""
         events = int(self.event.sum())
-        words = f"{plural(events, 'event')}: risk groups rest on few; a hundred or more are usually asked for."
+        words = f"{plural(events, 'event')}: risk groups rest on few events; a hundred or more are usually required."
         return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
 
     shift = (
         "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
-        "Censoring is assumed to be unrelated to the risk. Where it is not, or where another event, such as death from "
-        "other causes, was counted as none seen, curves and figures are biased.",
+        "Censoring is assumed to be unrelated to the risk. If it is related, or if another event, such as death from "
+        "other causes, was recorded as no event, curves and figures are biased.",
     )
 
 
