@@ -67,8 +67,8 @@ def require_plain_folder(root: Path, *, writes: bool = False) -> None:
         if linked is not None:
             path = Path(place, linked)
             raise MidamError(
-                f"Expected only folders in {root}, to which midam writes, got a link (in {path}); remove it, or put "
-                "the folder that it leads to in its place."
+                f"Expected only folders in {root}, to which midam writes, got a link (in {path}); remove it, or "
+                "replace it with its target folder."
             )
 
 

@@ -55,7 +55,7 @@ def whole(ragged, tmp_path_factory):
 def test_a_run_says_what_was_chosen_and_writes_numbers(ragged, whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(fit(ragged, run, *OPEN, "--memory-budget", "0.0003")) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if "bags a step" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "bags per step" in line]
     assert len(told) == 1
     assert told[0].startswith("note: ")
     assert told[0].endswith("of 0.3 MiB; set --num-instances to choose")
@@ -67,7 +67,7 @@ def test_a_run_says_what_was_chosen_and_writes_numbers(ragged, whole, tmp_path, 
     line = (run / "config.yaml").read_text().splitlines()[0]
     assert line == f"# chosen: {chosen['note']}"
     assert chosen["note"].startswith(
-        f"{found[2]} instances of a bag and {found[0]} + {found[1]} bags a step: bags hold "
+        f"{found[2]} instances of a bag and {found[0]} + {found[1]} bags per step: bags hold "
     )
 
 

@@ -128,7 +128,7 @@ CLAIMS = [
         "Over {} splits MIDAM and training on whole bags differ by at most {} in mean AUROC",
         metrics.largest_difference,
     ),
-    Claim(_FINDINGS, "At one, two and four instances a step, nine tasks: {}.", metrics.remembering),
+    Claim(_FINDINGS, "At one, two and four instances per step, nine tasks: {}.", metrics.remembering),
     Claim(
         _FINDINGS,
         "without a floor as in the paper, ahead by {} at B = 2, after Holm's correction; on colon tiles behind by {}.",

@@ -125,7 +125,7 @@ def test_where_nothing_fits_the_smallest_is_taken_with_a_warning():
 def test_a_trainer_says_in_a_line_what_it_took_and_why():
     bags = witness_bags(30, largest=9)
     with pytest.warns(
-        Note, match=r"^8 instances of a bag and 8 \+ 8 bags a step: bags hold 2 to 8 and are drawn whole, "
+        Note, match=r"^8 instances of a bag and 8 \+ 8 bags per step: bags hold 2 to 8 and are drawn whole, "
     ) as told:
         trainer = Trainer(Settings(num_instances="auto"), bags)
     assert len(told) == 1
@@ -145,12 +145,12 @@ def test_a_line_for_large_bags_for_equal_ones_and_for_whole_ones():
 
     found = line([100, 20_000, 300, 300])
     assert found.startswith(
-        "16 instances of a bag and 2 + 2 bags a step: bags hold 100 to 20 000, 1 000 epochs of 4 bags"
+        "16 instances of a bag and 2 + 2 bags per step: bags hold 100 to 20 000, 1 000 epochs of 4 bags"
     )
     assert ": bags hold 30, 1 000 epochs of 4 bags take 1 000 steps, a step needs less than 0.1 of 1 GiB; set" in line(
         [30] * 4
     )
-    assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags a step: bags hold 30, 1 000 epochs")
+    assert line([30] * 4, estimator="exact").startswith("2 + 2 whole bags per step: bags hold 30, 1 000 epochs")
     only = line([30] * 4, estimator="exact", num_positive=2, num_negative=2)
     assert only.endswith("the estimator 'exact' does not use `num_instances`")
 
@@ -282,9 +282,9 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
         bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, keep_models=True
     )
     assert [note for note in found.notes if "chosen" in note] == [
-        "midam-att, chosen for the training bags of each fold: 4 instances of a bag and 8 + 8 bags a step (1 folds); "
-        "16 instances of a bag and 8 + 8 bags a step (1 folds)",
-        "ce-mean, chosen for the training bags of each fold: 8 + 8 whole bags a step (2 folds)",
+        "midam-att, chosen for the training bags of each fold: 4 instances of a bag and 8 + 8 bags per step (1 folds); "
+        "16 instances of a bag and 8 + 8 bags per step (1 folds)",
+        "ce-mean, chosen for the training bags of each fold: 8 + 8 whole bags per step (2 folds)",
     ]
     kept = [load_run(out / f"models/midam-att/repeat-0-fold-{fold}").settings.training.batch for fold in (0, 1)]
     assert kept == [(8, 8, 4), (8, 8, 16)]

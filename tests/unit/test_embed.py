@@ -644,7 +644,7 @@ def test_a_recipe_that_somebody_made_up_is_refused(images, change, capsys):
     found["data"]["cut"].pop("weights")
     torch.save(found, "run/model.pt")
     assert main(["predict", "run", "images", "--out", "p.csv"]) == 2
-    assert "Expected the recipe of vectors, got a part of one or none (in run)" in capsys.readouterr().err
+    assert "Expected complete embedding settings, got a part or none (in run)" in capsys.readouterr().err
 
 
 def test_code_that_a_run_names_is_imported_after_trust_alone(images, monkeypatch):

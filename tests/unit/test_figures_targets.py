@@ -74,7 +74,7 @@ def test_the_confusion_is_shaded_by_row(tmp_path, count):
     assert (min(shades), max(shades)) == (0.04, 0.5), "a cell is empty, or holds its row"
     figure = figures.plot_confusion(path, names=names, confusion=np.ones((count, count)), title="Test")
     assert {patch.get_alpha() for patch in figure.axes[0].patches} == {0.04 + 0.46 / count}
-    with pytest.raises(BagDataError, match="a row and column a class"):
+    with pytest.raises(BagDataError, match="a row and column per class"):
         figures.plot_confusion(path, names=names, confusion=np.ones((2, 3)), title="Test")
 
 

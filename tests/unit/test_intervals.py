@@ -212,7 +212,7 @@ def test_bad_input_is_refused():
         auroc_interval([0, 1], [0.1, 0.2], level=1.0)
     with pytest.raises(ConfigError, match="resamples"):
         auroc_interval([0, 1], [0.1, 0.2], resamples=10)
-    with pytest.raises(BagDataError, match="one group a bag"):
+    with pytest.raises(BagDataError, match="one group per bag"):
         auroc_interval([0, 1], [0.1, 0.2], groups=["a"])
     with pytest.raises(BagDataError, match="bag 1"):
         auroc_interval([0, 1], [0.1, 0.2], groups=["a", None])

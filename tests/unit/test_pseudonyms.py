@@ -76,7 +76,7 @@ def require_hidden(page, data):
     assert not [secret for secret in SECRETS if secret in text]
     assert str(data.parent) not in text
     assert "pseudonyms here" in text
-    assert "This page names" not in text
+    assert "This page shows" not in text
 
 
 @pytest.mark.parametrize("target", OUTCOMES)
@@ -88,7 +88,7 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
     words = [str(data)] if kind == "data" else []
     words += ["--subgroups", "site,age", "--table", str(data.parent / "sites-Private.csv")] * (kind == "subgroups")
     assert main(["report", str(run), *words, "--out", str(plain)]) == 0
-    assert "This page names" in texts(plain)
+    assert "This page shows" in texts(plain)
     assert "Anna-Secret-" in texts(plain)
     assert not list(tmp_path.glob("*.csv"))
     page.with_name("page.pseudonyms.csv").write_text("of an earlier call, for all to read")
@@ -105,7 +105,7 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
 
 def test_what_fit_and_explain_write_says_that_it_carries_names(trained):
     _, run = trained("binary")
-    assert "bags and" in texts(run / "report.html").partition("This page names ")[2][:40]
+    assert "bags and" in texts(run / "report.html").partition("This page shows ")[2][:40]
     assert "This page shows 2 bags by name." in texts(run / "explain" / "index.html")
 
 
@@ -123,4 +123,4 @@ def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
 
 def test_a_caution_counts_one_bag_as_one():
     assert naming(1).startswith("This page shows 1 bag by name")
-    assert naming(2, 1).startswith("This page names 2 bags and 1 group as")
+    assert naming(2, 1).startswith("This page shows 2 bags and 1 group")

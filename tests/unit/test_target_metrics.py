@@ -534,7 +534,7 @@ def test_settings_that_make_no_sense(call, match):
     [
         (lambda: evaluate.concordance_index([0, 1], [0, np.nan]), r"finite scores, got nan \(bag 1\)"),
         (lambda: evaluate.concordance_index([0, np.inf], [0, 1]), r"finite labels, got inf \(bag 1\)"),
-        (lambda: evaluate.concordance_index([0, 1], [0]), "one score a bag"),
+        (lambda: evaluate.concordance_index([0, 1], [0]), "one score per bag"),
         (
             lambda: evaluate.concordance_index_censored([1, 2], [1, 2], [0, 1]),
             r"events 0 \(censored\) and 1, got 2",
@@ -551,7 +551,7 @@ def test_settings_that_make_no_sense(call, match):
         ),
         (lambda: judging.summarize("survival", "te", [[0]], [0]), r"shape \[N, 2\], got \(1, 1\)"),
         (lambda: judging.metric_value("ordinal", [0, 1], [0, 1]), "labels of each bag"),
-        (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one group a bag"),
+        (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one group per bag"),
         (lambda: classes.confusion_matrix([0, 1], [0], 2), "a prediction of each bag"),
     ],
 )

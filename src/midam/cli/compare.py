@@ -36,8 +36,8 @@ from midam.train.method_names import is_shorthand
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
 {", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
-validation bags inside the training bags. Differences are to the first method. A stopped command goes on where it
-was. Classes, labels, grades, numbers and times take the methods that serve them."""
+validation bags inside the training bags. Differences are to the first method. A stopped command continues where it
+stopped. Targets other than two classes take the methods that support them."""
 
 # Settings that the names of the methods, the folds or other options decide, or that have no effect here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
@@ -64,8 +64,8 @@ def parser() -> ArgumentParser:
     compare.add_argument("--keep_models", action="store_true", help=text)
     text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
     compare.add_text("--deploy", metavar="RUN", help=text)
-    compare.add_text("--deploy_method", metavar="NAME", help="with --deploy: another one of the methods")
-    text = "tasks at a time; default: one a core, with --accelerator cuda one a GPU, on a cluster one a worker"
+    compare.add_text("--deploy_method", metavar="NAME", help="with --deploy: the method to train instead")
+    text = "tasks at a time; default: one per core, with --accelerator cuda one per GPU, on a cluster one per worker"
     compare.add_argument("--jobs", type=int | None, default=None, help=text)
     text = "where tasks run: processes (loky) or threads of this machine, or the workers of a cluster"
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help=text)
@@ -134,7 +134,9 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
     per_repeat = len(made) // repeats
     unit = "bags" if bags.groups is None else "groups"
     fewer = f"{folds} folds a repeat were asked for, {per_repeat} made"
-    return made, [f"{fewer}: no more can each hold two {unit} to rank above others"] if per_repeat < folds else []
+    return made, [
+        f"{fewer}: with more, a fold would not hold two {unit} to rank above others"
+    ] if per_repeat < folds else []
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:

@@ -20,7 +20,7 @@ _DESCRIBE = """Counts, bag sizes, what bags are ranked by, groups and splits of 
 the label, single features that do, duplicate bags, constant features, groups in several splits, a class that is missing
 or rare, few events."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
-A stopped import goes on when the same command is given again."""
+To continue a stopped import, repeat the command."""
 _READING = Settings.names("data", "cut")
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
@@ -47,9 +47,9 @@ def parser(action: str | None = None) -> ArgumentParser:
     parsers["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
     parsers["verify"].add_argument("store", type=str, help="folder of a store")
     for name in ("import", "verify"):
-        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at a time; default: one a core")
+        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at once; default: one per core")
     for name in ("describe", "import"):
-        text = "the bags have no labels, as those that are to be predicted"
+        text = "the bags have no labels, as for predict"
         parsers[name].add_argument("--unlabeled", action="store_true", help=text)
         add_settings(parsers[name], _READING)
     actions = to.add_subcommands(dest="action")

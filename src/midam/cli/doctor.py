@@ -21,8 +21,8 @@ from midam.cli.parser import Parser
 from midam.errors import install
 from midam.report.program import note_result, stdout_console
 
-_TEXT = """Say what is installed, which extras are missing and what they are for, which processors, memory and disks
-there are, how fast they are, and what slows midam down here. It sends nothing anywhere."""
+_TEXT = """Print the installed packages, the missing extras and their use, the processors, memory and disks with their
+speed, and what slows midam down here. No data leaves the machine."""
 EXTRAS = {
     "parquet": "Parquet tables",
     "excel": "Excel tables",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from midam.runs.data import SplitBags
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
-on which training takes seconds. A stopped call goes on when the same command is given again. A run on the store scores
+on which training takes seconds. To continue a stopped call, repeat the command. A run on the store scores
 raw files by itself: it embeds them by the recipe that the store notes."""
 _READING = Settings.names("data", "cut")
 _READ_AGAIN = {"split_file", "fold", "covariates"}  # settings that a run applies when it reads the vectors
@@ -48,7 +48,7 @@ def parser() -> ArgumentParser:
     embed.add_argument("--dtype", type=Literal["float16", "float32"], default="float16", help=text)
     text = "GPUs that embed together, or copies of the network on the CPU"
     embed.add_argument("--devices", type=int, default=1, metavar="N", help=text)
-    text = "the bags have no labels, as those that are to be predicted"
+    text = "the bags have no labels, as for predict"
     embed.add_argument("--unlabeled", action="store_true", help=text)
     add_settings(embed, (*_READING, "accelerator"))
     return embed

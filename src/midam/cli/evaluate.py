@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def parser() -> ArgumentParser:
     """Return the parser of the command."""
-    text = "Test a trained run on labeled bags; bags the run was trained on are told apart, never mixed in."
+    text = "Test a trained run on labeled bags; bags that the run was trained on are reported separately."
     evaluate = Parser("evaluate", text)
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"

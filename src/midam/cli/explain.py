@@ -29,14 +29,14 @@ def parser() -> ArgumentParser:
     add_inputs(explain)
     usual = "bags to explain; default: the highest and the lowest scored test bag (of other data: bag)"
     explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
-    text = "class or label whose score is explained, of a run of several; default: the most probable one of each bag"
+    text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
-    explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches, not the 1000 top ones")
+    explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
     explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
-    text = "folder with images of slides that are known by features only, by the names of the bags: slides, PNG, JPEG"
+    text = "folder with the slides of feature files, named like the bags: slide files, PNG or JPEG"
     explain.add_text("--images", metavar="DIR", help=text)
-    text = "pixels of level 0 for one of such a PNG or JPEG; default: by the width of level 0 that feature files state"
+    text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
     explain.add_argument("--image_downsample", type=float | None, default=None, metavar="N", help=text)
     explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain

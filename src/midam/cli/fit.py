@@ -48,13 +48,13 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
-    text = "settings as YAML, such as RUN/config.yaml; those given here beat them"
+    text = "settings as YAML, such as RUN/config.yaml; options override them"
     fit.add_text("--config", metavar="FILE", help=text)
-    text = "processes on this machine that train together, one a GPU, or of the CPU; default: 1"
+    text = "processes on this machine that train together, one per GPU, or of the CPU; default: 1"
     fit.add_hidden(fit.add_argument("--devices", type=int | None, default=None, metavar="N", help=text))
-    text = "machines with so many processes each; default: 1"
+    text = "machines, each with --devices processes; default: 1"
     fit.add_hidden(fit.add_argument("--num_nodes", type=int | None, default=None, metavar="N", help=text))
-    text = "minutes after which a process that says nothing is given up; default: 30"
+    text = "minutes without a sign of life until a process counts as lost; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; continues"
     fit.add_hidden(fit.add_argument("--every_fold", action="store_true", help=text))

@@ -71,8 +71,8 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
         inside = inside or _is_or_lies_in(Path(place), [Path(set_at) if Path(set_at).is_dir() else Path(set_at).parent])
     if inside is not None:
         raise ConfigError(
-            f"Expected a place outside the data for {option}, got {place}, which is, or is in, {inside} of the bags; "
-            "choose another."
+            f"Expected a place outside the data for {option}, got {place}, but {inside} holds the bags; choose another "
+            "place."
         )
 
 

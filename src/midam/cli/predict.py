@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 TABLES = {
     "labels": "label table of a folder of feature files, or of a store",
-    "slides": "table of patients and their files, where the label table is one of patients",
+    "slides": "table of patients and their files, if the label table lists patients",
     "bag_column": "column that names the bag or the file; default: the run's",
     "label_column": "column of the label; default: the run's",
     "positive": "value of the label column that is label 1; default: by the names of the run's classes",
-    "sheet": "sheet of an Excel table; default: the first, of the run's own data the run's",
+    "sheet": "sheet of an Excel table; default: the first, for the run's data the run's",
     "groups": "column of the group; default: the run's",
     "order": "column of a table by which the instances of a bag are sorted; default: the run's",
     "missing": "what to do about rows whose file is missing, and files that cannot be used; default: the run's",
@@ -54,7 +54,7 @@ def parser(*, merge: bool = False) -> ArgumentParser:
     predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
-    text = "score part K of N alone, into FILE.shard-K-of-N.csv; auto: that of the task of a SLURM job array"
+    text = "score only part K of N, into FILE.shard-K-of-N.csv; auto: the part of this task of a SLURM job array"
     predict.add_text("--shard", metavar="K/N", help=text)
     text = "join shards: midam predict --merge FILES_OR_FOLDER --out FILE.csv"
     predict.add_argument("--merge", action="store_true", help=text)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from midam.runs.data import SubgroupTable
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
-points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Of a run without DATA: its test bags,
-and nothing is computed again. With DATA: the run tested on it. Of the folder of a comparison: the methods. The page is
-one file and needs no network."""
+points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Without DATA, it is about the test bags
+of the run, and nothing is computed again; with DATA, about the run tested on it; for the folder of a comparison, about
+its methods. The page is one file and needs no network."""
 
 
 def parser() -> ArgumentParser:

@@ -45,7 +45,7 @@ def check_address(workers: Workers) -> None:
         form = "tcp://HOST:8786" if workers.backend == "dask" else "HOST:6379, ray://HOST:10001 or auto"
         raise ConfigError(
             f"Expected a {workers.backend} cluster at {address}, got no answer ({first_line(error)}); give its address "
-            f"as {form}, and see that it runs and can be reached from here."
+            f"as {form}, and check that it runs and is reachable from here."
         ) from None
 
 

@@ -148,7 +148,7 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     if why is not None:
         able = next((other for other in ranked if why_no_model(find_method(typed(other))) is None), None)
         advice = "compare others" if able is None else f"the best that can is {able}: name it with `deploy_method`"
-        raise ConfigError(f"Expected a method that can be a model to deploy, got {name!r}: {why}; {advice}.")
+        raise ConfigError(f"Expected a method that can be deployed, got {name!r}: {why}; {advice}.")
     return name
 
 

@@ -65,7 +65,7 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
         made = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
         warnings.warn(
-            f"{folds} folds reduced to {count}: no more of them can each hold two {unit} to rank above others (in "
+            f"{folds} folds reduced to {count}: with more, a fold would not hold two {unit} to rank above others (in "
             f"{bags.source})",
             stacklevel=2,
         )
@@ -121,7 +121,7 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
     if not checked:
         raise ConfigError("Expected at least one fold, got none; pass the folds to compare on.")
     if len({(f.repeat, f.fold) for f in checked}) < len(checked):
-        raise ConfigError("Expected folds of different (repeat, fold), got one twice; number them.")
+        raise ConfigError("Expected folds with different (repeat, fold), got a duplicate; number them.")
     for fold in checked:
         used = np.concatenate([fold.train, fold.test])
         if not len(fold.train) or not len(fold.test) or used.min() < 0 or used.max() >= len(bags):
@@ -131,7 +131,7 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
             )
         if len(np.unique(used)) < len(used):
             raise ConfigError(
-                f"Expected each bag once, got one twice (in repeat {fold.repeat}, fold {fold.fold}); "
+                f"Expected each bag once, got a duplicate (in repeat {fold.repeat}, fold {fold.fold}); "
                 "training and test bags must be disjoint."
             )
         if bags.groups is not None:

@@ -2,16 +2,16 @@
 
 `libauc-midam-att` and `libauc-midam-smx` run through LibAUC's own loss, optimizer and network.
 Settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9, tau 0.1, momentum 0.1, weight decay 1e-4,
-batches of 8 + 8 bags, 4 instances a bag, 100 epochs, with lower rates after 50 and 75. Features are standardized by the
-training instances. Nothing is tuned or selected; the weights of the last epoch are tested.
+batches of 8 + 8 bags, 4 instances per bag, 100 epochs, with lower rates after 50 and 75. Features are standardized by
+the training instances. Nothing is tuned or selected; the weights of the last epoch are tested.
 
 LibAUC's packages import torchvision, torch_geometric and more, so only the required files are imported, under empty
 parent packages. No code of LibAUC is changed or copied.
 
 `torchmil-abmil` (Ilse et al. 2018) runs through torchmil's own loss, optimizer and network.
 It trains with cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with
-ReLU precedes it; Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by the
-training instances. Nothing is selected; the weights of the last epoch are tested.
+ReLU precedes it; Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by
+the training instances. Nothing is selected; the weights of the last epoch are tested.
 """
 
 import contextlib

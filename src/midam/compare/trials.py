@@ -83,9 +83,9 @@ def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> Trial
             store.close()
             figure = "an AUROC" if metric == "auroc" else with_article(metric)
             raise CheckpointError(
-                f"Expected a trial with {', '.join(kept)}, where its status is ok {figure} in [0, 1] and as many "
-                f"scores as test bags, got something else (in {path}, line {number}); remove the line to compute the "
-                "trial again."
+                f"Expected a trial with {', '.join(kept)}, and for the status ok with {figure} in [0, 1] and a score "
+                f"per test bag, got something else (in {path}, line {number}); remove the line to compute the trial "
+                "again."
             )
     return store
 
@@ -189,7 +189,7 @@ def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFram
     predictions = pd.DataFrame(read_columns(folder / "predictions.csv", scores))
     for table, keys, name in ((trials, list(trial), "trials"), (predictions, [*trial, "bag"], "predictions")):
         if table.duplicated(keys).any():
-            raise CheckpointError(f"Expected each row once, got one twice (in {folder / name}.csv); restore a copy.")
+            raise CheckpointError(f"Expected each row once, got a duplicate (in {folder / name}.csv); restore a copy.")
     known = set(zip(*(trials[name] for name in trial)))
     if not len(summary) or set(zip(*(predictions[name] for name in trial))) - known:
         raise CheckpointError(

@@ -63,7 +63,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
             self.sizes = np.array([len(bag) for bag in bags], dtype=int)
         except TypeError as error:
             raise BagDataError(
-                f"Expected a sequence of arrays, one a bag ({first_line(error)}); give a list."
+                f"Expected a sequence of arrays, one per bag ({first_line(error)}); give a list."
             ) from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
             raise BagDataError(

@@ -1,4 +1,4 @@
-"""Batches of bags: sampled ones (a few instances a bag, static shapes) and whole ones (read in chunks)."""
+"""Batches of bags: sampled ones (a few instances per bag, static shapes) and whole ones (read in chunks)."""
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator

@@ -318,7 +318,7 @@ class Top(Draw):
             if not value >= 0:
                 raise ConfigError(f"Expected {name} of at least 0, got {value}; choose another.")
         if not 0 < share <= 1:
-            raise ConfigError(f"Expected share in (0, 1], a share of the draw, got {share}; choose another.")
+            raise ConfigError(f"Expected share in (0, 1], of the sampled instances, got {share}; choose another.")
         if not 0 <= grow <= 1:
             raise ConfigError(f"Expected grow in [0, 1], a fraction of the epochs, got {grow}; choose another.")
         self.memory = ScoreMemory(sizes)

@@ -207,7 +207,7 @@ def _assign(
 
 def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
     """Return labels 0 or 1 [N]; refuse anything else, with advice on the argument."""
-    advice = "pass labels 0 and 1, one a bag, such as `bags.labels`"
+    advice = "pass labels 0 and 1, one per bag, such as `bags.labels`"
     try:
         values = np.asarray(labels)
     except ValueError:

@@ -74,10 +74,10 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n], each in the form of `midam.names.name_of`."""
     array = as_array(values)
     if array.ndim == 0:
-        raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one a bag.")
+        raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one per bag.")
     if array.dtype.kind == "U":
         if not all(is_unicode(part) for part in _parts(array)):
-            raise BagDataError(f"Expected names of Unicode letters, got others (in {source}); write the names again.")
+            raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
         if all(_plain(part) for part in _parts(array)):
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`

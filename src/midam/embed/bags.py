@@ -232,7 +232,7 @@ def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
     if accelerator == "cuda" and not gpus:
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     if gpus and devices > gpus:
-        raise ConfigError(f"Expected at most {gpus} devices, as there are as many GPUs, got {devices}; take fewer.")
+        raise ConfigError(f"Expected at most {gpus} devices, the GPUs of this machine, got {devices}; give fewer.")
     if devices > 1 and device_of(network) is None:
         raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; leave it out.")
     copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
@@ -398,7 +398,7 @@ def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
     names, size = ("network", "weights", "dtype"), cut.get("size")
     sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE) <= set(cut)
     if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):
-        raise CheckpointError(f"Expected the recipe of vectors, got a part of one or none (in {run}); train again.")
+        raise CheckpointError(f"Expected complete embedding settings, got a part or none (in {run}); train again.")
 
 
 def _short(value: Any) -> str:

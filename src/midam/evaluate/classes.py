@@ -174,7 +174,7 @@ def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
     """Return codes [N] as int64; raise a `BagDataError` for no bag, another shape, or codes not in [0, `count`)."""
     y = np.asarray(codes)
     if y.ndim != 1 or y.size == 0:
-        raise BagDataError(f"Expected one code a bag, got shape {y.shape}; pass an array of length N.")
+        raise BagDataError(f"Expected one code per bag, got shape {y.shape}; pass an array [N].")
     for bag in np.flatnonzero(~np.isin(y, np.arange(count))):
         raise BagDataError(f"Expected codes 0 to {count - 1}, got {y[bag]} (bag {bag}); recode the labels.")
     return y.astype(np.int64)

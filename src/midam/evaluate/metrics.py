@@ -164,8 +164,8 @@ def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
     required = {key for key, parameter in keywords if parameter.kind in kinds and parameter.default is parameter.empty}
     for key in sorted(required - set(given)):
         raise ConfigError(
-            f"Expected metrics for the target {target!r}, got {name!r}, which needs {key!r}; name another one, with "
-            f"parameters out of {', '.join(given)}."
+            f"Expected metrics for the target {target!r}, got {name!r}, which needs {key!r}; choose a metric whose "
+            f"parameters are among {', '.join(given)}."
         )
     return required
 

@@ -39,10 +39,10 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
         y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError):
         got = f"{type(labels).__name__} and {type(scores).__name__}"
-        raise BagDataError(f"Expected labels and scores as numbers, got {got}; pass two arrays of length N.") from None
+        raise BagDataError(f"Expected labels and scores as numbers, got {got}; pass two arrays [N].") from None
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
-            f"Expected one label and one score a bag, got shapes {y.shape} and {s.shape}; pass two arrays of length N."
+            f"Expected one label and one score per bag, got shapes {y.shape} and {s.shape}; pass two arrays [N]."
         )
     for bag in np.flatnonzero(~np.isin(y, (0, 1))):
         raise BagDataError(f"Expected labels 0 and 1, got {y[bag]} (bag {bag}); recode the labels.")
@@ -69,7 +69,7 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
         return None
     names = np.asarray(groups, dtype=object)
     if names.shape != (bags,):
-        raise BagDataError(f"Expected one group a bag, got {names.shape} for {bags} bags; pass an array of length N.")
+        raise BagDataError(f"Expected one group per bag, got {names.shape} for {bags} bags; pass an array [N].")
     for bag, name in enumerate(names):
         if name is None or (isinstance(name, float) and np.isnan(name)):
             raise BagDataError(f"Expected a group for each bag, got none (bag {bag}); name its group.")
@@ -259,7 +259,7 @@ def check_numbers(values: ArrayLike) -> Scores:
     """Return labels [N] as float64; raise a `BagDataError` for no bag, another shape, or a label that is not finite."""
     y = np.asarray(values, dtype=np.float64)
     if y.ndim != 1 or y.size == 0:
-        raise BagDataError(f"Expected one label a bag, got shape {y.shape}; pass an array of length N.")
+        raise BagDataError(f"Expected one label per bag, got shape {y.shape}; pass an array [N].")
     for bag in np.flatnonzero(~np.isfinite(y)):
         raise BagDataError(f"Expected finite labels, got {y[bag]} (bag {bag}); leave the bag out.")
     return y
@@ -269,9 +269,7 @@ def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.b
     """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_numbers`, and for events."""
     t, e = check_numbers(time), np.asarray(event)
     if e.shape != t.shape:
-        raise BagDataError(
-            f"Expected one event a bag, got shape {e.shape} for {t.size} bags; pass an array of length N."
-        )
+        raise BagDataError(f"Expected one event per bag, got shape {e.shape} for {t.size} bags; pass an array [N].")
     for bag in np.flatnonzero(~np.isin(e, (0, 1))):
         raise BagDataError(f"Expected events 0 (censored) and 1, got {e[bag]} (bag {bag}); recode the events.")
     return t, e.astype(bool)
@@ -281,7 +279,7 @@ def check_scores(scores: ArrayLike, bags: int) -> Scores:
     """Return scores [N] as float64; raise a `BagDataError` for another shape, or a score that is not finite."""
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != (bags,):
-        raise BagDataError(f"Expected one score a bag, got shape {s.shape} for {bags} bags; pass an array of length N.")
+        raise BagDataError(f"Expected one score per bag, got shape {s.shape} for {bags} bags; pass an array [N].")
     for bag in np.flatnonzero(~np.isfinite(s)):
         raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
     return s

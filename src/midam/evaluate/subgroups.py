@@ -91,7 +91,7 @@ def find_subgroups(
     """
     y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
     if names.shape != (len(y),):
-        raise BagDataError(f"Expected one level a bag, got {names.shape} for {len(y)} bags; pass an array of length N.")
+        raise BagDataError(f"Expected one level per bag, got {names.shape} for {len(y)} bags; pass an array [N].")
     units = None if groups is None else np.asarray(groups, dtype=np.str_)
     parts = []
     for level in sorted_levels(np.unique(names).tolist()):

@@ -130,7 +130,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
     t, e = check_times(time, event)
     names, group = np.unique(np.asarray(groups), return_inverse=True)
     if group.shape != t.shape:
-        raise BagDataError(f"Expected one group a bag, got {group.shape} for {t.size} bags; pass an array of length N.")
+        raise BagDataError(f"Expected one group per bag, got {group.shape} for {t.size} bags; pass an array [N].")
     times, at_risk, events = _table(t, e)
     inside = [group == k for k in range(len(names))]
     risk = np.array([_at_risk(t[mask], times) for mask in inside])

@@ -314,7 +314,7 @@ def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
 
 
 def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP) -> str:
-    """Return the top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one a line.
+    """Return the top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one per line.
 
     Each patch is an annotation with the measurements `contribution` (to the score of the bag; it sets the color),
     `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top patch). For other

@@ -22,7 +22,7 @@ _STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first version of STAMP, w
 
 @dataclass(frozen=True)
 class SlideFacts:
-    """Scale and bounds of a slide: micrometers a pixel of level 0, and the corner of the scanned area."""
+    """Scale and bounds of a slide: micrometers per pixel of level 0, and the corner of the scanned area."""
 
     micrometers: float | None = None
     corner: tuple[int, int] = (0, 0)
@@ -86,7 +86,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     """Return the patches of a bag, one entry for each slide; empty for a bag without coordinates.
 
     The size is stated in the file as `patch_size_level0`, as `patch_size` with `downsample`, or as `tile_size_um`
-    (STAMP), with the micrometers a pixel from `slide_of`; else it is the size of the instances, or an estimate.
+    (STAMP), with the micrometers per pixel from `slide_of`; else it is the size of the instances, or an estimate.
     Warnings name patches without coordinates, with the reason.
     """
     files, places = files_of(bags, index), bags.places(index)
@@ -170,7 +170,7 @@ def _micrometers(
     if size is not None or str(meta.get("unit", "")).lower() in _MICROMETERS:
         return xy, size or pair(meta.get("tile_size"))
     if "extractor" in meta and _stated_size(meta) is None and round(_spacing(xy)) == _STAMP_STEP:
-        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers a pixel in the first version of STAMP
+        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers per pixel in the first version of STAMP
         return xy * step, (_STAMP_MICROMETERS, _STAMP_MICROMETERS)
     return None
 
@@ -200,7 +200,7 @@ def rasterize(patches: Patches, values: NDArray[Any], *, shape: tuple[int, int],
 
 
 def warn_of_unknown(patches: Patches) -> None:
-    """Warn if the size of the patches or the micrometers a pixel are unknown."""
+    """Warn if the size of the patches or the micrometers per pixel are unknown."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
         taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"

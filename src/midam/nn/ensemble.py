@@ -79,10 +79,10 @@ class BagEnsemble(nn.Module):
             raise ConfigError("Expected at least one bag scorer, got none; pass the members.")
         columns = sorted({member.pooling.columns for member in members})
         if len(columns) > 1:
-            raise ConfigError(f"Expected members of equally many score columns, got {columns}; average those alike.")
+            raise ConfigError(f"Expected members with equal numbers of score columns, got {columns}; drop the others.")
         coders = [None if member.covariates is None else member.covariates.coder for member in members]
         if any(coder != coders[0] for coder in coders):
-            raise ConfigError("Expected members of the same covariates, got others in some; average those alike.")
+            raise ConfigError("Expected members with equal covariates, got different ones; drop the others.")
         self.members = nn.ModuleList(members)
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 

@@ -232,8 +232,8 @@ class BagScorer(nn.Module):
             return output
         if covariates is None:
             raise ConfigError(
-                f"Expected the covariates of the bags ({', '.join(self.covariates.coder.names)}), with which the model "
-                "was made, got none; pass them encoded, as `midam.evaluate.predict.covariates_of` does."
+                f"Expected the covariates of the bags ({', '.join(self.covariates.coder.names)}), that the model was "
+                "made with, got none; pass them encoded, as `midam.evaluate.predict.covariates_of` does."
             )
         return replace(output, shift=self.covariates(covariates))
 
@@ -302,7 +302,7 @@ def unfold(x: Tensor, branches: int) -> Tensor:
 
 
 def own_branch(z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits [R] and values [R, V] of R rows, each in its branch, from one instance a row, [R, G], [R, G, V]."""
+    """Return logits [R] and values [R, V] of R rows, each in its branch, from one instance each, [R, G], [R, G, V]."""
     if z.ndim == 1:
         return z, v
     row = torch.arange(len(z), device=z.device)

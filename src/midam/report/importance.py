@@ -78,8 +78,8 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
     require_counts(repeats=repeats)
     if len(bags.instance_shape) != 1:
         raise BagDataError(
-            f"Expected feature vectors, got instances of shape {list(bags.instance_shape)} (in {bags.source}); the "
-            "pixels of images have no importance each."
+            f"Expected feature vectors, got instances of shape {list(bags.instance_shape)} (in {bags.source}); single "
+            "pixels of images have no importance."
         )
     target = target_of(bags)
     values = target.values(bags)

@@ -287,7 +287,7 @@ def plot_confusion(
     table = np.asarray(confusion, dtype=np.int64)
     count = len(names)
     if table.shape != (count, count):
-        raise BagDataError(f"Expected a table [{count}, {count}], got {table.shape}; pass a row and column a class.")
+        raise BagDataError(f"Expected a table [{count}, {count}], got {table.shape}; pass a row and column per class.")
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     shown = [shortened(str(name), _LONG_NAME) for name in names]
     longest = max(map(len, shown))

@@ -31,7 +31,7 @@ from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 
-_SAME_SCALE = 0.02  # relative: for 40x, scanners note 0.25 or 0.2525 micrometers a pixel
+_SAME_SCALE = 0.02  # relative: for 40x, scanners note 0.25 or 0.2525 micrometers per pixel
 
 
 def read_for(

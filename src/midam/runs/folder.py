@@ -43,11 +43,11 @@ class RunFolder:
         Checkpoint of the last complete epoch, for a resume; weights of the epoch with the best validation metric; the
         trained model with everything that is needed to apply it.
     candidates : Path
-        Methods that `auto` has tried, one a line.
+        Methods that `auto` has tried, one per line.
     log : Path
         Console output, with the time of each line.
     left_out : Path
-        Files and bags of the data that were left out, one a row; missing if none were.
+        Files and bags of the data that were left out, one per row; missing if none were.
     curves : Path
         Figure of loss and main metric by epoch.
     was_held : bool

@@ -149,7 +149,7 @@ class DataSettings(SettingsGroup):
         many values.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
-        the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which tell old bags from new ones.
+        the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which separate old bags from new.
     covariates
         Columns about bags, not instances: numbers or categories, such as age,sex; from the table, the label table, the
         keys of an npz file or the covariates of a store.

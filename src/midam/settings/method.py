@@ -124,7 +124,7 @@ class MethodSettings(SettingsGroup):
     temperature
         tau of smoothed-max; default 0.1.
     estimator
-        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances a bag), "minibatch" (B instances,
+        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "minibatch" (B instances,
         biased), "exact" (whole bags in two passes), "exact-point" (whole bags without gradient, B instances with).
     estimator_args
         Further arguments of the estimator.

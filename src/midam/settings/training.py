@@ -95,10 +95,10 @@ class TrainingSettings(SettingsGroup):
     num_instances
         Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, or as many as memory allows.
     balance
-        Column of the site (hospital, scanner) of a bag, found as `covariates` are: batches then take the bags of each
+        Column of the site (hospital, scanner) of a bag, read like `covariates`: batches then take the bags of each
         class from the sites in turn. Default: as many as each site has.
     val_every
-        Score the validation bags every so many epochs, and after the last. Default: 1; if `select` is "last",
+        Score the validation bags every N epochs, and after the last. Default: 1; if `select` is "last",
         `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
     select
         Weights to report: of the last epoch, or of the epoch with the best validation AUROC.
@@ -106,7 +106,7 @@ class TrainingSettings(SettingsGroup):
         From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
         (stochastic weight averaging); default: the weights themselves.
     patience
-        Stop after so many epochs without a better validation AUROC; default: never.
+        Stop after N epochs without a better validation AUROC; default: never.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def bags_of(
     elif not issparse(X):
         stack = as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         if stack.ndim == 0:
-            forms = "Bags, a DataFrame, an array, or a list of arrays, one a bag"
+            forms = "Bags, a DataFrame, an array, or a list of arrays, one per bag"
             raise BagDataError(f"Expected bags, got {type(X).__name__}; give {forms}.")
         if stack.ndim > 2:
             flat = stack.reshape(stack.shape[0] * stack.shape[1], *stack.shape[2:])
@@ -102,7 +102,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     named, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
     if len(values) == len(X) != len(bags):
         if named and not values.index.equals(X.index):
-            raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set that of X.")
+            raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set it to X.index.")
         rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
         for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {bags[codes[row]]}); correct them.")
@@ -174,7 +174,7 @@ def _of_frame(
         if column in columns:
             raise BagDataError(f"Expected only features, got the column {column!r}; leave it out, {advice}.")
     if levels == 1 and not frame.index.is_unique:
-        raise BagDataError(f"Expected one row a bag, got several of one index; {advice}.")
+        raise BagDataError(f"Expected one row per bag, got several of one index; {advice}.")
     frame = _selected(frame, columns, names, "a DataFrame")
     if levels == 2:
         arrays, _ = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)

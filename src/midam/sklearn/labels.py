@@ -235,7 +235,7 @@ def _check_finite(given: NDArray[Any]) -> None:
 
 def _check_length(bags: Bags, given: NDArray[Any]) -> None:
     if len(given) != len(bags):
-        advice = "give one label a bag"
+        advice = "give one label per bag"
         if max(bags.sizes) == 1:
             advice += (
                 ". Each row of X was taken for a bag: for bags of several rows give a list of arrays, or a DataFrame "

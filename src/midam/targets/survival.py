@@ -73,7 +73,7 @@ class Survival(RankedTarget):
         return event if 2 * event.sum() < len(event) else np.zeros_like(event)
 
     def check(self, bags: Bags) -> None:
-        """Refuse bags with fewer than two events, or without a bag that outlives another's event."""
+        """Refuse bags with fewer than two events, or without a bag whose time is later than another's event."""
         values = self.values(bags)
         events = int(values[:, 1].sum())
         if events < _LEAST_EVENTS:
@@ -84,8 +84,8 @@ class Survival(RankedTarget):
             )
         if not self.has_metric(values):
             raise BagDataError(
-                f"Expected a training bag that outlives another's event, got none (in {bags.source}); nothing can be "
-                "ranked: check the column of times."
+                f"Expected a training bag with a later time than another's event, got none (in {bags.source}); nothing "
+                "can be ranked: check the column of times."
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:

@@ -233,9 +233,9 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
     """Return the numbers in words."""
     counts = f"{size.num_positive} + {size.num_negative}"
     if not _draws(config):
-        return f"{counts} whole bags a step"
+        return f"{counts} whole bags per step"
     plural = "" if size.num_instances == 1 else "s"
-    return f"{size.num_instances} instance{plural} of a bag and {counts} bags a step"
+    return f"{size.num_instances} instance{plural} of a bag and {counts} bags per step"
 
 
 def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:

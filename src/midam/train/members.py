@@ -183,8 +183,8 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
     names = np.unique(sites)
     if len(names) == len(sites) > 1:
         raise BagDataError(
-            f"Expected sites of several bags in the column {balance!r} of `balance`, got another one for each bag (in "
-            f"{train.source}); name the column of the hospital or scanner."
+            f"Expected sites of several bags in the column {balance!r} of `balance`, got a different one for each bag "
+            f"(in {train.source}); name the column of the hospital or scanner."
         )
     missing = _cannot_balance(train, target, names)
     if missing:

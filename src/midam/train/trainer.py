@@ -354,8 +354,8 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     if unused and (val is None or target is None or not target.has_metric(target.values(val))):
         needed = "of both classes" if target is None else target.ordered
         warnings.warn(
-            f"{' and '.join(unused)} cannot be followed without validation bags {needed}: all epochs are "
-            "trained, and the last weights reported",
+            f"{' and '.join(unused)} needs validation bags {needed}, which are missing: all epochs are trained, and "
+            "the last weights reported",
             stacklevel=3,
         )
 

@@ -93,8 +93,8 @@ def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | N
     target = "binary" if outcome is None else outcome.target
     if request.target not in ("auto", target):
         raise BagDataError(
-            f"Expected labels of the target {request.target!r}, got {target!r} (in {request.where}), which says itself "
-            "what its labels are; leave `target` out, or name other data."
+            f"Expected labels of the target {request.target!r}, got {target!r} (in {request.where}), which defines its "
+            "own labels; leave `target` out, or choose other data."
         )
     if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome

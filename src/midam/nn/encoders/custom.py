@@ -186,7 +186,7 @@ def _trial(module: nn.Module, instance_shape: tuple[int, ...], name: str) -> int
     if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim == 0 or len(out) != 2:
         got = f"{out.dtype} {list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
         raise ConfigError(
-            f"Expected one row of numbers an instance from the encoder {name!r}, [2, D] for two instances, got {got}; "
+            f"Expected one row of numbers per instance from the encoder {name!r}, [2, D] for two instances, got {got}; "
             "use a network that returns one tensor."
         )
     return _as_rows(out).shape[1]

@@ -219,7 +219,7 @@ class LabelsPage(ClassesPage):
     claim = ", a bag with a label scored above a bag without it, by the score of that label,"
     pairs = "such pairs, averaged over the labels"
     calibrated = "Probabilities come from Platt scaling of each label on the validation bags, and "
-    flow_heads = ("labels a bag", "entries unknown")
+    flow_heads = ("labels per bag", "entries unknown")
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Return the labels [N, C]."""
@@ -241,7 +241,7 @@ class LabelsPage(ClassesPage):
         """Return the mean number of labels of a bag, and how many are unknown."""
         values = joined(parts)
         unknown = int(np.isnan(values).sum())
-        has = f"{np.nansum(values) / len(values):.2f} labels a bag"
+        has = f"{np.nansum(values) / len(values):.2f} labels per bag"
         return [has, *([f"{unknown:,} entries unknown"] if unknown else [])]
 
     def flow_cells(self, bags: ScoredBags) -> list[Any]:

@@ -406,7 +406,7 @@ class TargetPage:
         study = self.study
         bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
         content: dict[str, Any] = {"opening": opening, "tables": tables, "page": None, "command": None}
-        if self.tested.scores.ndim == 1:  # the command explains one score a bag
+        if self.tested.scores.ndim == 1:  # the command explains one score per bag
             unexplained = [bag for bag in bags if bag not in self._pictures][:_ASKED]
             if study.explained is not None and any(bag in self._pictures for bag in bags):
                 content["page"] = study.explained.page

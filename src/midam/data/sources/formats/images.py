@@ -301,7 +301,7 @@ def on_tissue(
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
         raise BagDataError(
-            f"Expected a patch that is tissue to {share:g}, got none of {len(places)} (in {path}); lower `tissue`, or "
-            f"leave the {kind} out."
+            f"Expected a patch with a tissue share of {share:g}, got none of {len(places)} (in {path}); lower "
+            f"`tissue`, or leave the {kind} out."
         )
     return kept

@@ -203,8 +203,7 @@ def refuse_unreadable(error: Exception, path: Path) -> None:
             raise BagDataError(f"Expected a file that can be read, got {got} (in {path}); {advice}.") from error
     if path.name.startswith("~$"):
         raise BagDataError(
-            f"Expected a table, got the mark of one that Office has open (in {path}); name {path.name[2:]}, or "
-            "close it there."
+            f"Expected a table, got a lock file of Office (in {path}); name {path.name[2:]}, and close it in Office."
         ) from error
 
 

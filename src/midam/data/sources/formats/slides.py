@@ -101,7 +101,7 @@ def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:
         return 1.0
     if slide.magnification is None:
         raise BagDataError(
-            f"Expected a slide that says its magnification, got neither objective power nor micrometers a pixel (in "
+            f"Expected a slide that says its magnification, got neither objective power nor micrometers per pixel (in "
             f"{path}); leave out `magnification` to read the pixels of level 0."
         )
     scale = slide.magnification / wanted
