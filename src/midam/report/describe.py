@@ -115,22 +115,22 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
         means = np.array([np.nanmean(row, axis=0) for row in rows])
         ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
     for at, name in enumerate(names):
-        known, has = x[~absent[:, at], at], np.isfinite(means[:, at])
+        finite_values, has = x[~absent[:, at], at], np.isfinite(means[:, at])
         metric = None
         if values is not None and target.count == 1 and has.any() and target.has_metric(values[has]):
             metric = target.metric_value(values[has], means[has, at])
         low, median, high = ends[:, at].tolist()
-        facts.append(FeatureFacts(str(name), _kind(known), float(missing[at]), low, median, high, metric))
-    return sorted(facts, key=lambda one: -abs((one.metric or 0.5) - 0.5))
+        facts.append(FeatureFacts(str(name), _kind(finite_values), float(missing[at]), low, median, high, metric))
+    return sorted(facts, key=lambda feature: -abs((feature.metric or 0.5) - 0.5))
 
 
-def _kind(known: NDArray[np.float64]) -> str:
+def _kind(values: NDArray[np.float64]) -> str:
     """Return the kind of the values of a feature."""
-    if len(known) < 2 or (known == known[0]).all():
+    if len(values) < 2 or (values == values[0]).all():
         return "constant"
-    if np.isin(known, (0, 1)).all():
+    if np.isin(values, (0, 1)).all():
         return "0 or 1"
-    return "whole numbers" if (known == np.round(known)).all() else "numbers"
+    return "whole numbers" if (values == np.round(values)).all() else "numbers"
 
 
 def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:
@@ -172,9 +172,9 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
     if bags.witnesses is not None:
-        known = counts_of(bags)
+        witness_counts = counts_of(bags)
         bearers = "bags" if labels is None else "positive bags"
-        facts["witnesses"] = f"{known.sum()} known, in {(known > 0).sum()} {bearers}"
+        facts["witnesses"] = f"{witness_counts.sum()} known, in {(witness_counts > 0).sum()} {bearers}"
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
@@ -256,8 +256,8 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
     small = np.flatnonzero(bags.sizes <= max(1.0, median / 100))
     if median >= 10 and len(small):
         most = int(bags.sizes[small].max())
-        where = f"where the median is {median:g} ({_names(bags.ids[small])})"
-        yield f"near-empty bags: {len(small)} of at most {most} instances, {where}"
+        median_text = f"where the median is {median:g} ({_names(bags.ids[small])})"
+        yield f"near-empty bags: {len(small)} of at most {most} instances, {median_text}"
     yield from label_facts.size_warnings(bags)
 
 
@@ -291,17 +291,17 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
     first = next(chunks)
-    constant, seen = (first == first[0]).all(axis=0), len(first)
+    constant, count = (first == first[0]).all(axis=0), len(first)
     for chunk in chunks:
         constant &= (chunk == first[0]).all(axis=0)
-        seen += len(chunk)
+        count += len(chunk)
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
     coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
     # `color other` is for categories to come: it is constant where all are frequent.
     places = [at for at in np.flatnonzero(constant) if names[at].removesuffix(" other") not in coded]
-    if places and seen > 1:
-        where = "" if exact else f" in a sample of {seen} instances"
-        yield f"constant features{where}: {len(places)} of {len(constant)} ({_names(names[places])})"
+    if places and count > 1:
+        sample_text = "" if exact else f" in a sample of {count} instances"
+        yield f"constant features{sample_text}: {len(places)} of {len(constant)} ({_names(names[places])})"
 
 
 def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
@@ -320,5 +320,5 @@ def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
 
 
 def _names(values: NDArray[Any]) -> str:
-    shown = ", ".join(str(value) for value in values[:3])
-    return shown if len(values) <= 3 else f"{shown}, ..."
+    text = ", ".join(str(value) for value in values[:3])
+    return text if len(values) <= 3 else f"{text}, ..."

@@ -160,9 +160,9 @@ def evenly(values: NDArray[np.float64], most: int = 1000) -> NDArray[np.intp]:
 
 def span(values: Sequence[float] | NDArray[np.float64], *, pad: float = 0.06) -> tuple[float, float]:
     """Return the range of an axis for all values with a margin; a range of length one if all are equal."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[np.isfinite(known)]
-    low, high = (0.0, 1.0) if not known.size else (float(known.min()), float(known.max()))
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    low, high = (0.0, 1.0) if not finite.size else (float(finite.min()), float(finite.max()))
     margin = pad * (high - low) or 0.5
     return low - margin, high + margin
 
@@ -215,12 +215,12 @@ def _color(color: str) -> str:
 
 def _brief(numbers: str) -> str:
     """Round numbers to one decimal, which is enough for a page."""
-    return re.sub(r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), numbers).strip()
+    return re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), numbers).strip()
 
 
 def _own_ids(text: str, prefix: str) -> str:
     """Make ids unique on the page by a prefix, and drop ids without references."""
     text = text.replace("xlink:href", "href")
     used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda one: f' id="{prefix}{one[1]}"' if one[1] in used else "", text)
+    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", text)
     return re.sub(r'(url\(|href=")#', rf"\g<1>#{prefix}", text)

@@ -94,8 +94,8 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
     shares = [f"{name} {column}" for name, column in zip(outcome.names, counts.tolist())]
     facts[_PLURALS[_UNITS[outcome.target]]] = _listed(shares)
     if outcome.target == "multilabel":
-        each = (columns == 1).sum(axis=1)
-        facts["labels a bag"] = f"{each.mean():.2f} ({each.min()} to {each.max()})"
+        labels_per_bag = (columns == 1).sum(axis=1)
+        facts["labels a bag"] = f"{labels_per_bag.mean():.2f} ({labels_per_bag.min()} to {labels_per_bag.max()})"
         gaps = np.isnan(columns).sum(axis=0)
         if gaps.any():
             facts["unknown"] = _listed([f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()])
@@ -145,18 +145,18 @@ def size_warnings(bags: Bags) -> Iterator[str]:
         scores = np.repeat(sizes[:, None], labels.shape[1], axis=1)
         intervals = class_intervals(labels, scores, groups=groups, level=1 - 0.05 / labels.shape[1])
         areas = class_aurocs(labels, scores)
-        telling = [at for at, one in enumerate(intervals) if one is not None and not one.low <= 0.5 <= one.high]
+        telling = [at for at, ci in enumerate(intervals) if ci is not None and not ci.low <= 0.5 <= ci.high]
         telling.sort(key=lambda at: -abs(areas[at] - 0.5))
         if telling:
-            unit, shown = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
+            unit, texts = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
             alone = (
-                f"its AUROC alone is {_listed(shown, _TOLD)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
+                f"its AUROC alone is {_listed(texts, _TOLD)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
             )
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return
-    one = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
-    if one is not None and not one.low <= 0.5 <= one.high:
-        area = f"{METRIC_NAMES[target.metric]} alone is {one.value:.3f} (95% CI {one.low:.3f} to {one.high:.3f})"
+    ci = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
+    if ci is not None and not ci.low <= 0.5 <= ci.high:
+        area = f"{METRIC_NAMES[target.metric]} alone is {ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})"
         yield f"the bag size tells {_TELLS[target.name]}: its {area}; {advice}"
 
 
@@ -188,9 +188,9 @@ def _rare(outcome: TargetLabels) -> Iterator[str]:
     columns, unit = _columns(outcome), _UNITS[outcome.target]
     without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
     for counts, relation in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
-        known = list(zip(outcome.names, counts.tolist()))
-        none = [name for name, count in known if count == 0]
-        few = [f"{name} ({count})" for name, count in known if 0 < count < FEW_BAGS]
+        counts_by_name = list(zip(outcome.names, counts.tolist()))
+        none = [name for name, count in counts_by_name if count == 0]
+        few = [f"{name} ({count})" for name, count in counts_by_name if 0 < count < FEW_BAGS]
         if none:
             yield f"no bags {relation} the {unit} {_listed(none, _TOLD)}: nothing can be trained or tested of it"
         if few:
@@ -249,16 +249,17 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
     measure = "C-index" if labels[0].pairs is not None else "AUROC"
     leaks = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
     if leaks:
-        named = listed([f"{one.name} ({one.area:.3f} by {one.of})" for one in leaks], most=_LEAKS_SHOWN)
+        leaked = listed([f"{leak.name} ({leak.area:.3f} by {leak.of})" for leak in leaks], most=_LEAKS_SHOWN)
         way_out = "write the features again without it"
         if bags.feature_names is not None:
-            way_out = f"leave it out with {given(ignore_columns=[one.name for one in leaks])}"
-        yield _ALONE.format("features", measure, named, way_out)
+            way_out = f"leave it out with {given(ignore_columns=[leak.name for leak in leaks])}"
+        yield _ALONE.format("features", measure, leaked, way_out)
     leaks = list(_single_covariates(bags, labels))
     if leaks:
         by = {GAPS: f" by {_MISSING}"}
-        named = listed([f"{one.name} ({one.area:.3f}{by.get(one.statistic, '')})" for one in leaks], most=_LEAKS_SHOWN)
-        yield _ALONE.format("covariates", measure, named, "leave it out of `covariates`")
+        areas = [f"{leak.name} ({leak.area:.3f}{by.get(leak.statistic, '')})" for leak in leaks]
+        leaked = listed(areas, most=_LEAKS_SHOWN)
+        yield _ALONE.format("covariates", measure, leaked, "leave it out of `covariates`")
 
 
 def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
@@ -271,8 +272,8 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
     if on_disk(bags.instances):
         most = max(_FEWEST // 2, min(most, _BYTES // (row_bytes * int(np.minimum(bags.sizes, _ROWS).mean() + 1))))
     rng = np.random.default_rng(0)
-    chosen = np.arange(len(bags)) if len(bags) <= most else np.sort(rng.choice(len(bags), most, replace=False))
-    part = bags.subset(chosen)
+    positions = np.arange(len(bags)) if len(bags) <= most else np.sort(rng.choice(len(bags), most, replace=False))
+    part = bags.subset(positions)
     labels = _labels(part)
     names = [f"feature {n}" for n in range(width)] if bags.feature_names is None else list(bags.feature_names)
     mean, high, low = np.empty((3, len(part), width), dtype=np.float64)
@@ -287,7 +288,7 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
     elif _ranked_by_size(part, labels):  # max and min of any feature then rank the bags by size
         table = {"mean": mean}
     if gaps is not None:
-        table = {GAPS: gaps[chosen], **table}
+        table = {GAPS: gaps[positions], **table}
     best: dict[str, Single] = {}
     for statistic, columns in table.items():
         for first in range(0, width, _AT_A_TIME):
@@ -296,10 +297,10 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
             for label in labels:
                 areas = _areas(label, block, ranks, tests=len(table) * width * len(labels))
                 for at in np.flatnonzero(areas > MOST).tolist():
-                    one = Single(names[first + at], float(areas[at]), statistic)
-                    if one.area > best.get(one.name, one._replace(area=0.0)).area:
-                        best[one.name] = one
-    return sorted(best.values(), key=lambda one: -one.area)
+                    single = Single(names[first + at], float(areas[at]), statistic)
+                    if single.area > best.get(single.name, single._replace(area=0.0)).area:
+                        best[single.name] = single
+    return sorted(best.values(), key=lambda single: -single.area)
 
 
 def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
@@ -315,13 +316,13 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
     if bags.covariates is None:
         return
     for name, column in zip(bags.covariates.names, bags.covariates.columns):
-        area, known = 0.0, ~missing_of(column)
-        gaps = max(_area(label, known.astype(np.float64), tests=len(labels)) for label in labels)
+        area, present = 0.0, ~missing_of(column)
+        gaps = max(_area(label, present.astype(np.float64), tests=len(labels)) for label in labels)
         if gaps > MOST:
             yield Single(name, gaps, GAPS)
             continue
-        for label in _labels(bags.subset(known)) if known.any() else ():
-            known_values = column[known]
+        for label in _labels(bags.subset(present)) if present.any() else ():
+            known_values = column[present]
             values = known_values if known_values.dtype.kind == "f" else _encoded(known_values, label.values)
             area = max(area, _area(label, values, tests=len(labels)))
         if area > MOST:
@@ -331,8 +332,8 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
 def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
     """Return the mean label of each category; for a category of fewer than three bags, the mean of all bags."""
     _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
-    held = np.nan_to_num(label, nan=float(np.nanmean(label)))
-    means = np.where(counts >= 3, np.bincount(codes, weights=held) / counts, held.mean())
+    filled = np.nan_to_num(label, nan=float(np.nanmean(label)))
+    means = np.where(counts >= 3, np.bincount(codes, weights=filled) / counts, filled.mean())
     return means[codes]
 
 
@@ -362,10 +363,10 @@ def _areas(label: _Label, columns: Numbers, ranks: Numbers, *, tests: int) -> Nu
     """
     if label.pairs is not None:
         return _concordances(label, columns, tests=tests)
-    known = ~np.isnan(label.values)
-    y = label.values[known] == 1
-    if not known.all():
-        ranks = scipy.stats.rankdata(columns[known], axis=0)
+    labeled = ~np.isnan(label.values)
+    y = label.values[labeled] == 1
+    if not labeled.all():
+        ranks = scipy.stats.rankdata(columns[labeled], axis=0)
     positives, negatives = int(y.sum()), int((~y).sum())
     if not positives or not negatives:
         return np.zeros(columns.shape[1])
@@ -383,8 +384,8 @@ def _concordances(label: _Label, columns: Numbers, *, tests: int) -> Numbers:
     sample = columns[few]
     order = np.argsort(label.values[few], kind="stable")
     first, second = np.triu_indices(len(few), k=max(1, len(few) // 3))  # pairs far apart in the order of the label
-    chosen = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
-    low, high = sample[order[first[chosen]]], sample[order[second[chosen]]]
+    sampled = np.random.default_rng(0).permutation(len(first))[:_PAIRS]
+    low, high = sample[order[first[sampled]]], sample[order[second[sampled]]]
     shares = ((high > low) + 0.5 * (high == low)).mean(axis=0)
     areas = np.full(columns.shape[1], 0.5)
     for at in np.flatnonzero(np.maximum(shares, 1 - shares) > MOST - 0.1).tolist():

@@ -67,9 +67,9 @@ def plot_grade_scores(
     for code in range(len(names)):
         if (y == code).any():
             axes.boxplot(s[y == code], positions=[code], **style, zorder=4)
-    shown = evenly(s)
-    tips = [f"{ids[at]}: {names[int(y[at])]}, score {s[at]:.3f}" for at in shown.tolist()] if len(ids) else []
-    _dots(axes, y[shown] + rng.uniform(-0.18, 0.18, shown.size), s[shown], tips=tips)
+    positions = evenly(s)
+    tips = [f"{ids[at]}: {names[int(y[at])]}, score {s[at]:.3f}" for at in positions.tolist()] if len(ids) else []
+    _dots(axes, y[positions] + rng.uniform(-0.18, 0.18, positions.size), s[positions], tips=tips)
     for place, cut in enumerate(cuts):
         name = "Cuts between grades" if place == 0 else None
         axes.axhline(cut, color=ORANGE, linestyle=(0, (4, 1.5)), linewidth=1.4, label=name, zorder=2.5)
@@ -163,16 +163,16 @@ def plot_risk(
 ) -> Figure:
     """Plot the risk of each bag against its time: filled with an event, hollow if censored."""
     figure, axes = new_chart(height=3.3)
-    shown = np.isin(np.arange(time.size), evenly(time))
+    plotted = np.isin(np.arange(time.size), evenly(time))
     parts: tuple[tuple[NDArray[np.bool_], str, str, str], ...] = (
-        (shown & ~event, "none seen until", "None seen until then", BLUE),
-        (shown & event, "event", "Event", ORANGE),
+        (plotted & ~event, "none seen until", "None seen until then", BLUE),
+        (plotted & event, "event", "Event", ORANGE),
     )
-    for chosen, event_text, label, color in parts:
-        at = np.flatnonzero(chosen).tolist()
+    for mask, event_text, label, color in parts:
+        at = np.flatnonzero(mask).tolist()
         tips = [f"{ids[i]}: {event_text} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
         style = {"markersize": 5, "color": color, "label": label, "fillstyle": "full" if color == ORANGE else "none"}
-        add_dots(axes, time[chosen], scores[chosen], tips, **style, zorder=3)
+        add_dots(axes, time[mask], scores[mask], tips, **style, zorder=3)
     axes.set(xlim=(0, float(time.max()) * 1.03), xlabel=shortened(name, _LONG_NAME), ylabel="Risk (score)")
     return finish(figure)
 
@@ -214,9 +214,9 @@ def plot_survival(
     if group_of.shape != t.shape or group_of.min() < 0 or group_of.max() >= len(names):
         raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
     present = [group for group in range(len(names)) if (group_of == group).any()]
-    note, left = f"{plural(t.size, 'bag')}, {plural(int(e.sum()), 'event')}", 0.3 + 0.08 * max(map(len, names))
+    note, margin = f"{plural(t.size, 'bag')}, {plural(int(e.sum()), 'event')}", 0.3 + 0.08 * max(map(len, names))
     low = 0.7 + 0.17 * len(present)
-    figure, axes = new_chart(height=3.2, left=max(left, 0.7), bottom=low, title=title, note=note)
+    figure, axes = new_chart(height=3.2, left=max(margin, 0.7), bottom=low, title=title, note=note)
     colors = (GREEN, BLUE, ORANGE) if len(names) == 3 else COLORS
     for group in present:
         inside = group_of == group
@@ -224,8 +224,8 @@ def plot_survival(
         _survival_curve(axes, t[inside], e[inside], style, f"{names[group]} ({plural(int(inside.sum()), 'bag')})")
     p = log_rank(t, e, group_of) if len(present) > 1 else None
     if p is not None:
-        shown = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
-        axes.plot([], [], linestyle="None", label=shown)  # only in the legend, where no curve can run behind it
+        p_text = "Log-rank p < 0.001" if p < 0.001 else f"Log-rank p = {p:.3f}"
+        axes.plot([], [], linestyle="None", label=p_text)  # only in the legend, where no curve can run behind it
     axes.set(ylim=(-0.02, 1.04), ylabel="Share without event", xlim=(0, float(t.max()) * 1.02))
     ticks = [tick for tick in axes.get_xticks() if 0 <= tick <= t.max()]
     axes.set_xticks(ticks)
@@ -253,15 +253,15 @@ def _survival_curve(
     survival, low, high = (np.append(1.0, part) for part in (curve.survival, curve.low, curve.high))
     axes.step(at, survival, where="post", linewidth=1.9, label=name, zorder=3, **style)
     axes.fill_between(at, low, high, step="post", color=style["color"], alpha=0.13, linewidth=0, zorder=2)
-    left = np.unique(time[~event])
-    height = survival[np.searchsorted(at, left, side="right") - 1]
-    axes.plot(left, height, linestyle="None", marker="|", markersize=7, color=style["color"], zorder=3)
+    censored = np.unique(time[~event])
+    height = survival[np.searchsorted(at, censored, side="right") - 1]
+    axes.plot(censored, height, linestyle="None", marker="|", markersize=7, color=style["color"], zorder=3)
 
 
 def _named_dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], ids: Sequence[str]) -> None:
-    shown = evenly(x)
-    tips = [f"{ids[at]}: {x[at]:.4g}, {y[at]:.4g}" for at in shown.tolist()] if len(ids) else []
-    _dots(axes, x[shown], y[shown], tips=tips, color=BLUE)
+    positions = evenly(x)
+    tips = [f"{ids[at]}: {x[at]:.4g}, {y[at]:.4g}" for at in positions.tolist()] if len(ids) else []
+    _dots(axes, x[positions], y[positions], tips=tips, color=BLUE)
 
 
 def _dots(

@@ -125,8 +125,8 @@ def draw_forest(
     hollow: bool = True,
 ) -> None:
     """Draw the rows of `plot_forest`; with `hollow`, markers without an interval are hollow."""
-    known = [row.estimate for row in rows if row.estimate is not None]
-    bounds = [bound for estimate in known for bound in estimate[:3]] + ([] if reference is None else [reference])
+    estimates = [row.estimate for row in rows if row.estimate is not None]
+    bounds = [bound for estimate in estimates for bound in estimate[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
     if reference is not None:
         axes.axvline(reference, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, zorder=2)
@@ -148,8 +148,8 @@ def plot_fold_strip(
 ) -> Figure:
     """Plot the figure of each fold (a value and its tip) and the mean of each method."""
     figure, axes = _row_chart(list(folds), 0.31)
-    known = [value for values in folds.values() for value, _ in values]
-    axes.set_xlim(max(0.0, min(known) - 0.03), 1.0)
+    figures = [value for values in folds.values() for value, _ in values]
+    axes.set_xlim(max(0.0, min(figures) - 0.03), 1.0)
     for y, (name, values) in enumerate(folds.items()):
         x, tips = [value for value, _ in values], [tip for _, tip in values]
         up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(x))]
@@ -193,10 +193,10 @@ def plot_mean_curves(
 
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Return axes of rows of a height in inches, the first on top; long names lose their middle."""
-    left = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))
-    width = max(2.4, 4.4 - left)
-    figure, axes = new_chart(width=width, height=height * (len(names) + 0.3), left=left)
-    short = [shortened(name, int((left - 0.12) / _LETTER)) for name in names]
+    margin = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))
+    width = max(2.4, 4.4 - margin)
+    figure, axes = new_chart(width=width, height=height * (len(names) + 0.3), left=margin)
+    short = [shortened(name, int((margin - 0.12) / _LETTER)) for name in names]
     axes.set_yticks(range(len(names)), short)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -268,10 +268,10 @@ def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> Non
         axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
     else:
         columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
-        known = [(name, sizes[inside]) for name, inside in zip(outcome.names, columns.T == 1) if inside.any()]
+        sizes_by_name = [(name, sizes[inside]) for name, inside in zip(outcome.names, columns.T == 1) if inside.any()]
         lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
-        axes.boxplot([part for _, part in known], orientation="horizontal", **lines)
-        axes.set_yticks(range(1, len(known) + 1), [shortened(name, _LONGEST_NAME) for name, _ in known])
+        axes.boxplot([part for _, part in sizes_by_name], orientation="horizontal", **lines)
+        axes.set_yticks(range(1, len(sizes_by_name) + 1), [shortened(name, _LONGEST_NAME) for name, _ in sizes_by_name])
         axes.invert_yaxis()
         return
     axes.set_ylabel(outcome.names[0])
@@ -286,8 +286,8 @@ def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[
 def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
     """Draw the curve of training or validation bags through the epochs with a value."""
     color, marker, dashes = _LINES[name]
-    known = np.isfinite(values)
-    if not known.any():
+    finite = np.isfinite(values)
+    if not finite.any():
         return
-    (line,) = axes.plot(epochs[known], values[known], linestyle=dashes, color=color, label=name, zorder=3)
-    line.set(marker=marker if known.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
+    (line,) = axes.plot(epochs[finite], values[finite], linestyle=dashes, color=color, label=name, zorder=3)
+    line.set(marker=marker if finite.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)

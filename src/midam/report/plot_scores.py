@@ -241,23 +241,23 @@ def plot_class_rocs(
     """
     y, s = check_table(labels, scores)
     parts = [summary["per_class"][str(name)] for name in names]
-    known = [column for column, part in enumerate(parts) if part["auroc"] is not None]
-    drawn = sorted(sorted(known, key=lambda column: -parts[column]["positives"])[:_MOST_CURVES])
+    rankable = [column for column, part in enumerate(parts) if part["auroc"] is not None]
+    plotted = sorted(sorted(rankable, key=lambda column: -parts[column]["positives"])[:_MOST_CURVES])
     note = plural(len(y), "bag")
     if summary["auroc_macro"] is not None:
         low, high = summary["auroc_macro_ci95"]
         note += f", macro AUROC {summary['auroc_macro']:.3f} ({low:.3f}{_DASH}{high:.3f})"
-    if len(drawn) < len(known):
-        note += f"; {len(drawn)} of {len(known)} curves"
+    if len(plotted) < len(rankable):
+        note += f"; {len(plotted)} of {len(rankable)} curves"
     figure, axes = new_chart(height=3.4, title=title, note=note)
-    for place, column in enumerate(drawn):
+    for place, column in enumerate(plotted):
         inside, part = np.isfinite(y[:, column]), parts[column]
         across, up, _ = roc_curve(y[inside, column], s[inside, column], drop_intermediate=False)
         low, high = part["auroc_ci95"]
         name = f"{shortened(str(names[column]), _LONG_NAME)}: {part['auroc']:.3f} ({low:.3f}{_DASH}{high:.3f})"
         style: dict[str, Any] = {"color": COLORS[place % len(COLORS)], "linestyle": DASHES[place % len(DASHES)]}
         axes.plot(across, up, **style, linewidth=1.8, label=name, solid_joinstyle="miter", zorder=3)
-    if not drawn:
+    if not plotted:
         axes.text(0.5, 0.6, "No ROC curve: no class has others to rank", ha="center", color=GRAY)
     _chance(axes)
     return finish(figure, path)
@@ -289,8 +289,8 @@ def plot_confusion(
     if table.shape != (count, count):
         raise BagDataError(f"Expected a table [{count}, {count}], got {table.shape}; pass a row and column per class.")
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    shown = [shortened(str(name), _LONG_NAME) for name in names]
-    longest = max(map(len, shown))
+    tick_names = [shortened(str(name), _LONG_NAME) for name in names]
+    longest = max(map(len, tick_names))
     side = float(np.clip(0.38 * count, 2.6, 7))
     note = f"{plural(int(table.sum()), 'bag')}, {int(np.trace(table))} called correctly"
     turned = longest * count * 0.08 > side * 1.15
@@ -305,7 +305,7 @@ def plot_confusion(
         weight = "bold" if row == column else "normal"
         axes.text(column, row, f"{bags or ''}", ha="center", va="center", fontsize=font, fontweight=weight)
     turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Called this {what}", ylabel=f"True {what}")
-    axes.set_xticks(range(count), shown, **turn)
-    axes.set_yticks(range(count), shown)
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Predicted {what}", ylabel=f"True {what}")
+    axes.set_xticks(range(count), tick_names, **turn)
+    axes.set_yticks(range(count), tick_names)
     return finish(figure, path, grid="")

@@ -47,8 +47,8 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
-    def show(message: Warning | str, *where: Any, **_: Any) -> None:
-        remark(console, shorten(with_file(message, where[1])), "note" if isinstance(message, Note) else "warning")
+    def show(message: Warning | str, *position: Any, **_: Any) -> None:
+        remark(console, shorten(with_file(message, position[1])), "note" if isinstance(message, Note) else "warning")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -75,9 +75,9 @@ def take_result() -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):
         return None

@@ -96,9 +96,9 @@ class Pseudonyms:
 
 def naming(bags: int, groups: int = 0) -> str:
     """Return a caution for readers who share a page with names of so many bags and groups."""
-    named = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
+    counts = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
     return (
-        f"This page shows {named} by name. Before you share it, check whether these are names of patients: "
+        f"This page shows {counts} by name. Before you share it, check whether these are names of patients: "
         "`midam report RUN --pseudonyms` writes a report without them."
     )
 

@@ -47,10 +47,10 @@ class LiveProgress:
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
         self._console = console
-        shown = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
+        bar_columns = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
         # On a narrow terminal, the bar shrinks first.
         times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
-        self._bar = _Bar(*shown, *times, console=console, disable=not console.is_terminal)
+        self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
 
@@ -152,11 +152,11 @@ class BagProgress(LiveProgress):
         """Count bags, by their positions."""
         self._bags += len(bags)
         self._rows += int(self._sizes[bags].sum())
-        done = f"{self._bags}/{len(self._sizes)} bags"
+        progress_text = f"{self._bags}/{len(self._sizes)} bags"
         if self._due(self._bags, len(self._sizes)):
-            self._print(f"{self._title} {done}{self._left()}")
+            self._print(f"{self._title} {progress_text}{self._left()}")
         speed = self._bar.tasks[self._task].speed
-        state = done if speed is None else f"{done}  {speed:,.0f} instances/s"
+        state = progress_text if speed is None else f"{progress_text}  {speed:,.0f} instances/s"
         self._bar.update(self._task, completed=self._rows, state=state)
 
     def _left(self) -> str:
@@ -166,8 +166,8 @@ class BagProgress(LiveProgress):
         self._lately = (self._rows, now)
         if self._rows in (rows, self._total) or now - then < _PACE_SECONDS:
             return ""
-        left = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
-        return f", {left} left"
+        remaining = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
+        return f", {remaining} left"
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
@@ -198,13 +198,13 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     """Print the result of `midam evaluate`."""
     parts = {name: result[name] for name in ("new", "test", "val", "train") if name in result}
     headline = result["headline"]
-    seen = " (no test: the model has seen them)" if headline == "train" else ""
+    caution = " (no test: the model has seen them)" if headline == "train" else ""
     _print_parts(console, parts, headline)
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
     _print_threshold(console, result)
-    console.print(f"{headline} bags{seen}: {format_metric(result[headline])}")
+    console.print(f"{headline} bags{caution}: {format_metric(result[headline])}")
 
 
 def format_metric(part: Mapping[str, Any]) -> str:
@@ -214,21 +214,21 @@ def format_metric(part: Mapping[str, Any]) -> str:
         why = "one class only" if metric == "auroc" else "no two bags that the labels order"
         return f"{words.METRIC_NAMES[metric]} not defined ({why})"
     interval, method = part.get(f"{metric}_ci95"), part.get(f"{metric}_method")
-    shown = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
-    shown = f" ({', '.join(filter(None, (shown, method)))})" if shown else ""
-    return f"{words.METRIC_NAMES[metric]} {part[metric]:.3f}{shown}"
+    interval_text = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
+    interval_text = f" ({', '.join(filter(None, (interval_text, method)))})" if interval_text else ""
+    return f"{words.METRIC_NAMES[metric]} {part[metric]:.3f}{interval_text}"
 
 
 def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
     """Print the data sets of the catalog."""
     table = Table("name", "bags", "instances", "features", "here", "what", box=None, header_style="bold")
     for entry in entries:
-        here = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
+        location = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
         labels = f"{entry['positives']} +"
         if entry["target"] != "binary":
             labels = label_words(entry["target"], entry["names"], entry["counts"])
         counts = (f"{entry['bags']} ({labels})", str(entry["instances"]), str(entry["features"]))
-        table.add_row(entry["name"], *counts, here, entry["description"])
+        table.add_row(entry["name"], *counts, location, entry["description"])
     console.print(table)
     for entry in entries:
         if entry["obtain"] and not entry["location"]:
@@ -266,14 +266,14 @@ def print_description(
 
 def print_features(console: Console, features: Sequence[FeatureFacts], *, metric: str) -> None:
     """Print a table of features, those that rank the bags best first."""
-    shown = Table(box=None, pad_edge=False, title_justify="left")
+    table = Table(box=None, pad_edge=False, title_justify="left")
     for head in ("  feature", "kind", "missing", "least", "median", "greatest", f"{metric} of its mean"):
-        shown.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
-    for one in features[:_FEATURES]:
-        numbers = [f"{value:.4g}" for value in (one.low, one.median, one.high)]
-        area = "-" if one.metric is None else f"{one.metric:.3f}"
-        shown.add_row(f"  {escape(one.feature)}", one.kind, f"{one.missing:.1%}", *numbers, area)
-    console.print(shown)
+        table.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
+    for feature in features[:_FEATURES]:
+        numbers = [f"{value:.4g}" for value in (feature.low, feature.median, feature.high)]
+        area = "-" if feature.metric is None else f"{feature.metric:.3f}"
+        table.add_row(f"  {escape(feature.feature)}", feature.kind, f"{feature.missing:.1%}", *numbers, area)
+    console.print(table)
     if len(features) > _FEATURES:
         console.print(f"  and {len(features) - _FEATURES} more; --out DIR writes all into DIR/features.csv")
 
@@ -290,9 +290,9 @@ def _print_threshold(console: Console, metrics: Mapping[str, Any]) -> None:
     """Print how the threshold was chosen, and a warning if its rule cannot be met."""
     if "thresholds" not in metrics:
         return
-    known = Thresholds.model_validate(metrics["thresholds"])
-    console.print(f"threshold {known.words}", soft_wrap=True)
-    remark(console, known.points[0].note, "warning")
+    thresholds = Thresholds.model_validate(metrics["thresholds"])
+    console.print(f"threshold {thresholds.words}", soft_wrap=True)
+    remark(console, thresholds.points[0].note, "warning")
 
 
 def _print_tried(console: Console, summary: Mapping[str, Any]) -> None:
@@ -316,27 +316,27 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
         return
     console.print(escape(words.result_words(baseline)))
     remark(console, words.caution(baseline, summary.get("selected", {})))
-    given = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    remark(console, words.advice(baseline, summary["data"]["name"], **given), "warning")
+    context = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
+    remark(console, words.advice(baseline, summary["data"]["name"], **context), "warning")
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
     """Print a row for each part; for the headline's part, also a row for each class or label, risk groups and notes."""
     metric = words.metric_of_part(next(iter(parts.values())))
-    known = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
+    keys = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
-    table = Table("bags", counted, words.METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in known), box=None)
+    table = Table("bags", counted, words.METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in keys), box=None)
     for name, part in parts.items():
         positives = f" ({part['positives']})" if "positives" in part else ""
-        figures = (_cell(_figure(part, key)) for key in known)
+        figures = (_cell(_figure(part, key)) for key in keys)
         table.add_row(name, f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
     console.print(table)
     part = parts[headline]
     if part.get("per_class"):
         table = Table(f"{headline} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
-        for name, one in list(part["per_class"].items())[:_MOST_CLASSES]:
-            counts = f"{one['positives'] + one['negatives']} ({one['positives']})"
-            table.add_row(escape(name), counts, _cell(one["auroc"]), _range(one, "auroc"), _cell(one.get("ap")))
+        for name, entry in list(part["per_class"].items())[:_MOST_CLASSES]:
+            counts = f"{entry['positives'] + entry['negatives']} ({entry['positives']})"
+            table.add_row(escape(name), counts, _cell(entry["auroc"]), _range(entry, "auroc"), _cell(entry.get("ap")))
         console.print(table)
     if part.get("risk_groups"):
         risks = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in part["risk_groups"])

@@ -113,9 +113,9 @@ def mean_words(summary: Mapping[str, Any]) -> str | None:
     'a weighted mean of 2 methods (4 scorers)'
     """
     members = summary.get("members", 1)
-    taken = sum(row["weight"] > 0 for row in summary.get("auto", {}).get("tried", ()))
-    if taken > 1:
-        return f"a weighted mean of {taken} methods ({members} scorers)"
+    methods = sum(row["weight"] > 0 for row in summary.get("auto", {}).get("tried", ()))
+    if methods > 1:
+        return f"a weighted mean of {methods} methods ({members} scorers)"
     return f"the mean of {members} scorers trained from different seeds" if members > 1 else None
 
 
@@ -170,8 +170,8 @@ def covariate_verdict(alone: Mapping[str, Any]) -> str:
     >>> covariate_verdict({"difference_ci95": [0.01, 0.2]}), covariate_verdict({"difference_ci95": [-0.3, 0.01]})
     ('the model is ahead', 'whether the instances add to them stays open')
     """
-    says = {"ahead": "the model is ahead", "behind": "covariates alone are ahead"}
-    return says.get(verdict(alone), "whether the instances add to them stays open")
+    verdicts = {"ahead": "the model is ahead", "behind": "covariates alone are ahead"}
+    return verdicts.get(verdict(alone), "whether the instances add to them stays open")
 
 
 def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:

@@ -55,8 +55,8 @@ class BinaryPage(TargetPage):
     def _bands(self) -> Bands | None:
         """Bands of the curves; None without bags of both classes."""
         bags = self.tested
-        given: dict[str, Any] = {"groups": bags.groups, "probabilities": bags.predicted}
-        return curve_bands(bags.values, bags.scores, **given) if self.ranked else None
+        options: dict[str, Any] = {"groups": bags.groups, "probabilities": bags.predicted}
+        return curve_bands(bags.values, bags.scores, **options) if self.ranked else None
 
     @property
     def ranked(self) -> bool:
@@ -65,8 +65,8 @@ class BinaryPage(TargetPage):
 
     @property
     def _validation(self) -> ScoredBags | None:
-        held = self.study.validation
-        return held if held is not None and held.both_classes else None
+        validation = self.study.validation
+        return validation if validation is not None and validation.both_classes else None
 
     def counted(self) -> str:
         """Return the counts of bags and positive bags."""
@@ -74,13 +74,13 @@ class BinaryPage(TargetPage):
 
     def second(self) -> str | None:
         """Return a sentence on how many bags of each class are classified correctly."""
-        at, known = self.summary.get("at_threshold"), self._thresholds
-        if at is None or known is None:
+        at, choice = self.summary.get("at_threshold"), self._thresholds
+        if at is None or choice is None:
             return None
         positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
         detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
         return (
-            f"At the threshold chosen on {known.bags} {known.kind} bags it found {detected} of {positives} positive "
+            f"At the threshold chosen on {choice.bags} {choice.kind} bags it found {detected} of {positives} positive "
             f"bags and cleared {cleared} of {negatives} negative ones."
         )
 
@@ -98,9 +98,9 @@ class BinaryPage(TargetPage):
     def tiles_note(self) -> str:
         """Explain the key figures, and which class is positive."""
         classes = self.study.classes
-        named = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
+        class_names = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
         return (
-            f"n = {self.counted()}.{named} Brackets are 95% intervals; sensitivity and specificity are at the "
+            f"n = {self.counted()}.{class_names} Brackets are 95% intervals; sensitivity and specificity are at the "
             "threshold of the run."
         )
 
@@ -134,18 +134,18 @@ class BinaryPage(TargetPage):
         value, (low, high), threshold = summary["auroc"], summary["auroc_ci95"], study.threshold
         baseline = None if study.baseline is None else study.baseline.scores
         of_roc = f"AUROC {value:.3f}, 95% interval {low:.3f} to {high:.3f}"
-        says = f"ROC curve: sensitivity against 1 minus specificity. {of_roc}."
-        says += "" if baseline is None else f" Baseline: AUROC {auroc(tested.values, baseline):.3f}."
-        held: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
-        roc = plot_scores.plot_roc(**held, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
+        alt = f"ROC curve: sensitivity against 1 minus specificity. {of_roc}."
+        alt += "" if baseline is None else f" Baseline: AUROC {auroc(tested.values, baseline):.3f}."
+        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
+        roc = plot_scores.plot_roc(**bags, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
         ap, share = bands.auprc, tested.positives / len(tested)
         bounds = f"95% interval {ap.low:.3f} to {ap.high:.3f}" if np.isfinite(ap.low) else _NO_INTERVAL
         of_ap = f"Average precision {ap.value:.3f}, {bounds}"
         precision = plot_scores.plot_precision(bands, share=share)
-        histogram = plot_scores.plot_histogram(**held, threshold=threshold)
-        trade = plot_scores.plot_thresholds(**held, threshold=threshold)
+        histogram = plot_scores.plot_histogram(**bags, threshold=threshold)
+        trade = plot_scores.plot_thresholds(**bags, threshold=threshold)
         figures = [
-            drawing(roc, says, "ROC.", f"{of_roc}; n = {tested.counts()}."),
+            drawing(roc, alt, "ROC.", f"{of_roc}; n = {tested.counts()}."),
             drawing(precision, f"Precision-recall curve. {of_ap}.", _PRECISION, f"{of_ap}; no skill: {share:.3f}."),
             drawing(histogram, "Histogram of scores: positive bags upward, negative bags downward.", "Scores.", _SIDES),
             drawing(trade, "Sensitivity and specificity along the threshold on the score.", "Trade.", _OTHERS),
@@ -175,16 +175,16 @@ class BinaryPage(TargetPage):
         ]
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
         sizes = sorted({part.observed.bags for part in bins})
-        each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        bin_sizes = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         marks: dict[str, Any] = {"line": line, "labels": tested.values, "probabilities": p}
         curve = plot_scores.plot_reliability(bins, up="Observed share of positive bags", **marks)
-        says = "Reliability curve: share of positive bags against their mean probability, in bins of equal size."
-        text = f"{plural(len(bins), 'bin')} of {each} bags. Below: where the probabilities lie."
-        reliability = drawing(curve, says, "Reliability.", text)
-        known = self._thresholds
-        before = None if known is None else f"{known.positives / known.bags:.1%}"
+        alt = "Reliability curve: share of positive bags against their mean probability, in bins of equal size."
+        text = f"{plural(len(bins), 'bin')} of {bin_sizes} bags. Below: where the probabilities lie."
+        reliability = drawing(curve, alt, "Reliability.", text)
+        thresholds = self._thresholds
+        before = None if thresholds is None else f"{thresholds.positives / thresholds.bags:.1%}"
         caption = f"Calibration of {tested.counts()}"
-        kind = "validation" if known is None else known.kind
+        kind = "validation" if thresholds is None else thresholds.kind
         content = {"reliability": reliability, "numbers": numbers, "caption": caption, "kind": kind}
         return {**content, "line": line, "before": before, "share": f"{share:.1%}"}
 
@@ -194,7 +194,7 @@ class BinaryPage(TargetPage):
         if benefit is None or p is None:
             return {}
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
-        says = "Decision curve: net benefit against the threshold probability, also of acting on all bags and on none."
+        alt = "Decision curve: net benefit against the threshold probability, also of acting on all bags and on none."
         model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
         everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
         rows = [
@@ -202,25 +202,25 @@ class BinaryPage(TargetPage):
             for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
         ]
         heads = ["act from", "model", "act on all", "model minus the better of all and none"]
-        shown = drawing(curve, says, "Decision curve.", f"n = {tested.counts()}.")
-        return {"curve": shown, "table": Table("Net benefit", heads, rows)}
+        chart = drawing(curve, alt, "Decision curve.", f"n = {tested.counts()}.")
+        return {"curve": chart, "table": Table("Net benefit", heads, rows)}
 
     @cached_property
     def _thresholds(self) -> calibrate.Thresholds | None:
         """Choice of the run's threshold; for a run of an earlier version, made again from its validation bags."""
-        known, held, threshold = self.study.thresholds, self._validation, self.study.threshold
-        if known is not None or threshold is None or held is None:
-            return known
-        return calibrate.Thresholds.choose(held.values, held.scores)
+        thresholds, validation, threshold = self.study.thresholds, self._validation, self.study.threshold
+        if thresholds is not None or threshold is None or validation is None:
+            return thresholds
+        return calibrate.Thresholds.choose(validation.values, validation.scores)
 
     def _operating(self) -> dict[str, Any]:
-        tested, known = self.tested, self._thresholds
-        if known is None:
+        tested, choice = self.tested, self._thresholds
+        if choice is None:
             return {}
         rows = []
-        for number, (rule, cut, note) in enumerate((one.rule, one.threshold, one.note) for one in known.points):
-            place = "" if number else "at_threshold"
-            name = f"{rule}{'' if number else ' (the threshold of the run)'}{'' if note is None else ' *'}"
+        for number, point in enumerate(choice.points):
+            place, cut = "" if number else "at_threshold", point.threshold
+            name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
             called = tested.scores >= cut
             rates = [self._rate(label, called) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
@@ -233,40 +233,41 @@ class BinaryPage(TargetPage):
         heads = ["chosen for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
         table = Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows)
         share = f"{tested.positives / len(tested):.1%}"
-        notes = [one.note for one in known.points if one.note]
-        return {"table": table, "known": known, "share": share, "notes": notes, "trained": self.study.part == "train"}
+        notes = [point.note for point in choice.points if point.note]
+        content = {"table": table, "known": choice, "share": share, "notes": notes}
+        return {**content, "trained": self.study.part == "train"}
 
     def _abstention(self) -> dict[str, Any]:
-        tested, held = self.tested, self._validation
-        if held is None:
+        tested, val = self.tested, self._validation
+        if val is None:
             return {}
-        sets = calibrate.ConformalSets().fit(held.scores, held.values, groups=held.groups)
+        sets = calibrate.ConformalSets().fit(val.scores, val.values, groups=val.groups)
         units = dict(zip((0, 1), sets.counts))
         everyone, rows, off = np.ones(len(tested), bool), [], False
         for error in _ERRORS:
-            fits = sets.predict(tested.scores, error=error)
-            kept = fits[np.arange(len(tested)), tested.values]
-            decided = fits.sum(axis=1) == 1
+            compatible = sets.predict(tested.scores, error=error)
+            covered = compatible[np.arange(len(tested)), tested.values]
+            decided = compatible.sum(axis=1) == 1
             cells: list[Any] = [Number(1 - error, ".0%")]
             for label in (1, 0):
                 of_class = tested.values == label
-                share = _share(tested, of_class, kept)
+                share = _share(tested, of_class, covered)
                 cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
-                if share is not None and not tested.grouped and not held.grouped:
+                if share is not None and not tested.grouped and not val.grouped:
                     low, high = calibrate.coverage_range(units[label], int(of_class.sum()), error=error)
                     inside = low - 1e-9 <= share.value <= high + 1e-9
                     off = off or not inside
                     cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")
-            cells += [_share(tested, everyone, decided), _share(tested, decided, ~kept)]
-            cells.append(f"{int((fits.sum(axis=1) == 2).sum())} / {int((~fits.any(axis=1)).sum())}")
+            cells += [_share(tested, everyone, decided), _share(tested, decided, ~covered)]
+            cells.append(f"{int((compatible.sum(axis=1) == 2).sum())} / {int((~compatible.any(axis=1)).sum())}")
             rows.append(cells)
         heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
         heads += ["wrong among decided", "left: both labels / none fits"]
-        caption = f"Conformal sets from validation bags ({held.counts()}), on {tested.counts()}"
+        caption = f"Conformal sets from validation bags ({val.counts()}), on {tested.counts()}"
         needed, best = int(np.ceil(1 / min(_ERRORS) - 1)), self.study.selected.get("weights") == "best"
         rare = [(units[label], name) for label, name in ((1, "positive"), (0, "negative")) if units[label] < needed]
         content = {"table": Table(caption, heads, rows), "off": off, "external": self.study.external, "best": best}
-        content |= {"grouped": held.grouped or tested.grouped, "rare": rare, "needed": needed}
+        content |= {"grouped": val.grouped or tested.grouped, "rare": rare, "needed": needed}
         return {**content, "most": f"{1 - min(_ERRORS):.0%}"}
 
     def errors(self) -> Section:
@@ -286,14 +287,14 @@ class BinaryPage(TargetPage):
             order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")]
             total, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
             parts.append(self.error_table(name, order, ["score", "probability"], cells, total=total))
-        shown = f"{threshold:{form_apart(worst, threshold, least=3)}}"
-        return self.error_section(f"At the run's threshold, {shown}; the bags furthest from it first.", *parts)
+        threshold_text = f"{threshold:{form_apart(worst, threshold, least=3)}}"
+        return self.error_section(f"At the run's threshold, {threshold_text}; the bags furthest from it first.", *parts)
 
     def few(self) -> list[str]:
         """Return a caution if a class is rare."""
         few = min(self.tested.positives, len(self.tested) - self.tested.positives)
-        asked = "a hundred or more of each class are usually required"
-        text = f"calibration, subgroups and net benefit rest on few bags; {asked}"
+        usual = "a hundred or more of each class are usually required"
+        text = f"calibration, subgroups and net benefit rest on few bags; {usual}"
         text = "every interval is wide, and its coverage approximate" if few < FEW_BAGS else text
         return [f"{few} bags of the rarer class: {text}."] if few < FEW else []
 
@@ -322,5 +323,5 @@ def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) 
 
 def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
     """Return a figure of the summary with an interval computed here from the rounded scores in predictions.csv."""
-    known = summary.get(key)
-    return Number(None if estimate is None or known is None else estimate._replace(value=known), ".2f", key)
+    value = summary.get(key)
+    return Number(None if estimate is None or value is None else estimate._replace(value=value), ".2f", key)

@@ -85,13 +85,13 @@ class ClassesPage(TargetPage):
     def tiles(self) -> list[Tile]:
         """Return AUROC, accuracy, and the highest and lowest AUROC of a class."""
         below, chance = f"weighted by bags of the {self.one}", f"{1 / len(self.target.names):.3f} by chance"
-        known = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
+        defined = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
         tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
         if "accuracy" in self.summary:
             tiles.append(self.tile("Accuracy", "accuracy"))
             tiles.append(self.tile("Balanced accuracy", "balanced_accuracy", chance))
         for title, choose in (("Highest", max), ("Lowest", min)):
-            name, estimate = choose(known, key=lambda entry: entry[1].value) if known else ("", None)
+            name, estimate = choose(defined, key=lambda entry: entry[1].value) if defined else ("", None)
             value = Number(None if estimate is None else estimate.value, key=f"per_class.{name}.auroc")
             tiles.append(Tile(f"{title} AUROC of a {self.one}", value, name or None))
         return tiles
@@ -109,8 +109,8 @@ class ClassesPage(TargetPage):
         for part, bags in parts.items():
             heads += [PART_NAMES[part], "share", "unknown"][: 2 + gaps]
             for row, column in zip(rows, self.columns(bags).T):
-                has, known = int((column == 1).sum()), int(np.isfinite(column).sum())
-                row.extend([has, Number(has / known if known else None, ".1%"), len(column) - known][: 2 + gaps])
+                has, labeled = int((column == 1).sum()), int(np.isfinite(column).sum())
+                row.extend([has, Number(has / labeled if labeled else None, ".1%"), len(column) - labeled][: 2 + gaps])
         return Table(f"Bags of each {self.one} in each part", heads, rows, sorts=True)
 
     def sections(self) -> list[Section]:
@@ -128,19 +128,20 @@ class ClassesPage(TargetPage):
         """Return ROC curves, a forest plot, and a table of the classes."""
         names, summary, figures = list(self.target.names), self.summary, list[Drawing]()
         if len(names) <= _CURVES:
-            given: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
-            curves = plot_class_rocs(names=names, summary=summary, **given)
-            says = f"ROC curve of each {self.one}: sensitivity against 1 minus specificity."
-            figures.append(drawing(curves, says, "ROC.", f"A curve for each {self.one}, against {self.against}."))
+            bags: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
+            curves = plot_class_rocs(names=names, summary=summary, **bags)
+            alt = f"ROC curve of each {self.one}: sensitivity against 1 minus specificity."
+            figures.append(drawing(curves, alt, "ROC.", f"A curve for each {self.one}, against {self.against}."))
         lines = self.estimates()
         if len(lines) > _FOREST:
             lines = sorted(lines, key=lambda line: 1.0 if line[1] is None else line[1].value)[:_FOREST]
-        rest = "" if len(lines) == len(names) else f" The lowest {_FOREST} of {len(names)}."
+        omitted = "" if len(lines) == len(names) else f" The lowest {_FOREST} of {len(names)}."
         total = self.study.figure("auroc_macro")
         rows = [*(Row(name, estimate) for name, estimate in lines), Row("mean of all", total, "D", ORANGE)]
         forest = plot_forest(rows, "AUROC", reference=total and total.value, missing="not defined here")
         title = f"AUROC of each {self.one}"
-        figures.append(drawing(forest, f"{title}, with 95% intervals.", f"{title}.", f"Lines are 95% intervals.{rest}"))
+        text = f"Lines are 95% intervals.{omitted}"
+        figures.append(drawing(forest, f"{title}, with 95% intervals.", f"{title}.", text))
         content = {"figures": figures, "table": self._table(), "many": len(names) > _FOREST, "one": self.one}
         return {**content, "against": self.against, "method": summary["auroc_macro_method"]}
 
@@ -167,30 +168,30 @@ class ClassesPage(TargetPage):
         p, labels, rows = self.tested.predicted, self.columns(self.tested), list[list[Any]]()
         if p is None:
             return {"missing": UNDECIDED}
-        known = np.isfinite(labels) & np.isfinite(p)
+        finite = np.isfinite(labels) & np.isfinite(p)
         for at, name in enumerate(self.target.names):
-            inside = known[:, at]
+            inside = finite[:, at]
             rows.append([name, *(Number(float(x[inside, at].mean()) if inside.any() else None) for x in (p, labels))])
         figure = plot_reliability(bins, across=axes[0], up=axes[1])
-        says = f"Reliability curve: {axes[1].lower()} against {axes[0].lower()}."
-        shown = drawing(figure, says, "Reliability.", f"{plural(len(bins), 'bin')}.")
+        alt = f"Reliability curve: {axes[1].lower()} against {axes[0].lower()}."
+        chart = drawing(figure, alt, "Reliability.", f"{plural(len(bins), 'bin')}.")
         table = Table("Mean probability and share", [self.one, "mean probability", "share of bags"], rows, sorts=True)
         note = f"{self.calibrated}apply to the shares of its {self.one}{'es' if self.one == 'class' else 's'}.{more}"
-        return {"missing": None, "reliability": shown, "table": table, "note": note}
+        return {"missing": None, "reliability": chart, "table": table, "note": note}
 
     def errors(self) -> Section | None:
         """Return the section of the bags whose true class had the lowest probability."""
-        shown, codes, names = self._shown, self.codes, self.target.names
-        called = shown.argmax(axis=1)
-        shown_true = shown[np.arange(len(codes)), codes]
+        probabilities, codes, names = self._shown, self.codes, self.target.names
+        called = probabilities.argmax(axis=1)
+        true_probabilities = probabilities[np.arange(len(codes)), codes]
         wrong = np.flatnonzero(called != codes)
 
         def cells(i: int) -> list[Any]:
-            values = [Number(float(shown_true[i])), Number(float(shown[i, called[i]]))]
+            values = [Number(float(true_probabilities[i])), Number(float(probabilities[i, called[i]]))]
             return [names[codes[i]], names[called[i]], *values]
 
         heads = ["class", "predicted", f"{self._measure} of the class", "of the predicted"]
-        order = wrong[np.argsort(shown_true[wrong] - shown[wrong, called[wrong]], kind="stable")]
+        order = wrong[np.argsort(true_probabilities[wrong] - probabilities[wrong, called[wrong]], kind="stable")]
         return self.error_section(
             "Misclassified bags; first those where the predicted class is furthest ahead of the true class.",
             self.error_table("Misclassified", order, heads, cells),
@@ -199,8 +200,10 @@ class ClassesPage(TargetPage):
     def few(self) -> list[str]:
         """Return a caution if a class is rare."""
         least = min(part["positives"] for part in self.summary["per_class"].values())
-        rest = f"its figures and all probabilities rest on few bags; a hundred of each {self.one} are usually required"
-        words = f"The rarest {self.one} has {plural(least, 'bag')}: {rest}."
+        words = (
+            f"The rarest {self.one} has {plural(least, 'bag')}: its figures and all probabilities rest on few bags; "
+        )
+        words += f"a hundred of each {self.one} are usually required."
         return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
 
     shift = (
@@ -231,10 +234,10 @@ class LabelsPage(ClassesPage):
 
     def second(self) -> str | None:
         """Return a sentence on the lowest and the highest AUROC of a label."""
-        known = sorted((estimate.value, name) for name, estimate in self.estimates() if estimate is not None)
-        if len(known) < 2:
+        defined = sorted((estimate.value, name) for name, estimate in self.estimates() if estimate is not None)
+        if len(defined) < 2:
             return None
-        (low, last), (high, first) = known[0], known[-1]
+        (low, last), (high, first) = defined[0], defined[-1]
         return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
@@ -258,10 +261,10 @@ class LabelsPage(ClassesPage):
         p, values = self.tested.predicted, self.tested.values
         if p is None:
             return {"missing": UNDECIDED}
-        known = np.isfinite(values) & np.isfinite(p)
+        finite = np.isfinite(values) & np.isfinite(p)
         units = self.tested.ids if self.tested.groups is None else self.tested.groups
-        of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[known]
-        bins = reliability_bins(values[known], p[known], groups=of_entry)
+        of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[finite]
+        bins = reliability_bins(values[finite], p[finite], groups=of_entry)
         more = " The curve pools all labels; its intervals treat the labels of a bag as one unit."
         return self.reliability(bins, ("Probability of a label", "Share that have it"), more)
 
@@ -294,9 +297,9 @@ def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLik
     content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
     if len(names) <= MOST_NAMES:
         figure = plot_confusion(names=names, confusion=matrix, what=kind)
-        says = f"Confusion of {plural(len(names), kind)}: true {kind} in rows, predicted {kind} in columns."
+        alt = f"Confusion of {plural(len(names), kind)}: true {kind} in rows, predicted {kind} in columns."
         text = f"Rows: true {kind}; columns: predicted {kind}. The darker a cell, the larger its share of the row."
-        content["chart"] = drawing(figure, says, "Confusion.", text, wide=len(names) > 6)
+        content["chart"] = drawing(figure, alt, "Confusion.", text, wide=len(names) > 6)
     else:
         content["pairs"] = _pairs(matrix, names, kind)
     if len(names) <= _FOLDED:

@@ -84,8 +84,8 @@ def comparison_page(study: MethodsStudy) -> str:
         table = Table("AUROC of each class or label, mean over folds", heads, rows, sorts=True)
         sections.append(Section("classes", "Classes and labels", template, table))
     sections.append(Section("folds", "Folds", template, _folds(study)))
-    made = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", made))
+    provenance = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", provenance))
     title, count = f"{study.data}: {len(study.methods)} methods on the same folds", len(study.methods)
     context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": _lead(study), "sections": sections}
     return render("page.html", **context, description=f"Comparison of {count} methods on {study.data}", naming="")
@@ -135,10 +135,10 @@ def _curves(study: MethodsStudy) -> list[Drawing]:
 
     roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", chance=True)
     precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)", chance=False)
-    says = "Mean precision-recall curve of each method."
+    alt = "Mean precision-recall curve of each method."
     text = "Mean sensitivity of the folds at each specificity."
     curves = [drawing(roc, "Mean ROC curve of each method.", "ROC.", text)]
-    return [*curves, drawing(precision, says, "Precision and recall.", "Mean precision of the folds at each recall.")]
+    return [*curves, drawing(precision, alt, "Precision and recall.", "Mean precision of the folds at each recall.")]
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -173,8 +173,8 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
         figures.append(drawing(plot_assignment(counts, study.kinds), "Bags that each fold tests.", caption, words))
     repeats = len({part.repeat for part in first.tested})
     positives = _range([int(part.labels.sum()) for part in first.tested])
-    made = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
-    content = {"figures": figures, "made": made, "sizes": _range([len(part.ids) for part in first.tested])}
+    folds_text = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
+    content = {"figures": figures, "made": folds_text, "sizes": _range([len(part.ids) for part in first.tested])}
     return {**content, "positives": positives if study.metric == "auroc" else None}
 
 

@@ -81,10 +81,10 @@ class GradesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
-        given: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
-        figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **given)
-        shown = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
-        ranking = {"figure": shown, "table": self._steps(), "note": "", "method": self.summary["c_index_method"]}
+        bags: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
+        figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **bags)
+        chart = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
+        ranking = {"figure": chart, "table": self._steps(), "note": "", "method": self.summary["c_index_method"]}
         content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
         content["missing"] = UNDECIDED
         if predicted is not None and "confusion" in self.summary:
@@ -185,16 +185,16 @@ class NumbersPage(TargetPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking, predicted numbers and calibration."""
         tested, summary, name = self.tested, self.summary, self.target.names[0]
-        given: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
-        figure = plot_order.plot_number_scores(name=name, summary=summary, **given)
+        bags: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
+        figure = plot_order.plot_number_scores(name=name, summary=summary, **bags)
         numbers = [
             ("C-index (1 is perfect, 0.5 chance)", Number(summary["c_index"])),
             ("Pairs of different numbers", f"{Pairs.of_numbers(self.numbers).total:,.0f}"),
             ("Kendall's tau-b, which corrects for ties", Number(summary["kendall_tau"])),
             ("Spearman's rank correlation", Number(summary["spearman"])),
         ]
-        shown = drawing(figure, f"Score against {name}.", "Score and number.", _dot(self.numbers))
-        ranking = {"figure": shown, "table": None, "numbers": numbers, "note": "", "method": summary["c_index_method"]}
+        chart = drawing(figure, f"Score against {name}.", "Score and number.", _dot(self.numbers))
+        ranking = {"figure": chart, "table": None, "numbers": numbers, "note": "", "method": summary["c_index_method"]}
         title, predicted = "Decisions: which number is predicted", tested.predicted
         first = Section("ranking", "Ranking: do larger numbers score higher?", "ordered.html", ranking)
         if predicted is None or "mae" not in summary:
@@ -205,7 +205,7 @@ class NumbersPage(TargetPage):
     def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         name = self.target.names[0]
         figure = plot_order.plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
-        shown = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
+        chart = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
         error, off = float(self.summary["mae"]), np.abs(predicted - self.numbers)
         constant = float(self.summary["mae_constant"])
         numbers = [
@@ -215,7 +215,7 @@ class NumbersPage(TargetPage):
             ("Half of the bags are off by at most", Number(float(np.quantile(off, 0.5)), ".4g")),
             ("Nine of ten are off by at most", Number(float(np.quantile(off, 0.9)), ".4g")),
         ]
-        return {"missing": None, "figure": shown, "numbers": numbers, "caption": f"Errors of the predicted {name}"}
+        return {"missing": None, "figure": chart, "numbers": numbers, "caption": f"Errors of the predicted {name}"}
 
     def _calibration(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         """Return the mean true numbers of bags with similar predicted numbers."""
@@ -223,16 +223,16 @@ class NumbersPage(TargetPage):
         place, rows, dots = np.searchsorted(edges, predicted, side="left"), list[list[Any]](), []
         for part in np.unique(place).tolist():
             inside = place == part
-            true, shown = self.numbers[inside], predicted[inside]
+            true, guess = self.numbers[inside], predicted[inside]
             low, high = np.quantile(true, (0.1, 0.9)).tolist()
-            dots.append((float(shown.mean()), float(true.mean()), low, high))
-            ends = [signed(float(end)) for end in (shown.min(), shown.max())]
-            means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(shown - true).mean()))]
+            dots.append((float(guess.mean()), float(true.mean()), low, high))
+            ends = [signed(float(end)) for end in (guess.min(), guess.max())]
+            means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(guess - true).mean()))]
             rows.append([" to ".join(dict.fromkeys(ends)), int(inside.sum()), *means])
-        says = "Mean of the true numbers against the mean of the predicted numbers."
+        alt = "Mean of the true numbers against the mean of the predicted numbers."
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
         table = Table("Bags by the predicted number", heads, rows)
-        return {"figure": drawing(plot_order.plot_number_reliability(dots), says, "Reliability."), "table": table}
+        return {"figure": drawing(plot_order.plot_number_reliability(dots), alt, "Reliability."), "table": table}
 
     def errors(self) -> Section | None:
         """Return the section of the bags with the largest errors."""
@@ -263,5 +263,5 @@ def _dot(values: NDArray[np.float64]) -> str:
 
 
 def _some(values: NDArray[np.float64]) -> str:
-    shown = len(evenly(values))
-    return "" if shown == len(values) else f" {shown} of {len(values)} bags, evenly along their order."
+    count = len(evenly(values))
+    return "" if count == len(values) else f" {count} of {len(values)} bags, evenly along their order."

@@ -108,8 +108,8 @@ def cell(value: Any) -> Markup:
         return DASH
     place = Markup(' data-key="{}"').format(key) if key else ""
     exact = float(_first(figure))
-    shown = signed(exact, form) if form != "p" else "< 0.001" if exact < 0.001 else f"{exact:.3f}"
-    number = Markup('<data value="{}"{}>{}</data>').format(repr(exact), place, shown)
+    text = signed(exact, form) if form != "p" else "< 0.001" if exact < 0.001 else f"{exact:.3f}"
+    number = Markup('<data value="{}"{}>{}</data>').format(repr(exact), place, text)
     if isinstance(figure, Estimate) and np.isfinite(figure.low):
         return Markup("{} {}").format(number, interval(figure, form))
     return number

@@ -46,10 +46,10 @@ def report_page(study: Study) -> str:
     sections = [Section("summary", "In short", "common.html", _summary(study, page))]
     sections.append(Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)))
     if page.ranked:
-        named = {section.name: section for section in page.sections()}
-        last = named.pop("abstention", None)
+        by_name = {section.name: section for section in page.sections()}
+        last = by_name.pop("abstention", None)
         columns = [_column(study, page, name, levels) for name, levels in study.columns.items()]
-        sections += named.values()
+        sections += by_name.values()
         sections.append(Section("subgroups", "Subgroups: is it as good for everyone?", "common.html", columns))
         sections += [] if last is None else [last]
     sections += [] if errors is None else [errors]
@@ -73,8 +73,8 @@ def report_page(study: Study) -> str:
 def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
     counted = page.counted()
     if not page.ranked:
-        which = f"The {words.PART_NAMES[study.part]} bags ({counted})"
-        return [f"{which} hold no two that the labels order: ranking cannot be measured."]
+        tested = f"The {words.PART_NAMES[study.part]} bags ({counted})"
+        return [f"{tested} hold no two that the labels order: ranking cannot be measured."]
     estimate = study.figure(study.metric)
     if estimate is None:
         return []
@@ -92,8 +92,8 @@ def _naming(study: Study, html: str) -> str:
     cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
     cells |= {cell.partition(": ")[0] for cell in cells}  # tips of a chart begin with a name
     cells = set(map(unescape, cells))
-    known = (study.tested.ids, study.tested.groups)
-    bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in known)
+    bag_and_group_names = (study.tested.ids, study.tested.groups)
+    bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in bag_and_group_names)
     return naming(bags, groups) if bags or groups else ""
 
 
@@ -106,8 +106,8 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     """List the limits of the numbers on the page."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
-        which = f"These are {words.PART_NAMES[study.part]} bags"
-        points.append(f"{which}: the figures are too good, and not a test.")
+        part_text = f"These are {words.PART_NAMES[study.part]} bags"
+        points.append(f"{part_text}: the figures are too good, and not a test.")
     points += page.few()
     if study.external:
         points.append("These figures apply to this other data: they say nothing about a third site.")
@@ -126,18 +126,18 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
     """Return a table that compares new bags with the run's test bags."""
-    known, new = study.parts.get("test"), study.tested
-    if not study.external or known is None or not page.ranked or len(known) == 0:
+    test, new = study.parts.get("test"), study.tested
+    if not study.external or test is None or not page.ranked or len(test) == 0:
         return None
     names = ("own test bags", study.data)
-    units = [known.ids, new.ids] if known.groups is None or new.groups is None else [known.groups, new.groups]
+    units = [test.ids, new.ids] if test.groups is None or new.groups is None else [test.groups, new.groups]
     groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # no group is in both
-    pairs = zip((known.ids, known.values, known.scores), (new.ids, new.values, new.scores))
+    pairs = zip((test.ids, test.values, test.scores), (new.ids, new.values, new.scores))
     ids, values, scores = map(np.concatenate, pairs)
-    both = ScoredBags(ids, values, scores, groups=groups)
-    levels = np.repeat(names, [len(known), len(new)])
+    joined = ScoredBags(ids, values, scores, groups=groups)
+    levels = np.repeat(names, [len(test), len(new)])
     caption = "Compared with the run's own test bags"
-    return page.subgroup_table("data", both, levels, caption=caption, reference=names[0])[0]
+    return page.subgroup_table("data", joined, levels, caption=caption, reference=names[0])[0]
 
 
 def _baseline(study: Study) -> dict[str, Any] | None:
@@ -234,12 +234,12 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
-    says = f"{metric} of each level of {name}, with 95% intervals."
+    alt = f"{metric} of each level of {name}, with 95% intervals."
     text = "Lines are 95% intervals; the dashed line is that of all bags."
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
     shared = len({group for group, _ in pairs}) < len(pairs)
     title = f"Site by site: {name}" if names_sites(name) else f"By {name}"
-    chart = drawing(forest, says, f"{metric} by {name}.", text, wide=True)
+    chart = drawing(forest, alt, f"{metric} by {name}.", text, wide=True)
     return {"title": title, "forest": chart, "table": table, "shared": shared}
 
 
@@ -263,9 +263,9 @@ def _features(study: Study) -> Section:
     rows = importance["features"]
     metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
-    says = f"Drop of the {metric} when the values of each feature are shuffled."
+    alt = f"Drop of the {metric} when the values of each feature are shuffled."
     text = "Values are shuffled among the instances of all bags. Features with the same information replace each other."
-    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), says, says, text)
+    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), alt, alt, text)
     keys = ("drop", "low", "high")
     cells = [
         [row["feature"], *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in keys)]
@@ -283,11 +283,11 @@ def _tried(auto: Mapping[str, Any]) -> Section:
     rows: list[list[Any]] = []
     lines = list[Row]()
     for at, row in enumerate(auto["tried"]):
-        taken = "taken" if row["weight"] > 0 else "left out: significantly behind, or no better than chance"
+        outcome = "taken" if row["weight"] > 0 else "left out: significantly behind, or no better than chance"
         area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
         bounds = interval(row["interval"]) if row.get("interval") else None
-        rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or taken])
+        rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or outcome])
         if row["auroc"] is not None:
             low, high = row.get("interval") or (np.nan, np.nan)
             lines.append(Row(row["method"], Estimate(row["auroc"], low, high, 0), filled=row["weight"] > 0))
@@ -301,17 +301,17 @@ def _tried(auto: Mapping[str, Any]) -> Section:
     heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
     chart = None
     if any(line.marker == "o" for line in lines):
-        says = "AUROC of what was tried, on the inner folds."
+        alt = "AUROC of what was tried, on the inner folds."
         text = "The more surely a method is behind the best, the smaller its weight."
         figure = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
-        chart = drawing(figure, says, "AUROC on the inner folds.", text)
+        chart = drawing(figure, alt, "AUROC on the inner folds.", text)
     content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
     return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
 
 
 def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
     """Return the section of the TRIPOD+AI items."""
-    asked, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
+    requested, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
     content = {"names": names, "label": page.label, "without": page.without, "external": study.external}
-    content |= {"sites": sites, "asked": asked}
+    content |= {"sites": sites, "asked": requested}
     return Section("tripod", "TRIPOD+AI: what a published report needs", "tripod.html", content)

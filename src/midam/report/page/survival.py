@@ -96,10 +96,10 @@ class SurvivalPage(TargetPage):
 
     def _ranking(self) -> dict[str, Any]:
         tested, until = self.tested, self.summary["c_ipcw_truncation"]
-        shown = len(evenly(self.time))
-        rest = "" if shown == len(tested) else f" {shown} of {len(tested)} bags, evenly by time."
+        count = len(evenly(self.time))
+        omitted = "" if count == len(tested) else f" {count} of {len(tested)} bags, evenly by time."
         figure = plot_risk(self.target.names[0], self.time, self.event, tested.scores, tested.ids)
-        words = f"Bags with an early event should have a high risk.{rest}"
+        words = f"Bags with an early event should have a high risk.{omitted}"
         numbers = [
             ("C-index (1 is perfect, 0.5 chance)", self.study.figure("c_index")),
             ("Comparable pairs", f"{Pairs.of_times(self.time, self.event).total:,.0f}"),
@@ -111,19 +111,19 @@ class SurvivalPage(TargetPage):
         return {"figure": shown_figure, "table": None, "numbers": numbers, "note": _RANKING, "method": method}
 
     def _groups(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
-        known = np.isfinite(predicted)
-        groups, names = predicted[known].astype(np.int64), self.target.predicted_names
-        time, event = self.time[known], self.event[known]
+        finite = np.isfinite(predicted)
+        groups, names = predicted[finite].astype(np.int64), self.target.predicted_names
+        time, event = self.time[finite], self.event[finite]
         risks = [f"{name.capitalize()} risk" for name in names]
         figure = plot_survival(time=time, event=event, groups=groups, names=risks)
         ticks = [float(tick) for tick in figure.axes[0].get_xticks()]
         present = np.unique(groups).tolist()
         rows: list[list[Any]] = [[names[group], *bags_at_risk(time[groups == group], ticks)] for group in present]
         caption = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
-        says = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
+        alt = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
         words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
         at_risk, p = Table(caption, ["risk", *(f"{tick:g}" for tick in ticks)], rows), self.summary.get("log_rank_p")
-        curves = drawing(figure, says, "Kaplan-Meier curves.", words, wide=True)
+        curves = drawing(figure, alt, "Kaplan-Meier curves.", words, wide=True)
         return {"missing": None, "curves": curves, "at_risk": at_risk, "groups": self._table(), "p": Number(p, "p")}
 
     def _table(self) -> Table:

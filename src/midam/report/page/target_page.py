@@ -344,8 +344,8 @@ class TargetPage:
         figures = self.subgroup_figures()
         first, *others = figures
         compared = list(figures)[:2]  # these figures get a column of differences
-        given: dict[str, Any] = {"figures": figures, "groups": bags.groups, "reference": reference}
-        parts = find_subgroups(bags.values, bags.scores, levels, **given)
+        options: dict[str, Any] = {"figures": figures, "groups": bags.groups, "reference": reference}
+        parts = find_subgroups(bags.values, bags.scores, levels, **options)
         several, rows = any(part.differences for part in parts), list[list[Any]]()
         for part in sorted(parts, key=lambda part: part.level != reference):
             cells: list[Any] = [part.level, part.bags, *self.level_cells(bags.values[levels == part.level])]
@@ -389,12 +389,12 @@ class TargetPage:
         self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: str | None = None
     ) -> dict[str, Any]:
         """Return a table of the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
-        shown, every = order[:WORST].tolist(), len(self.tested)
-        rest = f", the worst {len(shown)}" if len(shown) < len(order) and (total or len(order) < every) else ""
-        caption = f"{len(order) if rest else len(shown)} of {total or plural(every, 'bag')}{rest}"
-        table = self.bag_table(shown, heads, cells, caption=caption) if shown else None
+        worst, every = order[:WORST].tolist(), len(self.tested)
+        limit = f", the worst {len(worst)}" if len(worst) < len(order) and (total or len(order) < every) else ""
+        caption = f"{len(order) if limit else len(worst)} of {total or plural(every, 'bag')}{limit}"
+        table = self.bag_table(worst, heads, cells, caption=caption) if worst else None
         none = "None." if total is None else f"None of {total}."
-        return {"title": title, "none": none, "table": table, "bags": self.tested.ids[shown].tolist()}
+        return {"title": title, "none": none, "table": table, "bags": self.tested.ids[worst].tolist()}
 
     @property
     def _pictures(self) -> Mapping[str, str]:
@@ -416,8 +416,8 @@ class TargetPage:
 
     def bag_table(self, index: Sequence[int], heads: Sequence[str], cells: Cells, *, caption: str) -> Table:
         """Return a table of the bags at these positions: name, cells, and instances, group and explanation if known."""
-        known, names = self._pictures, self.tested.ids[index].tolist()
-        links = [Link("explanation", known[bag]) if bag in known else None for bag in names]
+        pictures, names = self._pictures, self.tested.ids[index].tolist()
+        links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
         columns = {name: column[index].tolist() for name, column in more.items() if column is not None}
         columns |= {"why": links} if any(links) else {}
