@@ -188,8 +188,8 @@ class Bags:
         given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
         expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
-        given = {"coords": coords, "witnesses": witnesses}
-        parts = {name: np.asanyarray(part) for name, part in given.items() if part is not None}
+        arrays = {"coords": coords, "witnesses": witnesses}
+        parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
             X = X[order]
@@ -284,12 +284,12 @@ class Bags:
         >>> Bags.from_dataframe(frame)
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
-        asked = {**locals()}
+        arguments = {**locals()}
         for name in ("cls", "frame", "source"):
-            del asked[name]
+            del arguments[name]
         from midam.data.sources.frames import frame_arrays
 
-        arrays, sites = frame_arrays(frame, source, **asked)
+        arrays, sites = frame_arrays(frame, source, **arguments)
         bags = cls.from_arrays(**arrays)
         bags = bags if sites is None else bags.replace(sites=sites)
         warn_of_alike_names(bags)
@@ -367,11 +367,11 @@ class Bags:
         ['2', '0']
         """
         index = np.asarray(index)
-        chosen = index if index.dtype == np.bool_ else index.astype(np.int64)
+        rows = index if index.dtype == np.bool_ else index.astype(np.int64)
         parts = {name: getattr(self, name) for name in _PER_BAG}
-        selected = {name: None if part is None else part[chosen] for name, part in parts.items()}
+        selected = {name: None if part is None else part[rows] for name, part in parts.items()}
         tables = {"outcome": self.outcome, "covariates": self.covariates}
-        return self.replace(**selected, **{k: None if v is None else v.subset(chosen) for k, v in tables.items()})
+        return self.replace(**selected, **{k: None if v is None else v.subset(rows) for k, v in tables.items()})
 
     def replace(self, **changes: Any) -> Self:
         """Return these bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""

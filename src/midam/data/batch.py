@@ -33,14 +33,14 @@ _WORKERS_ON_DISK = 2
 def usable_device(device: torch.device | str) -> torch.device:
     """Return a torch device by its name; raise a `ConfigError` if torch cannot use it."""
     try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
+        usable = torch.device(device)
+        torch.empty(0, device=usable)
     except (RuntimeError, TypeError, AssertionError) as error:
         raise ConfigError(
             f"Expected a `device` that torch can use here, such as 'cpu', got {device!r} ({first_line(error)}); name "
             "another."
         ) from None
-    return chosen
+    return usable
 
 
 class InstanceReader:
@@ -323,12 +323,12 @@ def sampled_batches(
     mask, ratio, seen = (
         None if x is None else x.to(device) for x in (None if plan.mask.all() else plan.mask, plan.log_ratio, plan.seen)
     )
-    known = None if covariates is None else covariates[index]
+    optional = (mask, ratio, seen, None if covariates is None else covariates[index])
     with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
         for _, at, x in read:
-            held, log_ratio, row, batch_covariates = (None if c is None else c[at] for c in (mask, ratio, seen, known))
+            batch_mask, log_ratio, row, values = (None if part is None else part[at] for part in optional)
             bags = index[at], of_steps[at], counts[at]
-            yield SampledBatch(x, *bags, held, log_ratio, weights, small, row, batch_covariates, every[at])
+            yield SampledBatch(x, *bags, batch_mask, log_ratio, weights, small, row, values, every[at])
     # A caller that leaves the epoch early does not get here: it has not seen all instances.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
@@ -350,8 +350,8 @@ def whole_batches(
     for bags, step in zip(plan.bags, _steps(plan, labels, ranks)):
         rank_bags = bags if ranks is None else ranks.own(bags)
         index = rank_bags.to(reader.device)
-        known = None if covariates is None else covariates[index]
-        yield WholeBatch(reader, rank_bags, labels[index], weights, known, step)
+        values = None if covariates is None else covariates[index]
+        yield WholeBatch(reader, rank_bags, labels[index], weights, values, step)
 
 
 def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:
@@ -359,7 +359,7 @@ def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] |
     if ranks is None:
         return [None] * len(plan)
     index = plan.bags.to(labels.device)
-    return [Step(*both) for both in zip(index.unbind(), labels[index].unbind())]
+    return [Step(*pair) for pair in zip(index.unbind(), labels[index].unbind())]
 
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:

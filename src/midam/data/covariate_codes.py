@@ -59,8 +59,9 @@ class Code:
 
     def places(self, words: Sequence[str]) -> NDArray[np.int64]:
         """Return the column of each word: its own, the last for a rare or unknown word, -1 for an empty one."""
-        known = {word.casefold(): place for place, word in enumerate(self.categories or ())}
-        return np.array([known.get(word.casefold(), len(known)) if word else -1 for word in words], dtype=np.int64)
+        place_of = {word.casefold(): place for place, word in enumerate(self.categories or ())}
+        places = [place_of.get(word.casefold(), len(place_of)) if word else -1 for word in words]
+        return np.array(places, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ class CovariateCoder(Coder):
         self, covariates: Covariates, *, ids: NDArray[np.str_] | None = None, source: str = "memory"
     ) -> NDArray[np.float64]:
         """Return the columns of covariates as `encode` does; messages name bags by `ids`, by default their numbers."""
-        chosen = covariates.select(self.names, source=source)
-        names = np.arange(len(chosen)).astype(np.str_) if ids is None else ids
-        parts = [_encoded(code, column, names, source) for code, column in zip(self.codes, chosen.columns)]
+        selected = covariates.select(self.names, source=source)
+        names = np.arange(len(selected)).astype(np.str_) if ids is None else ids
+        parts = [_encoded(code, column, names, source) for code, column in zip(self.codes, selected.columns)]
         return np.concatenate(parts, axis=1)
 
 
@@ -249,8 +250,8 @@ def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str
 
 def warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
     """Warn about words, with their counts, that no training bag had."""
-    seen = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
-    new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in seen}
+    known_words = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
+    new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in known_words}
     if new:
         spelled = {word.casefold(): word for word in reversed(new)}
         warnings.warn(

@@ -158,11 +158,11 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
         return numbers
     array = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
     words = [category_of(value) for value in array.ravel().tolist()]
-    given = [word for word in words if word]
-    parsed = {word: number_of(word) for word in given}
+    nonempty = [word for word in words if word]
+    parsed = {word: number_of(word) for word in nonempty}
     texts = [word for word, number in parsed.items() if number is None]
     if not texts:
-        _check_usable(name, np.array([parsed[word] for word in given], dtype=np.float64), source)
+        _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
@@ -173,7 +173,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
             return days.reshape(array.shape)
         _refuse_nearly_numbers(name, parsed, texts, source)
     # Words that differ only in case are all written as the first of them.
-    spelled = merge_words(given, f"categories of the covariate {name!r}", source=source) | {"": ""}
+    spelled = merge_words(nonempty, f"categories of the covariate {name!r}", source=source) | {"": ""}
     return np.array([spelled[word.casefold()] for word in words], dtype=np.str_).reshape(array.shape)
 
 
@@ -201,11 +201,11 @@ def _values(column: NDArray[Any]) -> list[Any]:
 
 def _summary(name: str, column: NDArray[Any]) -> str:
     gaps = int(missing_of(column).sum())
-    lost = [f"{gaps} missing"] if gaps else []
+    gap_text = [f"{gaps} missing"] if gaps else []
     if column.dtype.kind == "f":
-        return f"{name} ({', '.join(['number', *lost])})"
+        return f"{name} ({', '.join(['number', *gap_text])})"
     words = listed(np.unique(column[column != ""]).tolist())
-    return f"{name} ({'; '.join([f'category: {words}', *lost])})"
+    return f"{name} ({'; '.join([f'category: {words}', *gap_text])})"
 
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -223,8 +223,8 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
     """
     if not are_dates(words):
         return None
-    given = [word for word in words if word]
-    days = {word: _days(word) for word in given}
+    nonempty = [word for word in words if word]
+    days = {word: _days(word) for word in nonempty}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
         other = ", or a number instead, such as the age" if kind == "covariate" else ""
@@ -239,8 +239,8 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
 
 def are_dates(words: Sequence[str]) -> bool:
     """Return whether most of the words that are not empty are dates in some order."""
-    given = [word for word in words if word]
-    return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in given) > len(given)
+    nonempty = [word for word in words if word]
+    return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in nonempty) > len(nonempty)
 
 
 def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
@@ -251,10 +251,10 @@ def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
 
 def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
     """Note that numbers look like dates such as 20230131 or 20230131235959, and are read as plain numbers."""
-    known = np.unique(numbers[~np.isnan(numbers)])
-    dates = known // (1 if not len(known) or known[0] < 1e8 else 10_000 if known[0] < 1e12 else 1_000_000)
-    if len(known) >= _FEWEST and (known == known // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:
-        texts = [f"{number:.0f}" for number in known]
+    distinct = np.unique(numbers[~np.isnan(numbers)])
+    dates = distinct // (1 if not len(distinct) or distinct[0] < 1e8 else 10_000 if distinct[0] < 1e12 else 1_000_000)
+    if len(distinct) >= _FEWEST and (distinct == distinct // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:
+        texts = [f"{number:.0f}" for number in distinct]
         if all(_days(f"{text[:4]}-{text[4:6]}-{text[6:8]}") is not None for text in texts):
             text = f"the covariate {name} may hold dates, as {texts[0]}, and is read as a plain number"
             _note(f"{text}: write them as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)

@@ -42,9 +42,9 @@ class ClassQueue:
                 self._queue = fresh[missing:]
                 return fresh[:missing]
             # Bags of this batch that come early in the new permutation keep their turn: they head the queue.
-            chosen = np.flatnonzero(~np.isin(fresh, taken))[:missing]
-            taken = np.concatenate([taken, fresh[chosen]])
-            self._queue = np.delete(fresh, chosen)
+            unused = np.flatnonzero(~np.isin(fresh, taken))[:missing]
+            taken = np.concatenate([taken, fresh[unused]])
+            self._queue = np.delete(fresh, unused)
         return taken
 
     def state_dict(self) -> dict[str, Any]:
@@ -75,13 +75,13 @@ class Turns:
 
         A queue with fewer bags than its turns gives all of them; the others give the rest.
         """
-        left = np.array([len(queue) for queue in self._queues])
-        counts = np.zeros_like(left)
+        remaining = np.array([len(queue) for queue in self._queues])
+        counts = np.zeros_like(remaining)
         while counts.sum() < count:
-            number = self._turn % len(left)
+            number = self._turn % len(remaining)
             self._turn += 1
-            if left[number]:
-                left[number] -= 1
+            if remaining[number]:
+                remaining[number] -= 1
                 counts[number] += 1
         return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
 
@@ -249,18 +249,18 @@ def uniform_slots(
     """
     shape = np.shape(sizes)
     size = np.asarray(sizes, dtype=np.int64).reshape(-1)
-    drawn = np.minimum(size, num_instances)
-    short = bool((drawn < num_instances).any())
+    counts = np.minimum(size, num_instances)
+    short = bool((counts < num_instances).any())
     # An undrawn place holds the largest int64: it matches no position and sorts last.
     slots = np.full((len(size), num_instances), np.iinfo(np.int64).max)
-    lasts = np.maximum(size - drawn + np.arange(num_instances)[:, None], 0)
+    lasts = np.maximum(size - counts + np.arange(num_instances)[:, None], 0)
     candidates = rng.integers(0, lasts, endpoint=True)
     for number, (last, candidate) in enumerate(zip(lasts, candidates)):
-        seen = (slots[:, :number] == candidate[:, None]).any(axis=1)
-        chosen = np.where(seen, last, candidate)
-        slots[:, number] = np.where(number < drawn, chosen, slots[:, number]) if short else chosen
+        repeated = (slots[:, :number] == candidate[:, None]).any(axis=1)
+        slot = np.where(repeated, last, candidate)
+        slots[:, number] = np.where(number < counts, slot, slots[:, number]) if short else slot
     slots.sort(axis=1)
-    mask = np.arange(num_instances) < drawn[:, None]
+    mask = np.arange(num_instances) < counts[:, None]
     if short:
         slots[~mask] = 0
     return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
@@ -335,9 +335,9 @@ class Top(Draw):
         if self.refresh is not None:
             return epoch % self.refresh == 0
         if self.memory.drift > self.stale:
-            drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
+            num_drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
             cost = (self.memory.passes + 1) * int(self.memory.sizes.sum())
-            return bool(cost <= self.pass_budget * _STEP_COST * int(drawn) * epoch)
+            return bool(cost <= self.pass_budget * _STEP_COST * int(num_drawn) * epoch)
         return False
 
     def begin_epoch(self, epoch: int) -> None:
@@ -371,20 +371,20 @@ class Top(Draw):
         late = grown == 1 and self.memory.passes > 0
         entries = np.rint(count * (sizes / count) ** grown).astype(np.int64)
         entries = np.clip(entries, count, np.minimum(sizes, max(count, _LATE_CONTEST if late else _CONTEST)))
-        slots, held = _spread(sizes, entries, rng)
+        slots, valid = _spread(sizes, entries, rng)
         joined = entries < sizes  # in other bags all instances compete already
         if late and joined.any():
             best = self.memory.candidates[bags].astype(np.int64)
             # A candidate that was drawn into the contest by chance competes once.
             place = -(-(best + 1) * entries[:, None] // sizes[:, None]) - 1
             twice = (np.take_along_axis(slots, place, axis=1) == best) & joined[:, None]
-            held[np.nonzero(twice)[0], place[twice]] = False
+            valid[np.nonzero(twice)[0], place[twice]] = False
             joins = np.broadcast_to(joined[:, None], best.shape)
-            slots, held = np.concatenate([slots, best], axis=1), np.concatenate([held, joins], axis=1)
+            slots, valid = np.concatenate([slots, best], axis=1), np.concatenate([valid, joins], axis=1)
         values = self.memory.at(bags, slots)
         # Instances that were never seen come last, in any order.
         values = np.where(values > -np.inf, values, -_NEVER * (1 + rng.random(values.shape, dtype=np.float32)))
-        values[~held] = -np.inf
+        values[~valid] = -np.inf
         return np.take_along_axis(slots, first_largest(values, count), axis=1)
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:
@@ -421,11 +421,11 @@ def _spread(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Draw `counts` distinct positions of each bag, one from each of as many equal parts: [V, S], and their mask."""
     column = np.arange(int(counts.max()))
-    held = column < counts[:, None]
+    valid = column < counts[:, None]
     edges = np.arange(len(column) + 1) * sizes[:, None] // counts[:, None]
     low, high = edges[:, :-1], edges[:, 1:]
     slots = low + (rng.random(low.shape) * (high - low)).astype(np.int64)
-    return np.where(held, slots, 0), held
+    return np.where(valid, slots, 0), valid
 
 
 def _rows(array: NDArray[Any]) -> NDArray[Any]:

@@ -226,8 +226,8 @@ class RowFile(Rows):
         For rows in the page cache, the announcement costs as much as the gather, so a few rows are tried first.
         """
         width = self.row_bytes
-        tried = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(file, position * width) for position in tried):
+        probes = positions[:: max(1, len(positions) // _TRIED)].tolist()
+        if not width or all(_cached(file, position * width) for position in probes):
             return
         for position in positions.tolist():
             _advise(file, position * width, width, "POSIX_FADV_WILLNEED")

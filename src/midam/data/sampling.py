@@ -98,19 +98,19 @@ class Sampler:
         """Draw the next epoch."""
         count = self.num_positive + self.num_negative
         bags = np.array([self._bags.take(count) for _ in range(self.steps_per_epoch)], dtype=np.int64)
-        slots = mask = log_ratio = seen = None
+        slots = mask = log_ratio = seen_scores = None
         if self._width is not None:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             self.draw.begin_epoch(self._epoch)
-            drawn = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self.draw.diagnose(bags, drawn)
+            sample = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
+            self.drawn = self.draw.diagnose(bags, sample)
             if self._witnesses is not None:
-                self.drawn |= self._witnesses.note(bags, drawn)
-            seen = None if self.draw.memory is None else torch.zeros(drawn.slots.shape, dtype=torch.float16)
-            slots, mask = torch.from_numpy(drawn.slots), torch.from_numpy(drawn.mask)
-            log_ratio = None if drawn.log_ratio is None else torch.from_numpy(drawn.log_ratio)
+                self.drawn |= self._witnesses.note(bags, sample)
+            seen_scores = None if self.draw.memory is None else torch.zeros(sample.slots.shape, dtype=torch.float16)
+            slots, mask = torch.from_numpy(sample.slots), torch.from_numpy(sample.mask)
+            log_ratio = None if sample.log_ratio is None else torch.from_numpy(sample.log_ratio)
         self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen)
+        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen_scores)
 
     def end_epoch(self, plan: EpochPlan) -> None:
         """Let the draw rule remember the logits that the steps of an epoch have seen."""

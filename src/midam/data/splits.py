@@ -235,17 +235,17 @@ def _fill(
 ) -> NDArray[np.int64]:
     """Assign each group to the part where it most reduces the squared distance to the wanted shares of all classes."""
     parts = np.full(len(counts), -1)
-    held = np.zeros((len(shares), counts.shape[1]))
+    filled = np.zeros((len(shares), counts.shape[1]))
     weights = counts / counts.sum(axis=0)
     for group, part in fixed.items():
         parts[group] = part
-        held[part] += weights[group]
+        filled[part] += weights[group]
     for group in order:
         if parts[group] < 0:
-            missing = shares[:, None] - held
+            missing = shares[:, None] - filled
             change = ((missing - weights[group]) ** 2 - missing**2).sum(axis=1)
             parts[group] = change.argmin()
-            held[parts[group]] += weights[group]
+            filled[parts[group]] += weights[group]
     return parts
 
 

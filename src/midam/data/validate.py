@@ -66,8 +66,8 @@ def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
     if isinstance(values, np.ndarray) and values.dtype.kind == "U":
         names = name_array(values.ravel(), source)
         return np.where(np.isin(names, [*MISSING]), "", names) if np.isin(names, [*MISSING]).any() else names
-    given = np.asarray(values, dtype=object).ravel()
-    return name_array(np.array(["" if is_missing(value) else value for value in given], dtype=object), source)
+    sites = np.asarray(values, dtype=object).ravel()
+    return name_array(np.array(["" if is_missing(value) else value for value in sites], dtype=object), source)
 
 
 def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
@@ -147,8 +147,8 @@ def label_array(
     codes: dict[Any, int] = {0: 0, 1: 1}
     if classes is not None:
         codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
-    given = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
-    coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in given]
+    entries = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
+    coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in entries]
     if -1 in coded:
         first = coded.index(-1)
         value, advice = array.tolist()[first], "recode the labels"
@@ -260,15 +260,15 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     places, names = {name: place for place, name in enumerate(features)}, [name_of(name) for name in names]
     missing = [name for name in names if name not in places]
     if missing:
-        lost, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
+        absent, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
         near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
         near = near.replace("The columns are", "Other columns are").replace("are no columns", "are no other columns")
         raise BagDataError(
-            f"Expected the features of {reference}, got no {lost} ({count} missing, in {where}); add or rename the "
+            f"Expected the features of {reference}, got no {absent} ({count} missing, in {where}); add or rename the "
             f"columns{': ' if near.startswith('did') else '. '}{near}"
         )
-    wanted = set(names)
-    extra = [name for name in features if name not in wanted]
+    expected = set(names)
+    extra = [name for name in features if name not in expected]
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
         message = f"{count} that {reference} did not have, left out: {listed(extra, most=FEATURES_SHOWN)} (in {where})"

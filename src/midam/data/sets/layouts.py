@@ -88,20 +88,20 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         if str(grade) in _GRADES
     }
     folders = {_patient(folder.name): folder for folder in sorted(path.glob("UCSF-PDGM-*_nifti"))}
-    known = [key for key in folders if key in grades]
-    files = {key: folders[key] / f"{folders[key].name.removesuffix('_nifti')}_{part}.nii.gz" for key in known}
-    here = [key for key in known if files[key].is_file()]
-    if not here:
-        raise BagDataError(_no_sequence(path, part, [folders[key] for key in known]))
-    lost = [files[key].name for key in known if key not in here]
-    if lost:
-        warnings.warn(f"no file, hence left out: {listed(lost)} (in {path})", stacklevel=6)
+    keys = [key for key in folders if key in grades]
+    files = {key: folders[key] / f"{folders[key].name.removesuffix('_nifti')}_{part}.nii.gz" for key in keys}
+    present = [key for key in keys if files[key].is_file()]
+    if not present:
+        raise BagDataError(_no_sequence(path, part, [folders[key] for key in keys]))
+    absent = [files[key].name for key in keys if key not in present]
+    if absent:
+        warnings.warn(f"no file, hence left out: {listed(absent)} (in {path})", stacklevel=6)
     return assemble(
-        [files[key] for key in here],
-        [folders[key].name.removesuffix("_nifti") for key in here],
+        [files[key] for key in present],
+        [folders[key].name.removesuffix("_nifti") for key in present],
         Request(path, images=options, on_file=on_file),
-        coded=Coded(np.array([grades[key] for key in here]), None),
-        groups=np.array([f"UCSF-PDGM-{key[0]:04d}" for key in here]),
+        coded=Coded(np.array([grades[key] for key in present]), None),
+        groups=np.array([f"UCSF-PDGM-{key[0]:04d}" for key in present]),
     )
 
 

@@ -42,13 +42,13 @@ def download(url: str, path: Path, *, progress: Progress | None = None) -> None:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer, path.open("wb") as file:
             length = answer.headers.get("Content-Length")
             total = int(length) if length is not None and length.isdigit() else None
-            done = 0
+            received = 0
             while chunk := answer.read(_CHUNK):
-                done += file.write(chunk)
+                received += file.write(chunk)
                 if progress is not None:
-                    progress(done, total)
-        if total is not None and done != total:
-            raise OSError(f"{done} of {total} bytes")
+                    progress(received, total)
+        if total is not None and received != total:
+            raise OSError(f"{received} of {total} bytes")
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DataNotFoundError(f"Expected an archive at {url}, got {error}; check the connection.") from error
 

@@ -167,12 +167,12 @@ def _unknown(request: Request) -> DataNotFoundError:
     from midam.data.sets import catalog
 
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
-    known = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
+    names = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
         return DataNotFoundError(
             f"Expected a folder of such files, got one file (in {request.source}); put it into a folder, and name that."
         )
-    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), known, count=3))
+    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), names, count=3))
     return DataNotFoundError(
         f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {advice}"
@@ -208,9 +208,9 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     if split_file is None:
         return bags
     splits = read_splits(bags, request)
-    named = splits != ""
-    if not named.all():
-        text = f"{int((~named).sum())} of {len(bags)} bags: {listed(bags.ids[~named].tolist())}"
+    has_split = splits != ""
+    if not has_split.all():
+        text = f"{int((~has_split).sum())} of {len(bags)} bags: {listed(bags.ids[~has_split].tolist())}"
         warnings.warn(f"no split, hence left out: {text} (in {split_file})", stacklevel=3)
-        request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~named].tolist())
-    return bags.subset(np.flatnonzero(named)).replace(splits=splits[named])
+        request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~has_split].tolist())
+    return bags.subset(np.flatnonzero(has_split)).replace(splits=splits[has_split])

@@ -95,12 +95,12 @@ def registered() -> list[type[Reader]]:
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
     """Return the reader of a file; refuse a file that no reader takes."""
-    known = file_readers(only)
-    for reader in reversed(known):
+    readers = file_readers(only)
+    for reader in reversed(readers):
         if reader.takes(path):
             return reader
     raise BagDataError(
-        f"Expected a file of instances ({', '.join(known_suffixes(known))}) or the folder of a DICOM series, got "
+        f"Expected a file of instances ({', '.join(known_suffixes(readers))}) or the folder of a DICOM series, got "
         f"{repr(path.suffix) if path.suffix else 'no suffix'} (in {path}); convert the file."
     )
 

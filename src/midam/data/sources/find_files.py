@@ -40,45 +40,45 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
-    here = _by_family([folder], tables, readers)
-    if all(candidate.maybe_table for candidate, _ in here) and is_dicom_folder(folder):
+    families = _by_family([folder], tables, readers)
+    if all(candidate.maybe_table for candidate, _ in families) and is_dicom_folder(folder):
         return files_alone(folder) or [Path(os.path.abspath(folder))]  # an absolute path has a name, "." has none
-    if not here:
+    if not families:
         below = list(_folders_below(folder))
-        usual = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
-        near = _one_kind(usual, folder) or [path for path in below if path.parent == folder]
-        here = _by_family(near, tables, readers)
-        if not usual and (not here or _of_features(here[0][0])):
-            here = _by_family(below, tables, [candidate for candidate in readers if _of_features(candidate)])
+        feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
+        near = _one_kind(feature_folders, folder) or [path for path in below if path.parent == folder]
+        families = _by_family(near, tables, readers)
+        if not feature_folders and (not families or _of_features(families[0][0])):
+            families = _by_family(below, tables, [candidate for candidate in readers if _of_features(candidate)])
         empty = [path for path in below if is_feature_folder(path) or scale_folder(path / "features")]
         # A job of TRIDENT without features leaves only thumbnails and contours.
-        if reader is None and empty and not usual and here and not _of_features(here[0][0]):
+        if reader is None and empty and not feature_folders and families and not _of_features(families[0][0]):
             raise BagDataError(
-                f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {here[0][0].title} "
+                f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {families[0][0].title} "
                 f"files elsewhere (in {folder}); write the features first, or name the folder of those files."
             )
-    if not here:
+    if not families:
         raise _nothing(folder)
-    first = here[0][0]
+    first = families[0][0]
     # A CSV next to features of another format is a table of labels or splits.
-    others = [reader.title for reader, _ in here[1:] if not reader.maybe_table]
+    others = [reader.title for reader, _ in families[1:] if not reader.maybe_table]
     if others:
         text = f"{folder} holds {' and '.join([first.title, *others])} files: the {first.title} files are read"
         warnings.warn(text, stacklevel=4)
-    return here[0][1]
+    return families[0][1]
 
 
 def _folders_below(folder: Path) -> Iterator[Path]:
     """Yield the folders in a folder, level by level, by name; the first 1000, down to a depth of 4."""
-    level, seen, count = [folder], {os.path.realpath(folder)}, 0
+    level, visited, count = [folder], {os.path.realpath(folder)}, 0
     for _ in range(_DEPTH):
         inside = [path for home in level for path in sorted(home.iterdir()) if _is_folder(path)]
         level = []
         for path in inside:
             real = os.path.realpath(path)
-            if real in seen:  # a link that leads back
+            if real in visited:  # a link that leads back
                 continue
-            seen.add(real)
+            visited.add(real)
             level.append(path)
             yield path
             count += 1
@@ -94,8 +94,8 @@ def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
     """Return the feature folders in a folder, or else below it; refuse several extractors or scales."""
     near = [path for path in usual if path.parent == folder] or list(usual)
     near.sort(key=lambda path: path.name.startswith("features_"))
-    named = [path for path in near if path.name.startswith("features_")] or near
-    kinds = {(path.name.partition("features_")[2], scale_folder(path)): path for path in named}
+    prefixed = [path for path in near if path.name.startswith("features_")] or near
+    kinds = {(path.name.partition("features_")[2], scale_folder(path)): path for path in prefixed}
     if len(kinds) > 1:
         names = [path.relative_to(folder).as_posix() for path in kinds.values()]
         raise BagDataError(f"Expected one folder of features, got {listed(names)} (in {folder}); name one of them.")
@@ -111,17 +111,17 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 
     If a table names the bags, warn only about folders that hold files of the same suffixes.
     """
-    known = file_readers()
-    used, homes, named = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
+    readers = file_readers()
+    used, homes, stems = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
         homes.add(folder)
     above = {above for path in taken for above in path.parents}
     others = sorted(path for home in homes for path in home.iterdir() if path not in used | above)
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
-    alone = [path for path in others if path.with_suffix("") not in named and not _is_known(path, known)]
+    alone = [path for path in others if path.with_suffix("") not in stems and not _is_known(path, readers)]
     if named_by_table:
         suffixes = {path.suffix for path in taken if path.is_file()}
-        alone = [path for path in alone if _is_folder(path) and any(one.suffix in suffixes for one in path.iterdir())]
+        alone = [path for path in alone if _is_folder(path) and any(file.suffix in suffixes for file in path.iterdir())]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         warnings.warn(
@@ -146,12 +146,12 @@ def _nothing(folder: Path) -> BagDataError:
 
 def _deep_file(folder: Path) -> Path | None:
     """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
-    known = file_readers()
-    for here, folders, files in islice(os.walk(folder), _SEARCHED):
+    readers = file_readers()
+    for parent, folders, files in islice(os.walk(folder), _SEARCHED):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        file = next((Path(here, one) for one in [*folders, *sorted(files)] if _is_known(Path(here, one), known)), None)
-        if file is not None:
-            return file
+        for path in (Path(parent, name) for name in [*folders, *sorted(files)]):
+            if _is_known(path, readers):
+                return path
     return None
 
 

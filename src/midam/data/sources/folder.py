@@ -79,8 +79,8 @@ class FolderReader(BagReader):
             # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.group_column is None else groups
-        known: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
-        return assemble(paths, bags, request, coded=labels.labels, by_name=True, **known)
+        fields: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
+        return assemble(paths, bags, request, coded=labels.labels, by_name=True, **fields)
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
@@ -174,14 +174,14 @@ def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
     """Return labels from the folders of the files, directly below the data; None if they are not classes."""
     folders = [name_of(path.parent.name) for path in paths]
-    known = {name.casefold() for name in folders}
-    if any(path.parent.parent != request.path for path in paths) or known & SPLIT_NAMES.keys():
+    lowered = {name.casefold() for name in folders}
+    if any(path.parent.parent != request.path for path in paths) or lowered & SPLIT_NAMES.keys():
         return None
-    one = request.positive is not None and request.positive.casefold() in known
-    named = request.classes is not None and known <= {str(name).casefold() for name in request.classes}
-    if request.target in CODED and len(known) > 1:
+    by_positive = request.positive is not None and request.positive.casefold() in lowered
+    by_classes = request.classes is not None and lowered <= {str(name).casefold() for name in request.classes}
+    if request.target in CODED and len(lowered) > 1:
         return labels_or_none(request, lambda: code_columns({"folder": folders}, request))
-    if not (one or named or (request.require_labels and len(known) == 2 and plain_pair(known))):
+    if not (by_positive or by_classes or (request.require_labels and len(lowered) == 2 and plain_pair(lowered))):
         return None
     return labels_or_none(request, lambda: code_labels(folders, request, origin="the folders of the files"))
 
@@ -198,12 +198,13 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     ):
         return list(paths), bag_names(paths, folder)
     leaves = {path: list(dicom_series.dicom_folders(path)) for path in paths}
-    known = names_in_tables(request)
-    if known:
+    listed_names = names_in_tables(request)
+    if listed_names:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
-        exact = [len(known & set(names)) for _, names in ways]
+        exact = [len(listed_names & set(names)) for _, names in ways]
         count = [
-            sum(files.certain(name) is not None for name in known) for files in (NameIndex(names) for _, names in ways)
+            sum(files.certain(name) is not None for name in listed_names)
+            for files in (NameIndex(names) for _, names in ways)
         ]
         level, names = ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
         return level, names

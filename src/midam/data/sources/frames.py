@@ -61,23 +61,23 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     frame, codes, where = table.frame, table.codes, table.where
     firsts = np.unique(codes, return_index=True)[1]
     many = len(firsts) > _FEW
-    several, named = many and len(codes) > len(firsts), []
+    several, shared = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []
-    known = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
-    known = known if labels.outcome is None else [*labels.outcome.values.T]
+    targets = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
+    targets = targets if labels.outcome is None else [*labels.outcome.values.T]
     for column in features:
         if tables.is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
             if is_group_like(column):
-                named.append(column)
-            elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in known)):
+                shared.append(column)
+            elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in targets)):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
-        elif any(_holds_label(values, codes, label) for label in known if many):
+        elif any(_holds_label(values, codes, label) for label in targets if many):
             of_instances.append(column)
-    for column in named:
+    for column in shared:
         group, leave = given(group_column=column), given(ignore_columns=[column])
         why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
         _warn(column, where, why)
@@ -130,11 +130,11 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
 
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
     """Return whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
-    known = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
-    distinct, position = np.unique(values[known], return_inverse=True)
+    usable = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
+    distinct, position = np.unique(values[usable], return_inverse=True)
     low, high = np.full(len(distinct), np.inf), np.full(len(distinct), -np.inf)
-    np.minimum.at(low, position, label[known])
-    np.maximum.at(high, position, label[known])
+    np.minimum.at(low, position, label[usable])
+    np.maximum.at(high, position, label[usable])
     if len(distinct) < 2 or (low != high).any() or low.min() == low.max():
         return False
     steps = np.diff(low)
@@ -161,8 +161,8 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     where, names = source, [name_of(name) for name in frame.columns]
     label = name_of(columns.get("label_column", "label"))
     has_target = columns.get("target", "auto") != "auto" or len(columns.get("grades", ())) > 0
-    asked = label != "label" or label in names or has_target
-    request = Request(source, **columns, require_labels=asked).completed()
+    needs_labels = label != "label" or label in names or has_target
+    request = Request(source, **columns, require_labels=needs_labels).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
     if frame.index.nlevels == 2 and bag not in names:
@@ -188,15 +188,15 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
     coords, ignored = list(request.coord_columns), list(request.ignore_columns)
     if not request.require_labels and not strict:
-        here = set(table.frame.columns)
-        group, split = (name if name in here else None for name in (group, split))
-        coords, ignored = ([name for name in names if name in here] for names in (coords, ignored))
+        existing = set(table.frame.columns)
+        group, split = (name if name in existing else None for name in (group, split))
+        coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
     of_labels = label_columns(table.frame.columns, request)
     label = of_labels if tables.has_labels(table.frame, request) else ()
-    named = [("bag_column", bag), *(("label_column", name) for name in label)]
-    named += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    named += [*request.named_covariates, ("order", request.order)]
-    tables.require_columns(table.frame.columns, [*named, *(("ignore_columns", name) for name in ignored)], table.where)
+    parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
+    parameters += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
+    parameters += [*request.named_covariates, ("order", request.order), *(("ignore_columns", name) for name in ignored)]
+    tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
     coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
@@ -209,9 +209,9 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     times = None if request.order is None else table.times(request.order, owners=special)
     special |= {*coords, *ignored, request.order}
     present = [str(name) for name in table.frame.columns if name not in special]
-    made = [] if request.order is None else tables.order_names(request.features or ())  # not in the file
-    wanted = None if request.features is None else [name for name in request.features if name not in made]
-    features = table.features(present, wanted)
+    derived = [] if request.order is None else tables.order_names(request.features or ())  # not in the file
+    needed = None if request.features is None else [name for name in request.features if name not in derived]
+    features = table.features(present, needed)
     kinds = read_kinds(table.frame, features, table.codes, request, table.faults)
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
@@ -244,8 +244,8 @@ def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, A
     """Return the arrays of a table sorted by bag and time of the rows [M], with the features of their order."""
     names, columns, where = arrays["feature_names"], arrays["columns"], arrays["source"]
     numbers = [at for at in range(len(names)) if columns is None or columns[at].kind == "number"]
-    made = tables.order_names([names[place] for place in numbers])
-    for name in sorted({*names} & {*made}):
+    derived = tables.order_names([names[place] for place in numbers])
+    for name in sorted({*names} & {*derived}):
         raise BagDataError(
             f"Expected no column {name!r} with `order`, which makes a feature of that name, got one (in {where}); "
             f"rename it, or leave it out with {given(ignore_columns=[name])}."
@@ -258,8 +258,8 @@ def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, A
         warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
     of_order = tables.order_features(x[:, numbers], times, codes).astype(x.dtype)
     x, places = np.column_stack([x, of_order]), None if places is None else places[sort]
-    columns = columns and [*columns, *map(Column, made)]
-    return arrays | {"X": x, "bag": codes, "coords": places, "feature_names": [*names, *made], "columns": columns}
+    columns = columns and [*columns, *map(Column, derived)]
+    return arrays | {"X": x, "bag": codes, "coords": places, "feature_names": [*names, *derived], "columns": columns}
 
 
 class Table:
@@ -287,8 +287,8 @@ class Table:
 
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
         texts += [name for name in others if self.frame[name].dtype == object]
-        named = dict.fromkeys(filter(None, (*names, *texts)))
-        self.frame = self.frame.assign(**{name: tables.names_in(self.frame[name]) for name in named})
+        columns = dict.fromkeys(filter(None, (*names, *texts)))
+        self.frame = self.frame.assign(**{name: tables.names_in(self.frame[name]) for name in columns})
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
@@ -319,14 +319,14 @@ class Table:
 
         where, values = self.where, {}
         for column in columns:
-            shown = self.frame[column]
-            if len(columns) == 1 and shown.isna().any():
+            series = self.frame[column]
+            if len(columns) == 1 and series.isna().any():
                 self._gaps_in(column, request, faults)
                 return None
-            of_row, distinct = pd.factorize(shown)
+            of_row, distinct = pd.factorize(series)
             words = [*(word_of(str(value)).casefold() for value in distinct), ""]
-            self.constant(column, faults, pd.Series(np.array(words)[of_row], index=shown.index))
-            values[column] = shown.iloc[self.first].tolist()
+            self.constant(column, faults, pd.Series(np.array(words)[of_row], index=series.index))
+            values[column] = series.iloc[self.first].tolist()
             counts = np.bincount(of_row[of_row >= 0])
             # The rarest value may be a typing error.
             if len(columns) == 1 and len(counts) > 2 and is_binary(words[:-1], request):
@@ -350,12 +350,12 @@ class Table:
 
     def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
         """Return the value of each bag in a column that is constant in a bag; `values` may replace the column's."""
-        shown = self.frame[column]
-        values = shown if values is None else values
+        series = self.frame[column]
+        values = series if values is None else values
         expected = values.iloc[self.first[self.codes]]
         differs = (values.to_numpy() != expected.to_numpy()) & ~(values.isna().to_numpy() & expected.isna().to_numpy())
         for row in np.flatnonzero(differs)[:1].tolist():
-            got = f"{shown.iloc[self.first[self.codes[row]]]} and {shown.iloc[row]}"
+            got = f"{series.iloc[self.first[self.codes[row]]]} and {series.iloc[row]}"
             self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)
         return np.asarray(values.iloc[self.first])
 

@@ -38,17 +38,17 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
     A request names several columns with commas. Default: ``label``; for survival ``time`` and ``event``; for several
     labels all columns that begin with ``label_``.
     """
-    names, asked = [str(name) for name in present], request.label_column
-    if asked in names:
-        return (asked,)
-    if asked != _LABEL:
-        return tuple(part.strip() for part in asked.split(","))
+    names, column = [str(name) for name in present], request.label_column
+    if column in names:
+        return (column,)
+    if column != _LABEL:
+        return tuple(part.strip() for part in column.split(","))
     if request.target == "survival" or (request.target == "auto" and set(SURVIVAL) <= set(names)):
         return SURVIVAL
     several = tuple(name for name in names if name.startswith(_OF_SEVERAL))
     if request.target == "multilabel" and several:
         return several
-    return (asked,)
+    return (column,)
 
 
 def is_binary(values: Iterable[object], request: Request) -> bool:
@@ -98,12 +98,12 @@ def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | N
         )
     if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome
-    known = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
-    matches = [known.get(name.casefold()) for name in outcome.names]
+    place_of = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
+    matches = [place_of.get(name.casefold()) for name in outcome.names]
     used = range(len(matches)) if target == "multilabel" else sorted(set(outcome.values[:, 0].astype(int).tolist()))
-    lost = [outcome.names[place] for place in used if matches[place] is None]
-    if lost or (target == "multilabel" and len(matches) < len(known)):
-        got = f"{lost[0]!r}" if lost else f"{len(matches)} of them"
+    unknown = [outcome.names[place] for place in used if matches[place] is None]
+    if unknown or (target == "multilabel" and len(matches) < len(place_of)):
+        got = f"{unknown[0]!r}" if unknown else f"{len(matches)} of them"
         raise BagDataError(
             f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
             f"as in training, got {got} (in {request.where}); use data that has the same."
@@ -121,12 +121,12 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
         target = "multiclass" if len(names) == 1 else "multilabel"
         if len(names) == 2 and tuple(name.casefold() for name in names) == SURVIVAL:
             target = "survival"
-    wanted = {"survival": 2, "multilabel": None}.get(target, 1)
-    if wanted is not None and len(names) != wanted:
-        example = "such as label_column='time,event'" if wanted == 2 else "such as label_column='label'"
+    count = {"survival": 2, "multilabel": None}.get(target, 1)
+    if count is not None and len(names) != count:
+        example = "such as label_column='time,event'" if count == 2 else "such as label_column='label'"
         raise ConfigError(
-            f"Expected {wanted} label column{'s' * (wanted > 1)} for the target {target!r}, got {', '.join(names)} (in "
-            f"{request.where}); name {'time and event' if wanted == 2 else 'one'}, {example}."
+            f"Expected {count} label column{'s' * (count > 1)} for the target {target!r}, got {', '.join(names)} (in "
+            f"{request.where}); name {'time and event' if count == 2 else 'one'}, {example}."
         )
     return target
 
@@ -150,11 +150,11 @@ def _single(target: str, columns: Mapping[str, Sequence[object]], request: Reque
             f"{request.where}); say it with `grades`, the lowest first."
         )
     codes = {name.casefold(): code for code, name in enumerate(names)}
-    lost = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
-    if lost is not None:
+    wrong = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
+    if wrong is not None:
         expected = f"one of the {_kinds(request)} {', '.join(names)}"
         raise BagDataError(
-            f"Expected {expected} in column {column}, got {words[lost]} (in {place_of(lost, request, ids)}); correct "
+            f"Expected {expected} in column {column}, got {words[wrong]} (in {place_of(wrong, request, ids)}); correct "
             "it, or leave such bags out."
         )
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
@@ -185,15 +185,15 @@ def _several(columns: Mapping[str, Sequence[object]], request: Request) -> Targe
     names = [name.removeprefix(_OF_SEVERAL) for name in columns]
     values = np.full((len(next(iter(columns.values()))), len(names)), np.nan)
     for place, (column, entries) in enumerate(columns.items()):
-        known = [row for row, value in enumerate(entries) if not is_missing(value)]
-        words = {word_of(entries[row]) for row in known}
+        present = [row for row, value in enumerate(entries) if not is_missing(value)]
+        words = {word_of(entries[row]) for row in present}
         if not words <= {"0", "1", "False", "True", "false", "true"}:
             wrong = sorted(words - {"0", "1"})[0]
             raise BagDataError(
                 f"Expected 0, 1 or nothing in column {column}, one of {len(names)} labels, got {wrong} (in "
                 f"{request.where}); recode the column, or name another one with `label_column`."
             )
-        values[known, place] = [word_of(entries[row]).casefold() in ("1", "true") for row in known]
+        values[present, place] = [word_of(entries[row]).casefold() in ("1", "true") for row in present]
     if request.classes is not None and list(map(str, request.classes)) != names:
         raise BagDataError(
             f"Expected the labels {', '.join(map(str, request.classes))} as in training, got {', '.join(names)} (in "

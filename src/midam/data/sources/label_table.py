@@ -43,10 +43,10 @@ class Labeled:
 
     def of(self, bags: Bags) -> Bags:
         """Return the bags (of one file each) that the table names, with their labels and metadata."""
-        known: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
-        known = {name: value for name, value in known.items() if value is not None}
-        known |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
-        return bags.subset(self.index).replace(**known)
+        fields: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        fields |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
+        return bags.subset(self.index).replace(**fields)
 
 
 def read_labels(
@@ -69,13 +69,13 @@ def read_labels(
     if not request.require_labels and column not in frame.columns:
         column = None
     avoid = (*label_columns(frame.columns, request), *request.covariate_columns)
-    fault, named = None, column
+    fault, file_column = None, column
     try:
-        named = tables.find_file_column(frame, files, column, avoid=avoid, where=where)
+        file_column = tables.find_file_column(frame, files, column, avoid=avoid, where=where)
     except BagDataError as error:
         fault = error
     columns = [name for name in frame.columns if name not in avoid] if column is None else [column]
-    known_as = named if fault is None and (column is None or files.count(frame[column].dropna())) else None
+    known_as = file_column if fault is None and (column is None or files.count(frame[column].dropna())) else None
     spread = by_patient(frame, files.names, groups, request, named=known_as, columns=columns)
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
@@ -85,7 +85,7 @@ def read_labels(
         raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
     if fault is not None:
         raise fault
-    return _labeled(frame, files, str(named), request, usual)
+    return _labeled(frame, files, str(file_column), request, usual)
 
 
 def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence[Mapping[str, object]]) -> Labeled:
@@ -160,8 +160,9 @@ def columns_of(
     if request.bad_labels == "ignore":
         split = None  # scores need none
     label = label if tables.has_labels(frame, request) else ()
-    named = [*others, *(("label_column", name) for name in label), ("group_column", group), ("split_column", split)]
-    tables.require_columns(frame.columns, [*named, *request.named_covariates], request.where)
+    parameters = [*others, *(("label_column", name) for name in label), ("group_column", group)]
+    parameters += [("split_column", split), *request.named_covariates]
+    tables.require_columns(frame.columns, parameters, request.where)
     return label, group, split
 
 
@@ -173,8 +174,8 @@ def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str,
     advice = next(filter(None, (gap_advice(request, name, "") for name in label)), "")
     text = f"{int(empty.sum())} of {len(frame)} rows have no {', '.join(label)} and are left out (in {request.where})"
     _warn(f"{text}; {advice}" if advice else text)
-    lost = frame[column][empty].dropna().astype(str).tolist()
-    request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {request.where}") for name in lost)
+    names = frame[column][empty].dropna().astype(str).tolist()
+    request.left_out.extend(LeftOut(name, "", f"no {', '.join(label)} in {request.where}") for name in names)
     return frame[~empty]
 
 
@@ -214,16 +215,16 @@ def _matched(
     patient, where = tables.find_column(frame, tables.PATIENT_COLUMNS), request.where
     positions = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
     frame = frame.assign(_file=[-1 if position is None else position for position in positions])
-    lost = frame[frame["_file"] < 0]
-    if len(lost):
-        names = lost[column].fillna(lost[patient] if patient else "(empty)").fillna("(empty)").tolist()
+    unmatched = frame[frame["_file"] < 0]
+    if len(unmatched):
+        names = unmatched[column].fillna(unmatched[patient] if patient else "(empty)").fillna("(empty)").tolist()
         if request.missing == "error":
             raise BagDataError(
-                f"Expected a file for each row, got none for {len(lost)} of {len(frame)}: {listed(names)} (in "
+                f"Expected a file for each row, got none for {len(unmatched)} of {len(frame)}: {listed(names)} (in "
                 f"{request.source}, table {where}); add the files, or leave such rows out with "
                 f"{given(missing='skip')}."
             )
-        _warn(f"{len(lost)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
+        _warn(f"{len(unmatched)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
         request.left_out.extend(LeftOut(str(name), "", f"no file in {request.source}") for name in names)
         frame = frame[frame["_file"] >= 0]
     counts = frame.groupby("_file", sort=False)[column].nunique()

@@ -93,7 +93,7 @@ def _read(request: Request) -> Bags:
     coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
     coded = coded or Coded()
     covariates = read_covariates(arrays, request)
-    known: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
+    fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
     return Bags.from_arrays(
         arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
         arrays["bag"],
@@ -101,7 +101,7 @@ def _read(request: Request) -> Bags:
         classes=coded.classes,
         outcome=coded.outcome,
         covariates=covariates,
-        **known,
+        **fields,
         feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
         source=str(path),
         missing=request.impute,

@@ -177,10 +177,10 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
         del facts[places[number]]
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
-    kept, known = [paths[at] for at in facts], [*facts.values()]
-    _refuse_mixed(kept, known)
-    check_like(kept, known)
-    _warn_of_scales(known)
+    kept, kept_facts = [paths[at] for at in facts], [*facts.values()]
+    _refuse_mixed(kept, kept_facts)
+    check_like(kept, kept_facts)
+    _warn_of_scales(kept_facts)
     return facts, {at: str(wrong[at]) for at in sorted(wrong)}
 
 
@@ -211,9 +211,9 @@ def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
     """Return the files whose instances differ from most in kind or in feature names, with the difference."""
     unlike = dict[int, str]()
     for kind, values, _ in _kinds(facts, skip=True):
-        usual = Counter(values).most_common(1)[0][0]
-        wrong = [at for at, value in enumerate(values) if value != usual]
-        unlike |= {at: f"{kind} {values[at]}, and not {usual} as most files have" for at in wrong}
+        common = Counter(values).most_common(1)[0][0]
+        wrong = [at for at, value in enumerate(values) if value != common]
+        unlike |= {at: f"{kind} {values[at]}, and not {common} as most files have" for at in wrong}
     names = {at: frozenset(fact.names) for at, fact in enumerate(facts) if fact.names is not None and at not in unlike}
     most = Counter(names.values()).most_common(1)
     why = "its features have other names than those of most files"
@@ -252,9 +252,9 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         first = values.index(Counter(values).most_common(1)[0][0])
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
-            named = listed([str(names[place]) for place in other], most=_LISTED)
+            text = listed([str(names[place]) for place in other], most=_LISTED)
             raise BagDataError(
-                f"Expected {kind} {values[first]} as in {names[first]}, got {values[other[0]]} (in {named}); {advice}."
+                f"Expected {kind} {values[first]} as in {names[first]}, got {values[other[0]]} (in {text}); {advice}."
             )
     _note_places(names, facts)
     _check_same_names(names, facts)
@@ -268,29 +268,29 @@ def places_width(facts: Sequence[FileFacts]) -> int | None:
 
 def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
     """Warn about files whose instances have no place: without coordinates, or with another width than most."""
-    usual = places_width(facts)
-    other = [place for place, fact in enumerate(facts) if fact.coords_width != usual]
+    width = places_width(facts)
+    other = [place for place, fact in enumerate(facts) if fact.coords_width != width]
     if other:
         got = facts[other[0]].coords_width
         why = "no coordinates" if got is None else f"coordinates of width {got}"
-        text = f"{len(other)} of {len(facts)} files hold no coordinates of width {usual} as the others do"
+        text = f"{len(other)} of {len(facts)} files hold no coordinates of width {width} as the others do"
         text += f", the first {names[other[0]]} has {why}: their instances have no place on a map"
         warnings.warn(text, stacklevel=6)
 
 
 def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> None:
     """Refuse features of other names than most files have; their order is free. Note files without names."""
-    named = [(file, fact.names) for file, fact in zip(files, facts) if fact.names is not None]
-    if not named:
+    names_by_file = [(file, fact.names) for file, fact in zip(files, facts) if fact.names is not None]
+    if not names_by_file:
         return
-    usual = Counter(frozenset(names) for _, names in named).most_common(1)[0][0]
-    for file, names in named:
-        if usual != frozenset(names):
-            feature_order(sorted(usual), names, reference="most files", where=str(file))
-    if len(named) < len(facts):
+    common = Counter(frozenset(names) for _, names in names_by_file).most_common(1)[0][0]
+    for file, names in names_by_file:
+        if common != frozenset(names):
+            feature_order(sorted(common), names, reference="most files", where=str(file))
+    if len(names_by_file) < len(facts):
         first = next(file for file, fact in zip(files, facts) if fact.names is None)
-        count = f"{len(facts) - len(named)} of {len(facts)} files"
-        text = f"{count} do not name their features, which are taken in the order of {named[0][0]}: {first}"
+        count = f"{len(facts) - len(names_by_file)} of {len(facts)} files"
+        text = f"{count} do not name their features, which are taken in the order of {names_by_file[0][0]}: {first}"
         warnings.warn(text, Note, stacklevel=5)
 
 
@@ -309,10 +309,10 @@ def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     """Warn about slides of several magnifications at level 0, whose patches show areas of several sizes."""
     coords = [fact.attributes.get("coords", {}) for fact in facts]
-    powers = {one.get("level0_magnification") for one in coords}
-    at_level0 = all(one.get("target_magnification") == one.get("level0_magnification") for one in coords)
+    powers = {slide.get("level0_magnification") for slide in coords}
+    at_level0 = all(slide.get("target_magnification") == slide.get("level0_magnification") for slide in coords)
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
-        scales = sorted({str(one.get("level0_magnification", "unknown")) for one in coords})
+        scales = sorted({str(slide.get("level0_magnification", "unknown")) for slide in coords})
         text = f"slides of several magnifications ({listed(scales)}) are read at level 0"
         warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
 

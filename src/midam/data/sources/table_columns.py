@@ -43,13 +43,13 @@ _SEVERAL = 5
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
     """Refuse a table of `known` columns that lacks some of `columns`, each given with its parameter, if any."""
     present = [str(name) for name in known]
-    lost = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
-    if lost:
-        named = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in lost)
-        near = nearest_columns([name for _, name in lost], present)
+    absent = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
+    if absent:
+        text = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in absent)
+        near = nearest_columns([name for _, name in absent], present)
         raise BagDataError(
-            f"Expected the column{'s' * (len(lost) > 1)} {named}, got none (in {where}); name the right "
-            f"{'ones' if len(lost) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
+            f"Expected the column{'s' * (len(absent) > 1)} {text}, got none (in {where}); name the right "
+            f"{'ones' if len(absent) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
         )
 
 
@@ -64,8 +64,8 @@ def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     A name that holds the separator is quoted, so that two groups never get the same name.
     """
     column, parts = request.group_column, group_parts(request.group_column)
-    known = set(map(str, frame.columns))
-    if column is None or len(parts) < 2 or column in known or (not request.require_labels and not known >= {*parts}):
+    present = set(map(str, frame.columns))
+    if column is None or len(parts) < 2 or column in present or not (request.require_labels or present >= {*parts}):
         return frame
     require_columns(frame.columns, [("group_column", name) for name in parts], request.where)
     rows = zip(*(names_in(frame[name]).tolist() for name in parts), strict=True)
@@ -113,16 +113,16 @@ def words_for_none(values: Iterable[object], named: Collection[str] = ()) -> lis
 def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
     """Return whether labels are required, or are there anyway."""
     columns = label_columns(frame.columns, request)
-    here = all(column in frame.columns for column in columns)
-    return request.require_labels or (here and not all(bool(frame[column].isna().all()) for column in columns))
+    complete = all(column in frame.columns for column in columns)
+    return request.require_labels or (complete and not all(bool(frame[column].isna().all()) for column in columns))
 
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return a column of number objects, such as `decimal.Decimal`, as float64; other columns as they are."""
     import pandas as pd
 
-    known = values.dropna() if values.dtype == object else values.iloc[:0]
-    if not len(known) or not all(isinstance(value, Real | Decimal) for value in known):
+    objects = values.dropna() if values.dtype == object else values.iloc[:0]
+    if not len(objects) or not all(isinstance(value, Real | Decimal) for value in objects):
         return values
     return pd.Series([np.nan if pd.isna(value) else float(value) for value in values], values.index, dtype=np.float64)
 
@@ -196,8 +196,8 @@ def find_file_column(
         require_columns(frame.columns, [("bag_column", named)], where)
         return named
     counts = {str(c): files.count(frame[c].dropna()) for c in frame.columns if c not in avoid}
-    usual = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]
-    chosen = usual[0] if usual else max(counts, key=lambda name: counts[name], default="")
+    common = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]
+    chosen = common[0] if common else max(counts, key=lambda name: counts[name], default="")
     if not counts.get(chosen):
         raise BagDataError(
             f"Expected a column that names the files, such as {files.names[0]!r} of {files.source}, got none among "
@@ -207,9 +207,9 @@ def find_file_column(
     positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
     chosen_files = positions.pop(chosen)
     for name, other in positions.items():
-        both = [(a, b) for a, b in zip(chosen_files, other) if a is not None and b is not None]
+        pairs = [(a, b) for a, b in zip(chosen_files, other) if a is not None and b is not None]
         as_many = len({*other} - {None}) >= max(1, len({*chosen_files} - {None}))
-        if as_many and (not both or any(a != b for a, b in both)):
+        if as_many and (not pairs or any(a != b for a, b in pairs)):
             raise ConfigError(
                 f"Expected one column that names the files, got {chosen!r} and {name!r}, which do not name the "
                 f"same files in the same rows (in {where}); say which with `bag_column`, or leave the other one out of "
@@ -281,8 +281,8 @@ def read_covariates(columns: Any, request: Request) -> Covariates | None:
     require_columns(columns, request.named_covariates, where)
     covariates = Covariates.of({name: columns[name] for name in request.covariate_columns}, source=where)
     for name, column in zip(covariates.names, covariates.columns):
-        lost = words_for_none(np.asarray(columns[name]).ravel().tolist())
-        words = request.read_as_missing.get(name) or ", ".join(map(repr, lost))
+        missing_words = words_for_none(np.asarray(columns[name]).ravel().tolist())
+        words = request.read_as_missing.get(name) or ", ".join(map(repr, missing_words))
         if words and column.dtype.kind != "f" and request.require_labels:
             text = f"{words} of column {name} stands for a missing value (in {where})"
             warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
@@ -321,11 +321,11 @@ def split_sites(
 
 def _ids(name: str, column: NDArray[Any]) -> int:
     """Count the ids in a covariate [N] that is named as ids and holds many; 0 for others, such as names of sites."""
-    known = column[~missing_of(column)]
-    count = len(np.unique(known))
+    values = column[~missing_of(column)]
+    count = len(np.unique(values))
     if column.dtype.kind == "f":
-        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(known))
-        called = called and bool((known == np.round(known)).all())
+        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(values))
+        called = called and bool((values == np.round(values)).all())
     else:
         called = is_group_like(name) and "group" not in name.lower()
     return count if called and count > _SEVERAL else 0

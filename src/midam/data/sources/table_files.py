@@ -51,7 +51,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
 
     refuse_empty(path)
     suffix = file_suffix(path)
-    named = {*(getattr(request, name) for name in COLUMNS), *group_parts(request.group_column)}
+    as_text = {*(getattr(request, name) for name in COLUMNS), *group_parts(request.group_column)}
     if suffix == ".parquet":
         sheet_of(request, path)
         require_fits(path)
@@ -65,12 +65,12 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     def options(header: Sequence[str]) -> dict[str, Any]:
         worded = worded_columns(map(name_of, header), request)
         words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
-        return {"dtype": {name: str for name in header if name_of(name) in named}, "na_values": words}
+        return {"dtype": {name: str for name in header if name_of(name) in as_text}, "na_values": words}
 
     frame = _read(path, options, sheet_of(request, path))
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
-    return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, named, path)
+    return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, as_text, path)
 
 
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
@@ -242,12 +242,12 @@ def _read_excel(
             raise BagDataError(
                 f"Expected the sheet {sheet!r} of `sheet`, got none (in {path}); {nearest(sheet, names, count=3)}"
             )
-        chosen = next(iter(names.values())) if sheet is None else names[sheet]
-        first = book.parse(chosen, header=None, nrows=1, dtype=str)
+        sheet_name = next(iter(names.values())) if sheet is None else names[sheet]
+        first = book.parse(sheet_name, header=None, nrows=1, dtype=str)
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
         check_header(header, path)
         nrows = EXCEL_ROWS if rows is None else rows
-        frame = book.parse(chosen, nrows=nrows, keep_default_na=False, **options(header))
+        frame = book.parse(sheet_name, nrows=nrows, keep_default_na=False, **options(header))
         if len(frame) >= EXCEL_ROWS:
             raise BagDataError(
                 f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds, got more (in {path}); save "
@@ -255,7 +255,7 @@ def _read_excel(
             )
     if sheet is None and len(names) > 1 and rows is None:
         others = given(sheet=list(names)[1])
-        text = f"{chosen!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another"
+        text = f"{sheet_name!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another"
         warnings.warn(text, Note, stacklevel=4)
     return renamed(frame, path)
 
@@ -305,8 +305,8 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
     if columns:
-        shown = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
-        warnings.warn(f"commas in {shown} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
+        text = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
+        warnings.warn(f"commas in {text} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
 
 

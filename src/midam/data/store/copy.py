@@ -59,8 +59,8 @@ def _is_bag(row: Any, count: int) -> bool:
     if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
         return False
     number, *digests = row if row[2] is not None else row[:2]
-    named = type(number) is int and 0 <= number < count
-    return named and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in digests)
+    is_number = type(number) is int and 0 <= number < count
+    return is_number and all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
 
 
 def plan_digest(bags: Bags) -> str:

@@ -375,18 +375,18 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
     with sound("the bag table of a store", path / facts.table.file, advice="import the data again"):
         if int(table["sizes"].sum()) != len(instances):
             raise ValueError(f"bags of other sizes than the {len(instances)} instances")
-        known: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
-        known["left_out"] = facts.left_out
+        fields: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
+        fields["left_out"] = facts.left_out
         packed = table.pop(WITNESSES, None)
-        known["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
+        fields["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
         values = table.pop(OUTCOME, None)
         if (values is None) != (facts.outcome is None):
             raise ValueError("an outcome without its names, or names without an outcome")
         if facts.outcome is not None and values is not None:
-            known["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
+            fields["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
         columns = {int(name.removeprefix(COVARIATE)): table.pop(name) for name in list(table) if COVARIATE in name}
-        known["covariates"] = _covariates(columns, facts.covariates)
-        bags = Bags(instances, coords=coords, source=str(path), **known, **table)
+        fields["covariates"] = _covariates(columns, facts.covariates)
+        bags = Bags(instances, coords=coords, source=str(path), **fields, **table)
     return bags, digests
 
 

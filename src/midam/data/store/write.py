@@ -84,13 +84,13 @@ def require_free(place: str | Path) -> None:
     """Refuse an occupied place with a `StoreError`; remove the journal of an import that ended there."""
     if not _is_taken(place):
         return
-    taken = StoreError(
+    error = StoreError(
         f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
     )
     part, journal = _hidden_paths(Path(place).resolve())
     if journal.exists() and not part.exists():  # the import was killed after its last step
-        Journal(journal, busy=taken).remove()
-    raise taken
+        Journal(journal, busy=error).remove()
+    raise error
 
 
 def _hidden_paths(place: Path) -> tuple[Path, Path]:
@@ -186,10 +186,10 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: Imp
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        left = [str(path) for path in hidden if path.exists()]
-        rest = "free space, or choose another place; nothing was written."
-        if left:
-            rest = f"free space and repeat the command: it continues from the part already in {' and '.join(left)}."
+        paths = [str(path) for path in hidden if path.exists()]
+        advice = "free space, or choose another place; nothing was written."
+        if paths:
+            advice = f"free space and repeat the command: it continues from the part already in {' and '.join(paths)}."
         raise StoreError(
-            f"Expected free space for the store {place}, got: {error.strerror} (in {error.filename}); {rest}"
+            f"Expected free space for the store {place}, got: {error.strerror} (in {error.filename}); {advice}"
         ) from error

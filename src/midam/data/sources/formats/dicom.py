@@ -110,11 +110,11 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     gray = [frame for frame in frames if not is_color(frame)]
     check_scales(gray, where)
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
-    known = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
+    stated = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
     modality = ", ".join(sorted({frame.text("Modality") for frame in frames} - {""}))
     return Volume(
         [image if image.ndim == 3 else image[None] for image in pixels_of(frames)],
-        [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in known],
+        [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in stated],
         flat=modality or "no modality",
         aside=aside,
         doubt=mixed_depths(gray),
@@ -140,30 +140,30 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     rows, columns = first.numbers("PixelSpacing")
     spacing = (distance, float(rows), float(columns))
     doubt = doubt_of(frames, heights, distance) if len(frames) > 1 else ""
-    known = slices_of(frames)
+    facts = slices_of(frames)
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis.
         places = heights * np.sign(normal[np.abs(normal).argmax()])
         return Volume(
-            data, [spacing], doubt=doubt, aside=aside, slices=known | {"position_mm": places.round(3).tolist()}
+            data, [spacing], doubt=doubt, aside=aside, slices=facts | {"position_mm": places.round(3).tolist()}
         )
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")
     # Coordinates grow to the left and the back in DICOM, to the right and the front in affines.
     volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=where)
-    return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, known, normal, axis))
+    return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, facts, normal, axis))
 
 
 def _slices_along(
-    volume: Volume, known: Mapping[str, Sequence[Any]], normal: NDArray[np.float64], axis: int
+    volume: Volume, facts: Mapping[str, Sequence[Any]], normal: NDArray[np.float64], axis: int
 ) -> dict[str, Sequence[Any]]:
     """Return the origin of each slice along an axis of the patient, with its file if it was acquired along it."""
     sign = 1 if axis == 2 else -1  # positions as DICOM states them
     columns: dict[str, Sequence[Any]] = {"position_mm": [sign * place for place in volume.slices["position_mm"]]}
     if int(np.abs(normal).argmax()) == axis:
         index = volume.slices["slice_index"]
-        columns |= {name: [values[i] for i in index] for name, values in known.items()}
+        columns |= {name: [values[i] for i in index] for name, values in facts.items()}
     return columns
 
 
@@ -200,8 +200,8 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
                 f"Expected one gray slice with its place, got colors (in {frame.path}); convert the series to NIfTI, "
                 "or remove files that are no slices."
             )
-        here = np.concatenate([frame.numbers(name) for name in tuple(_NEEDED)[1:]])
-        key = next((key for key in blocks if np.allclose(key, here, atol=1e-4)), tuple(here.tolist()))
+        numbers = np.concatenate([frame.numbers(name) for name in tuple(_NEEDED)[1:]])
+        key = next((key for key in blocks if np.allclose(key, numbers, atol=1e-4)), tuple(numbers.tolist()))
         blocks.setdefault(key, []).append(frame)
     main = [block for block in blocks.values() if len(block) > 1]
     if len(main or blocks) > 1:

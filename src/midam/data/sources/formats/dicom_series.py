@@ -44,10 +44,10 @@ class Series:
 
     def is_called(self, name: str, *, exactly: bool) -> bool:
         """Return whether a text is the description, protocol, modality, number or UID, or a part of the first two."""
-        wanted, texts = name.strip().casefold(), [self.description.casefold(), self.protocol.casefold()]
-        if wanted in (*texts, self.modality.casefold(), self.number, self.uid):
+        lowered, texts = name.strip().casefold(), [self.description.casefold(), self.protocol.casefold()]
+        if lowered in (*texts, self.modality.casefold(), self.number, self.uid):
             return True
-        return not exactly and any(wanted in text for text in texts)
+        return not exactly and any(lowered in text for text in texts)
 
 
 class Scan(NamedTuple):
@@ -80,10 +80,10 @@ def is_dicom(path: Path) -> bool:
 
 def dicom_folders(folder: Path, *, searched: int | None = None) -> Iterator[Path]:
     """Yield, among the first `searched`, a folder and its subfolders at any depth that hold DICOM files, by name."""
-    for number, (here, below, _) in enumerate(os.walk(folder)):
+    for number, (path, below, _) in enumerate(os.walk(folder)):
         below[:] = sorted(name for name in below if name[0] != "." and not name.endswith(".zarr"))
-        if is_dicom_folder(Path(here)):
-            yield Path(here)
+        if is_dicom_folder(Path(path)):
+            yield Path(path)
         if number == searched:
             return
 
@@ -134,41 +134,41 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     """
     series = _grouped(headers, [[path] for path in paths])
     if wanted is not None:
-        exact = [one for one in series if one.is_called(wanted, exactly=True)]
-        chosen = exact or [one for one in series if one.is_called(wanted, exactly=False)]
+        exact = [scan for scan in series if scan.is_called(wanted, exactly=True)]
+        chosen = exact or [scan for scan in series if scan.is_called(wanted, exactly=False)]
     else:
         chosen = _scans(series)
-        if chosen and all(one.scout for one in chosen):
+        if chosen and all(scan.scout for scan in chosen):
             raise BagDataError(
                 f"Expected a scan, got {len(chosen)} localizer{'s' if len(chosen) > 1 else ''} alone (in {folder}); "
                 "copy the scan too, or leave it out."
             )
-    if chosen and all(one.flat and one.modality not in PLACED for one in chosen):
-        kept = {path for one in chosen for path in one.paths}
+    if chosen and all(scan.flat and scan.modality not in PLACED for scan in chosen):
+        kept = {path for scan in chosen for path in scan.paths}
         chosen_paths = [path for path in paths if path in kept]
     elif len(chosen) == 1:
         chosen_paths = list(chosen[0].paths)
     else:
         raise _several(series, chosen, wanted, folder)
-    aside = 0 if wanted is not None else sum(one.images for one in series) - sum(one.images for one in chosen)
+    aside = 0 if wanted is not None else sum(scan.images for scan in series) - sum(scan.images for scan in chosen)
     return Scan(chosen_paths, aside)
 
 
 def _scans(series: Sequence[Series]) -> list[Series]:
     """Return the series that may be the scan: with positions and several images, else with positions, else any view."""
-    drawn = [one for one in series if one.modality not in _NO_SCANS]
-    views = [one for one in drawn if not one.scout] or drawn
-    placed = [one for one in views if not one.flat]
-    return [one for one in placed if one.images > 1] or placed or views
+    images = [scan for scan in series if scan.modality not in _NO_SCANS]
+    views = [scan for scan in images if not scan.scout] or images
+    placed = [scan for scan in views if not scan.flat]
+    return [scan for scan in placed if scan.images > 1] or placed or views
 
 
 def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
     expected = "one series" if wanted is None else f"one series {wanted!r}"
     got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
-    shown = listed(chosen or series, most=_LISTED, sep="; ") or "no images"
-    example = next((one.description or one.protocol for one in chosen or series), "T1") or "T1"
+    text = listed(chosen or series, most=_LISTED, sep="; ") or "no images"
+    example = next((scan.description or scan.protocol for scan in chosen or series), "T1") or "T1"
     return BagDataError(
-        f"Expected {expected}, got {got}: {shown} (in {folder}); choose one by its "
+        f"Expected {expected}, got {got}: {text} (in {folder}); choose one by its "
         f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
         "name the bags patient/series."
     )

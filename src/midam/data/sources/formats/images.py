@@ -56,23 +56,23 @@ class ImageReader(FileReader):
             if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
                 width, height = height, width
             in_strips = strips_of(image, path, options.patch_size) is not None
-            held = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
+            num_bytes = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
         size = options.patch_size
 
         def cut() -> tuple[Column, Column]:
-            pixels = Pixels(path, height, size, held=held)
+            pixels = Pixels(path, height, size, held=num_bytes)
             if places is not None:
                 corners, some = places, pixels.rows(0)
             else:
                 require_patch(width, height, size, kind="image", path=path)
-                with nullcontext() if in_strips or held <= _LARGE else _TURN:
+                with nullcontext() if in_strips or num_bytes <= _LARGE else _TURN:
                     corners = _places(pixels, width, options, path)
                     some = pixels.rows(int(corners[-1, 1]))  # decodes all rows, so that damage is found now
             shape = (len(some), size, size)
             return Patches(corners, shape, some.dtype, lambda x, y: pixels.rows(y)[..., x : x + size]), corners
 
         coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
-        return cut_file("patches", cut, {"coords": coords}, held=held, handle=False)
+        return cut_file("patches", cut, {"coords": coords}, held=num_bytes, handle=False)
 
     def verify(self, path: Path) -> None:
         """Compare the checksums of a PNG, which Pillow ignores when it decodes."""
@@ -279,8 +279,8 @@ def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
     Pixels whose colors are all below 40 are black: they are not tissue, and Otsu's threshold ignores them.
     """
-    values, seen = saturation(pixels), pixels.max(axis=0) >= _BLACK
-    return np.asarray(seen & (values > min(otsu(values[seen]), _MOST)), dtype=np.bool_)
+    values, bright = saturation(pixels), pixels.max(axis=0) >= _BLACK
+    return np.asarray(bright & (values > min(otsu(values[bright]), _MOST)), dtype=np.bool_)
 
 
 def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDArray[np.float64]:

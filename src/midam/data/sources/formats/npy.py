@@ -83,17 +83,17 @@ class NpzReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Read a file; refuse Python objects."""
-        known = (*FEATURES, COORDS, FEATURE_NAMES)
-        arrays, others = read_archive(path, known)
+        keys = (*FEATURES, COORDS, FEATURE_NAMES)
+        arrays, others = read_archive(path, keys)
         if len(arrays) == 1 and not others:
             arrays = {"features": next(iter(arrays.values()))}
-        refuse_near(others, arrays, known, path)
+        refuse_near(others, arrays, keys, path)
         features, coords = squeezed(pick_features(arrays, path)), arrays.get(COORDS)
         if features.ndim == 3 and coords is None:
             return open_array(features, path, options, held=features.nbytes, places=places)
         names = arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None
-        held = features.nbytes + (0 if coords is None else coords.nbytes)
-        return OpenFile(features, coords, held=held, names=names)
+        num_bytes = features.nbytes + (0 if coords is None else coords.nbytes)
+        return OpenFile(features, coords, held=num_bytes, names=names)
 
 
 def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -106,8 +106,8 @@ def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray
     others: list[str] = []
     with sound("a sound npz archive", path, advice=f"{_ANEW}z"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        taken = [one for one in members if len(members) == 1 or one.filename.removesuffix(".npy") in wanted]
-        require_free(sum(member.file_size for member in taken), "arrays", source=str(path))
+        chosen_members = [one for one in members if len(members) == 1 or one.filename.removesuffix(".npy") in wanted]
+        require_free(sum(member.file_size for member in chosen_members), "arrays", source=str(path))
         for member in members:
             name = member.filename.removesuffix(".npy")
             if member.file_size > max(_SMALL, _GROWTH * member.compress_size):
@@ -181,10 +181,10 @@ class CsvReader(FileReader):
         with sound_text("a CSV with a row for each instance", path):
             words = first_line(path)
             numbers = [_number(word) for word in words]
-            named, counted = None in numbers, numbers == list(range(len(numbers)))
-            if named:
+            has_names, counted = None in numbers, numbers == list(range(len(numbers)))
+            if has_names:
                 check_header(words, path)
-            frame = pd.read_csv(path, header=0 if named or counted else None, encoding="utf-8-sig")
+            frame = pd.read_csv(path, header=0 if has_names or counted else None, encoding="utf-8-sig")
         for column in frame.columns:
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
@@ -196,7 +196,7 @@ class CsvReader(FileReader):
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
             with np.errstate(over="ignore"):  # values beyond float32 become infinite: reading them is refused
                 array = array.astype(np.float32)
-        return OpenFile(array, held=array.nbytes, names=words if named else None)
+        return OpenFile(array, held=array.nbytes, names=words if has_names else None)
 
 
 def _number(word: str) -> float | None:

@@ -150,10 +150,10 @@ def cut_file(
     **facts: Any,
 ) -> OpenFile:
     """Return an open file whose instances and coordinates are made on first use."""
-    made, places = Lazy(make), LazyColumn(lambda: made()[1])
+    lazy, places = Lazy(make), LazyColumn(lambda: lazy()[1])
     attributes = {"features": {"kind": kind}, **attributes}
     return OpenFile(
-        LazyColumn(lambda: made()[0]), None if kind == "volume" else places, kind, attributes=attributes, **facts
+        LazyColumn(lambda: lazy()[0]), None if kind == "volume" else places, kind, attributes=attributes, **facts
     )
 
 
@@ -198,8 +198,8 @@ def sound(expected: str, path: Path, *, advice: str = "copy or write the file ag
 def refuse_unreadable(error: Exception, path: Path) -> None:
     """Refuse a file that is not damaged but cannot be read now; errors about its content are not handled here."""
     text, number = " ".join(str(error).split()), getattr(error, "errno", None)
-    for known, words, got, advice in _UNREADABLE:
-        if number in known or any(word in text for word in words):
+    for numbers, words, got, advice in _UNREADABLE:
+        if number in numbers or any(word in text for word in words):
             raise BagDataError(f"Expected a file that can be read, got {got} (in {path}); {advice}.") from error
     if path.name.startswith("~$"):
         raise BagDataError(

@@ -64,9 +64,9 @@ class Pyramid:
                 row, column = top // shrink, left // shrink
                 canvas[row : row + part.shape[0], column : column + part.shape[1]] = part
         scale = min(1.0, size / max(width, height))
-        asked = (max(1, round(width * scale)), max(1, round(height * scale)))
-        seen = (0, 0, width / shrink, height / shrink)  # the last pixels may be averages of fewer
-        return np.asarray(Image.fromarray(canvas).resize(asked, Image.Resampling.BICUBIC, box=seen))
+        target = (max(1, round(width * scale)), max(1, round(height * scale)))
+        box = (0, 0, width / shrink, height / shrink)  # the last pixels may be averages of fewer
+        return np.asarray(Image.fromarray(canvas).resize(target, Image.Resampling.BICUBIC, box=box))
 
 
 def micrometers_of(stated: Any) -> float | None:

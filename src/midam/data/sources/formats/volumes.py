@@ -223,8 +223,8 @@ def kept_slices(
     if options.volume or not options.drop_empty:
         kept = np.arange(len(data))
     if span == 0 or not len(kept):
-        one = f"{low[0]:g} in every voxel" if span == 0 else "one intensity in each slice"
-        raise BagDataError(f"Expected a volume that shows something, got {one}{seen} (in {where}); {advice}.")
+        constant = f"{low[0]:g} in every voxel" if span == 0 else "one intensity in each slice"
+        raise BagDataError(f"Expected a volume that shows something, got {constant}{seen} (in {where}); {advice}.")
     return kept, least
 
 
@@ -243,10 +243,10 @@ def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
 
     The sizes of a run apply if the settings ask for none.
     """
-    asked = options.volume_size or (None, options.slice_size, options.slice_size)
-    if isinstance(options, RunOptions) and not any(asked):
+    sizes = options.volume_size or (None, options.slice_size, options.slice_size)
+    if isinstance(options, RunOptions) and not any(sizes):
         return (None, None, None, *options.matrix)[-3:], True
-    return asked, False
+    return sizes, False
 
 
 class Resampling:
@@ -261,17 +261,17 @@ class Resampling:
     ) -> None:
         self._window, self._least = options.window, least
         self.dtype = np.dtype(np.uint8 if small else np.float32)
-        wanted, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels per old voxel
-        if wanted is not None and spacing is not None:
-            zoom = [mm / wanted for mm in spacing] if options.volume else [1.0, *(mm / wanted for mm in spacing[1:])]
+        target, zoom = options.spacing, [1.0, 1.0, 1.0]  # new voxels per old voxel
+        if target is not None and spacing is not None:
+            zoom = [mm / target for mm in spacing] if options.volume else [1.0, *(mm / target for mm in spacing[1:])]
         spaced = tuple(max(1, round(old * new)) for old, new in zip(stored, zoom))
         sizes, of_run = _sizes(options)
         self.shape = tuple(old if new is None else new for old, new in zip(spaced, sizes))
         changed = self.shape != spaced
         self.replaced = tuple(old for old, new in zip(spaced, sizes) if new is not None) if of_run and changed else None
         # Without a spacing to keep, a slice fills its frame as far as its proportions allow.
-        fills = wanted is None and not options.volume
-        self._crop, self._zoomed = wanted is not None or fills, spaced
+        fills = target is None and not options.volume
+        self._crop, self._zoomed = target is not None or fills, spaced
         if fills and any(sizes) and (changed or not of_run):
             pixel = (1.0, 1.0) if spacing is None else spacing[1:]
             sides = [old * mm for old, mm in zip(stored[1:], pixel)]  # lengths in the patient
@@ -377,7 +377,7 @@ def _nibabel(path: Path) -> Any:
 
 def _read(path: Path, axis: int) -> Volume:
     with _whole(path):
-        image, data, rest = _data(path)
+        image, data, surplus = _data(path)
     if not isinstance(data, np.memmap) and data.dtype.kind in "biuf" and data.size:
         refuse_coarse(float(data.min()), float(data.max()), where=str(path))
         data = data.astype(np.float32, copy=False)
@@ -389,7 +389,7 @@ def _read(path: Path, axis: int) -> Volume:
             "time."
         )
     volume = along(data, image.affine, axis, where=str(path))
-    return replace(volume, doubt=f"it holds {rest} bytes more than its header says") if rest > 0 else volume
+    return replace(volume, doubt=f"it holds {surplus} bytes more than its header says") if surplus > 0 else volume
 
 
 def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
@@ -402,13 +402,13 @@ def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
     with gzip.open(path) as stream:
         image = type(image).from_file_map(type(image).make_file_map({"image": stream}))
         data = np.asanyarray(image.dataobj)
-        rest = sum(map(len, islice(iter(partial(stream.read, 1 << 20), b""), _TAIL)))
+        surplus = sum(map(len, islice(iter(partial(stream.read, 1 << 20), b""), _TAIL)))
         if stream.read(1):
             raise BagDataError(
                 f"Expected a file that ends after its numbers, got more than {_TAIL} MiB after them (in {path}); "
                 "copy or convert the file again."
             )
-        return image, data, rest
+        return image, data, surplus
 
 
 def _whole(path: Path) -> AbstractContextManager[None]:
