@@ -108,12 +108,12 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     is_run_data = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     changes |= {} if is_run_data else {"labels": None, "slides": None, "sheet": None}
-    taken, outcome = covariate_names(run.model), run.data.get("outcome")
+    used, outcome = covariate_names(run.model), run.data.get("outcome")
     # The model uses neither the site column nor covariates that were constant in training; they are not features
     # either.
-    known = (*run.settings.data.covariates, run.settings.training.balance)
-    unused = (name for name in known if name is not None and name not in taken)
-    changes |= {"balance": None, "covariates": taken, "ignore": (*run.settings.data.ignore, *unused)}
+    columns = (*run.settings.data.covariates, run.settings.training.balance)
+    unused = (name for name in columns if name is not None and name not in used)
+    changes |= {"balance": None, "covariates": used, "ignore": (*run.settings.data.ignore, *unused)}
     changes |= {name: value for name, value in (run.data.get("cut") or {}).items() if name not in RECIPE}
     changes |= {name: value for name, value in reading.items() if value is not None}
     if outcome is not None:
@@ -132,8 +132,8 @@ def _as_embedded(
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
         options["place"] = run.data["place"]
-        kept = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
-        options["only"] = kept if kept and len(kept) == len(set(wanted)) else range(len(bags))
+        indices = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
+        options["only"] = indices if indices and len(indices) == len(set(wanted)) else range(len(bags))
         if console is None:
             return embed_like(bags, cut, **options)
         with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:
@@ -147,9 +147,9 @@ def _as_embedded(
 def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:
     """Refuse a table without the label column, and unlabeled bags if they must be `labeled`."""
     table, column = Path(settings.data.labels or data), settings.data.label_column
-    known = header_of(table, sheet=settings.data.sheet) if table.is_file() else []
-    if known:
-        require_columns(known, [("label_column", column)], str(table))
+    header = header_of(table, sheet=settings.data.sheet) if table.is_file() else []
+    if header:
+        require_columns(header, [("label_column", column)], str(table))
     if labeled:
         raise BagDataError(
             f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
@@ -160,12 +160,12 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
 def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None:
     """Refuse instances that were cut with other settings than the run's, for instance in a store."""
     for name in sorted(set(expected) & set(cut)):
-        one, other = expected[name], cut[name]
-        numbers = isinstance(one, float) and isinstance(other, float | int)
-        alike = math.isclose(one, other, rel_tol=_SAME_SCALE) if numbers else one == other
-        if not alike and not (name == "magnification" and one is None):
+        stored, got = expected[name], cut[name]
+        numbers = isinstance(stored, float) and isinstance(got, float | int)
+        alike = math.isclose(stored, got, rel_tol=_SAME_SCALE) if numbers else stored == got
+        if not alike and not (name == "magnification" and stored is None):
             raise BagDataError(
-                f"Expected images that were cut with `{name}` {one} as in training, got {other} (in {data}); name the "
+                f"Expected images that were cut with `{name}` {stored} as in training, got {got} (in {data}); name the "
                 "files themselves, or import them with that cut."
             )
 
@@ -227,8 +227,8 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
-    wanted: dict[str, Any] = {"names": ("new", *SPLITS), "decision": run.decision, "metrics": metrics}
-    result = summarize_parts(bags, run.target, parts, scores, **wanted)
+    options: dict[str, Any] = {"names": ("new", *SPLITS), "decision": run.decision, "metrics": metrics}
+    result = summarize_parts(bags, run.target, parts, scores, **options)
     result |= {"headline": next(iter(result)), **run.target.description}
     return Evaluation(result, parts, scores, probabilities, notes, run.decision)
 
@@ -236,8 +236,8 @@ def evaluate_bags(
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
     same_id = sum(str(bags.ids[i]) in run.splits for i in new)
     # A patient can be one bag in these data and a group of bags in the run's data, or the reverse.
-    seen = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
-    same_group = sum(bool(_names(bags, i, known=run.splits) & seen) for i in new)
+    trained = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
+    same_group = sum(bool(_names(bags, i, known=run.splits) & trained) for i in new)
     of_id = "have the ids of bags that the run was made of, with other instances: if they are the same patients,"
     of_group = "belong to groups that the run was trained or validated on, or are such groups:"
     for count, relation in ((same_id, of_id), (same_group, of_group)):

@@ -126,13 +126,13 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     parts = SplitBags(bags, splits)
     target.check(parts.part("train"))
     for name in ("val", "test"):
-        held = values[splits == name]
-        if len(held) and not target.has_metric(held):
+        part_values = values[splits == name]
+        if len(part_values) and not target.has_metric(part_values):
             metric = METRIC_NAMES.get(target.metric, target.metric)
             message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, stacklevel=2)
-    made = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
-    return SplitBags(made.bags, splits, made.imputed, made.gaps, made.columns)
+    prepared = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
+    return SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns)
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
@@ -177,7 +177,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     for name in ("test", "val", "train"):
         contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
     _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
-    seen = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
+    groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
     if bags.outcome is not None:
@@ -194,7 +194,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
         },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
-        "groups": seen,
+        "groups": groups,
     }
 
 
@@ -270,14 +270,14 @@ class SubgroupTable:
             If a column is missing, no row names a bag or group, or two rows of one bag or group differ.
         """
         frame = read_names(self.path)
-        columns, named = [name_of(name) for name in self.columns], None if self.key is None else name_of(self.key)
-        wanted = [*(("", name) for name in columns), ("bag_column", named)]
-        require_columns(frame.columns, wanted, str(self.path))
-        key, names = self._named(frame, named, ids, groups)
-        known = frame[frame[key].isin(set(names.tolist()))]
+        columns, key_column = [name_of(name) for name in self.columns], None if self.key is None else name_of(self.key)
+        required = [*(("", name) for name in columns), ("bag_column", key_column)]
+        require_columns(frame.columns, required, str(self.path))
+        key, names = self._named(frame, key_column, ids, groups)
+        matched = frame[frame[key].isin(set(names.tolist()))]
         levels = {}
         for name in columns:
-            values = known.groupby(key, sort=False)[name].agg(lambda entries: sorted(set(entries.dropna())))
+            values = matched.groupby(key, sort=False)[name].agg(lambda entries: sorted(set(entries.dropna())))
             for bag in values.index[values.map(len) > 1][:1]:
                 raise BagDataError(
                     f"Expected one {name} for {bag}, got {' and '.join(values[bag][:2])} (in {self.path}); correct the "
@@ -285,9 +285,9 @@ class SubgroupTable:
                 )
             by_name = {bag: entries[0] if entries else None for bag, entries in values.items()}
             levels[name] = make_levels([by_name.get(bag) for bag in names.tolist()])
-        lost = int((~np.isin(names, known[key].to_numpy(dtype=np.str_))).sum())
-        if lost:
-            warn(f"{lost} of {len(names)} bags have no row (in {self.path}): they are '(missing)'", stacklevel=3)
+        num_missing = int((~np.isin(names, matched[key].to_numpy(dtype=np.str_))).sum())
+        if num_missing:
+            warn(f"{num_missing} of {len(names)} bags have no row (in {self.path}): they are '(missing)'", stacklevel=3)
         return levels
 
     def _named(

@@ -309,7 +309,7 @@ class _Training:
     def _run(self, opened: float, calls: Callbacks, before: Spent, *first: "Callback") -> dict[str, Any]:
         from midam.train.checkpoint import save_checkpoint
 
-        trainer, folder, begun = self.trainer, self.folder, time.monotonic()
+        trainer, folder, start = self.trainer, self.folder, time.monotonic()
         spent, slow = before, False
 
         def keep(trainer: "Trainer", row: dict[str, Any]) -> None:
@@ -318,7 +318,7 @@ class _Training:
             # The best weights are written first: after a kill between the two writes, a resume repeats the epoch.
             if trainer.best_epoch == trainer.epoch and self.leads:
                 save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
-            spent = Spent(before.seconds + time.monotonic() - begun, before.waited + trainer.waited_s)
+            spent = Spent(before.seconds + time.monotonic() - start, before.waited + trainer.waited_s)
             self.save(spent)
             self.write_metrics()
             if calls.on_epoch is not None and self.leads:
@@ -328,16 +328,16 @@ class _Training:
         try:
             self.write_metrics()
             trainer.fit(callbacks=[*first, keep])
-            took = {"reading": begun - opened, "training": spent.seconds}
+            took = {"reading": start - opened, "training": spent.seconds}
             return self.finish(took, calls, waited=spent.waited)
         except KeyboardInterrupt:
             raise RunStoppedError(
                 f"stopped; {folder.root} holds everything up to the last whole epoch. Continue with {command}"
             ) from None
         except RankLostError as error:
-            kept = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
+            state = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
             way_out = "start it again" if trainer.epoch == 0 else f"continue with {command}"
-            raise RankLostError(f"{error}; {kept}: {way_out}, on any number of processes", error.lost) from error
+            raise RankLostError(f"{error}; {state}: {way_out}, on any number of processes", error.lost) from error
         except DivergedError as error:
             if trainer.epoch == 0:
                 raise

@@ -90,10 +90,10 @@ def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: boo
     baseline, seed = make_baseline(method), config.run.seed
     with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
         if not baseline.chooses:
-            held = baseline.out_of_fold(train, seed=seed) if few else None
-            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]), out_of_fold=held)
-        chosen = baseline.choose(train, seed=seed, **options)
-    return Fitted(method, config, chosen.model, chosen.parts, {"auto": chosen.about}, chosen.out_of_fold)
+            scores = baseline.out_of_fold(train, seed=seed) if few else None
+            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]), out_of_fold=scores)
+        choice = baseline.choose(train, seed=seed, **options)
+    return Fitted(method, config, choice.model, choice.parts, {"auto": choice.about}, choice.out_of_fold)
 
 
 def refit_at_once(
@@ -110,8 +110,8 @@ def refit_at_once(
                 _require_same(data, settings, folder, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
             return read_summary(folder, settings)[0]
-        tried = folder.candidates.exists()
-        next_step = "it goes on behind the methods that it has tried" if tried else "it starts again"
+        resumes = folder.candidates.exists()
+        next_step = "it goes on behind the methods that it has tried" if resumes else "it starts again"
         warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
 

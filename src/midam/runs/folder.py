@@ -127,7 +127,7 @@ class RunFolder:
         Raises a `ConfigError` if another process holds the lock. Half-written files of a killed process are removed.
         """
         root = self.root.absolute()
-        made = [path for path in (root, *root.parents) if not path.exists()]
+        new_folders = [path for path in (root, *root.parents) if not path.exists()]
         self.root.mkdir(parents=True, exist_ok=True)
         busy = f"Expected no other `midam fit` that writes to {self.root}, got one that is running"
         try:
@@ -138,7 +138,7 @@ class RunFolder:
                 yield
         finally:
             with suppress(OSError):
-                for path in made:
+                for path in new_folders:
                     path.rmdir()
 
 

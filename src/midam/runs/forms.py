@@ -286,8 +286,8 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
 def _fault(entry: Mapping[str, Any], target: Target, *, compared: bool) -> str | None:
     """Return a fault in the figures of a part, or of the `compared` baseline, of this target; None for no fault."""
     metric, names = target.metric, target.names
-    wanted = [metric, f"{metric}_ci95", f"{metric}_method", *(() if compared else target.figures)]
-    lacking = [key for key in wanted if key not in entry or (compared and entry[key] is None)]
+    required = [metric, f"{metric}_ci95", f"{metric}_method", *(() if compared else target.figures)]
+    lacking = [key for key in required if key not in entry or (compared and entry[key] is None)]
     if lacking:
         return f"no {lacking[0]}"
     if sorted(entry.get("per_class", names)) != sorted(names):

@@ -92,12 +92,12 @@ def write_instance_scores(
     bags, part = prepared(model, bags), part if part is not None else range(len(bags))
     names = file_names(bags)
     paths = {i: folder / f"{names[i]}.h5" for i in part}
-    known = {} if journal is None else {i: journal.known(bags, range(i, i + 1)) for i in part}
-    taken = [path for i, path in paths.items() if known.get(i) is None and path.exists()]
-    if taken:
+    done = {} if journal is None else {i: journal.known(bags, range(i, i + 1)) for i in part}
+    existing = [path for i, path in paths.items() if done.get(i) is None and path.exists()]
+    if existing:
         raise RunExistsError(
-            f"Expected a folder without files of these bags, got {len(taken)} of them (in {folder}, first "
-            f"{taken[0].name}); choose another folder, or remove them."
+            f"Expected a folder without files of these bags, got {len(existing)} of them (in {folder}, first "
+            f"{existing[0].name}); choose another folder, or remove them."
         )
     reader, covariates = reader_of(model, bags), covariates_of(model, bags)
     count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
@@ -106,7 +106,7 @@ def write_instance_scores(
     about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
         for row, (i, path) in enumerate(paths.items()):
-            score = known.get(i)
+            score = done.get(i)
             if score is not None and path.exists():
                 scores[row] = score[0]
             else:
@@ -139,13 +139,13 @@ def write_bag(
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
-    known = _encoded(instance_columns(bags, index))
+    optional = _encoded(instance_columns(bags, index))
     width = _width(bags.coords, members=members, columns=columns) + 4 * (extra_columns is not None)
-    width += sum(column.itemsize for column in known.values())
+    width += sum(column.itemsize for column in optional.values())
     with _new_file(h5py, path, space=_HEAD + width * size) as file:
         _write_passes(file, passed, size=size, chunk_size=chunk_size)
         _write_coords(file, bags, index, chunk_size=chunk_size)
-        for name, column in known.items():
+        for name, column in optional.items():
             kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
             file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
         for name, column in (extra_columns() if extra_columns is not None else {}).items():
@@ -230,11 +230,11 @@ def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
     """Encode columns for HDF5: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
     encoded = {}
     for name, values in columns.items():
-        known = next((value for value in values if value is not None), "")
-        if isinstance(known, str):
+        example = next((value for value in values if value is not None), "")
+        if isinstance(example, str):
             encoded[name] = np.array([str(value or "").encode() for value in values])
         else:
-            missing = -1 if isinstance(known, int) else np.nan
+            missing = -1 if isinstance(example, int) else np.nan
             encoded[name] = np.array([missing if value is None else value for value in values])
     return encoded
 

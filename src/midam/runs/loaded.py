@@ -118,8 +118,8 @@ class LoadedRun:
             metric, count = self.target.metric, f"{part.get('bags')} bags"
             if isinstance(part.get(metric), float):
                 ends = part.get(f"{metric}_ci95")
-                shown = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
-                rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{shown}, {count}"
+                interval = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+                rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{interval}, {count}"
         picture = folder.root / "roc.png"
         if not picture.is_file():
             return html_table(self.source, rows)
@@ -130,10 +130,10 @@ class LoadedRun:
     def digest(self) -> str:
         """Return the SHA-256 of weights, calibration, threshold, imputed values and column encoder, as hexadecimal."""
         imputed, saved = self.data.get("imputed"), self.target.saved(self.decision)
-        made = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
-        made += [saved["decision"]] if "decision" in saved else []
-        made += [self.data["columns"]] if self.data.get("columns") else []
-        digest = hashlib.sha256(json.dumps(made).encode())
+        hashed = [saved["threshold"], saved["calibrator"], imputed and imputed["values"]]
+        hashed += [saved["decision"]] if "decision" in saved else []
+        hashed += [self.data["columns"]] if self.data.get("columns") else []
+        digest = hashlib.sha256(json.dumps(hashed).encode())
         for name, value in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(value.cpu().numpy()).data)
@@ -193,8 +193,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     parts = []
     for part in content.get("parts") or []:
         part_config = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
-        named = part_config.pop("method")
-        parts.append({**part, "method": named, "config": None if part["config"] is None else part_config})
+        part_method = part_config.pop("method")
+        parts.append({**part, "method": part_method, "config": None if part["config"] is None else part_config})
     content |= _in_form(content)
     network = (content["data"].get("cut") or {}).get("network")
     if isinstance(network, str) and ":" not in network:  # a class path of the user, or the name of a known network

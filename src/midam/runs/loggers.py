@@ -86,8 +86,8 @@ class Tracking:
 def tensorboard(root: Path, **arguments: Any) -> TensorBoardLogger:
     """Return Fabric's TensorBoardLogger with `arguments`; it writes to the folder `tensorboard` of the run."""
     _need("tensorboard", "track")
-    usual = {"root_dir": root, "name": "", "version": "tensorboard", "default_hp_metric": False}
-    return TensorBoardLogger(**{**usual, **arguments})
+    defaults = {"root_dir": root, "name": "", "version": "tensorboard", "default_hp_metric": False}
+    return TensorBoardLogger(**{**defaults, **arguments})
 
 
 class MLflowLogger(Logger):
@@ -144,8 +144,8 @@ class MLflowLogger(Logger):
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Log the settings that MLflow does not have yet."""
         client, entities = self.client, self._mlflow.entities
-        known = client.get_run(self._id).data.params
-        texts = [entities.Param(key, str(value)) for key, value in params.items() if key not in known]
+        logged = client.get_run(self._id).data.params
+        texts = [entities.Param(key, str(value)) for key, value in params.items() if key not in logged]
         for low in range(0, len(texts), 100):  # the limit of a server for one call
             client.log_batch(self._id, params=texts[low : low + 100])
 

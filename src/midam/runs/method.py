@@ -40,8 +40,8 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     if name is None or name == DEFAULT:
         return settings, None
     name = typed(name)
-    usual = Settings().flat()
-    refuse_settings(name, {key: value for key, value in settings.flat().items() if value != usual[key]})
+    defaults = Settings().flat()
+    refuse_settings(name, {key: value for key, value in settings.flat().items() if value != defaults[key]})
     if is_shorthand(name):
         return settings.replace(**method_settings(name)), None
     make_baseline(name)
@@ -59,27 +59,27 @@ def usual_method(bags: "Bags", settings: Settings) -> str | None:
     It is also None with settings that "auto" does not take, with covariates, which "auto" does not use, and for bags of
     more than 268 million numbers, because "auto" reads all instances about twenty times.
     """
-    usual = Settings().flat()
-    if any(value != usual[key] for key, value in settings.flat().items() if key not in TAKEN):
+    defaults = Settings().flat()
+    if any(value != defaults[key] for key, value in settings.flat().items() if key not in TAKEN):
         return None
     if bags.outcome is not None or bags.covariates is not None or are_pixels(bags.instance_shape):
         return None
     return AUTO if max(bags.num_instances, 4 * len(bags)) * math.prod(bags.instance_shape) <= _MOST_NUMBERS else None
 
 
-def refuse_settings(name: str, named: Mapping[str, Any]) -> None:
-    """Refuse settings that a method does not take; `named` maps the names of the given settings to their values."""
+def refuse_settings(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse settings that a method does not take; `values` maps the names of the given settings to their values."""
     if name == DEFAULT:
         return
     if is_shorthand(name):
         meant = method_settings(name)
-        wrong = [key for key in meant if named.get(key, meant[key]) != meant[key]]
+        wrong = [key for key in meant if values.get(key, meant[key]) != meant[key]]
         why = "it says {}".format(", ".join(f"`{key}` {value}" for key, value in meant.items()))
     else:
-        wrong = [key for key in named if key not in TAKEN]
+        wrong = [key for key in values if key not in TAKEN]
         why = f"it takes those of the data, and {', '.join(f'`{key}`' for key in _OF_RUN)}"
     for key in wrong[:1]:
-        raise ConfigError(f"Expected no `{key}` with the method {name!r}, got {named[key]!r}; {why}.")
+        raise ConfigError(f"Expected no `{key}` with the method {name!r}, got {values[key]!r}; {why}.")
 
 
 def make_baseline(name: str) -> Any:
@@ -133,5 +133,5 @@ def taken_settings(settings: Settings) -> dict[str, Any]:
 def method_title(method: str | None, settings: Settings, *, sign: str = "\N{MULTIPLICATION SIGN}") -> str:
     """Return the name of a run's method for pages."""
     parts = settings.method
-    named = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
-    return method or f" {sign} ".join(named)
+    words = [parts.pooling, parts.estimator, *([] if parts.objective == AUTO else [parts.objective])]
+    return method or f" {sign} ".join(words)

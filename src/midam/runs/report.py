@@ -94,9 +94,9 @@ def write_run_report(
     part = next(name for name in ("test", "val", "train") if name in summary)
     _require_same_bags(folder, summary, parts, target)
     run = _Run(folder, settings, data, method, summary, target)
-    notes, chosen = summary["data"].get("notes", []), summary.get("thresholds")
+    notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
-    write_text(path, run.page(path, table=table, key=key, thresholds=chosen, **tested), typed=out is not None)
+    write_text(path, run.page(path, table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
     return path
 
 
@@ -132,9 +132,9 @@ def write_evaluation_report(
     tested = evaluated_bags(bags, found, found.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     run = _Run(folder, settings, trained_on, method, summary, target)
-    chosen = thresholds_of(found.decision).get("thresholds")
+    thresholds = thresholds_of(found.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts, "left_out": notes}
-    new |= {"external": part == "new", "data": data, "cautions": found.notes, "thresholds": chosen}
+    new |= {"external": part == "new", "data": data, "cautions": found.notes, "thresholds": thresholds}
     write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
     return path
 
@@ -150,13 +150,13 @@ def _require_same_bags(
     """Refuse a summary and predictions that belong to different bags."""
     decided = target.decided_figure
     for name in (name for name in SPLITS if name in summary or name in parts):
-        entry, held = summary.get(name, {}), parts.get(name)
-        bags = 0 if held is None else len(held)
+        entry, bags_of_part = summary.get(name, {}), parts.get(name)
+        bags = 0 if bags_of_part is None else len(bags_of_part)
         same = entry.get("bags", bags) == bags and bool(entry) == bool(bags)
-        if held is not None and same and "positives" in entry:
-            same = entry["positives"] == held.positives
-        known = held is not None and held.predicted is not None
-        if not same or (decided is not None and (decided in entry) != known):
+        if bags_of_part is not None and same and "positives" in entry:
+            same = entry["positives"] == bags_of_part.positives
+        has_predictions = bags_of_part is not None and bags_of_part.predicted is not None
+        if not same or (decided is not None and (decided in entry) != has_predictions):
             raise CheckpointError(
                 f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
                 f"{folder.predictions}); restore both files of one run."
@@ -233,12 +233,12 @@ class _Run:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
         settings, method, summary, data = self.settings, self.method, self.summary, self.data
         flat = settings.flat() if method is None else taken_settings(settings)
-        usual = _defaults(settings, summary, self.target)
+        defaults = _defaults(settings, summary, self.target)
         if key is not None:
             flat = {name: key.setting(name, value) for name, value in flat.items()}
             data = key.of("file", data)
             tested_data = None if tested_data is None else key.of("file", tested_data)
-        changed = {name: value for name, value in flat.items() if value != usual[name]}
+        changed = {name: value for name, value in flat.items() if value != defaults[name]}
         return {
             "data": Path(tested_data or data).name,
             "trained_on": Path(data).name,
@@ -249,7 +249,7 @@ class _Run:
             "selected": summary.get("selected", {}),
             "chosen": summary.get("auto"),
             "importance": summary.get("importance"),
-            "changed": [(name, value_text(value), value_text(usual[name])) for name, value in changed.items()],
+            "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
             "settings": [(name, value_text(value)) for name, value in flat.items()],
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
         }
@@ -257,20 +257,20 @@ class _Run:
     def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return command, seed, hashes and versions."""
         method, folder, summary = self.method, self.folder, self.summary
-        named, budget = [] if method is None else ["--method", method], read_budget(folder)
-        named += [] if budget is None else ["--budget", f"{budget:g}s"]
+        options, budget = [] if method is None else ["--method", method], read_budget(folder)
+        options += [] if budget is None else ["--budget", f"{budget:g}s"]
         words = [word for name, value in changed.items() for word in flag_words(name, value)]
-        command, known = shlex.join(["midam", "fit", data, *named, *words]), summary.get("data", {})
+        command, origin = shlex.join(["midam", "fit", data, *options, *words]), summary.get("data", {})
         facts = [("command", command), ("seed", str(self.settings.run.seed)), ("data", data)]
-        if "fingerprint" in known:
-            facts.append(("SHA-256 of the data", known["fingerprint"]))
+        if "fingerprint" in origin:
+            facts.append(("SHA-256 of the data", origin["fingerprint"]))
         for file in (folder.model, folder.predictions):
             if file.exists():
                 with open_plain(file) as content:
                     facts.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
         if "members" in summary:
             facts.append(("scorers averaged", str(summary["members"])))
-        if names := known.get("features"):
+        if names := origin.get("features"):
             facts.append((f"the {len(names)} features", ", ".join(names)))
         versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
         return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
@@ -346,8 +346,8 @@ def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_]
 def _prediction_columns(target: Target) -> dict[str, ColumnForm]:
     """Return the columns of predictions.csv with their forms."""
     scores = dict.fromkeys(target.score_columns, numbers)
-    known = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts}
-    return {"bag": ids, **target.label_forms(), **known, **scores, **target.prediction_forms()}
+    optional = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts}
+    return {"bag": ids, **target.label_forms(), **optional, **scores, **target.prediction_forms()}
 
 
 def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:

@@ -90,12 +90,12 @@ class RunEvaluation:
         from midam.report.page.target_page import ScoredPart
 
         inside = self._parts.splits == part
-        held, title = (
+        values, title = (
             (self._values[inside], self._scores[inside], summary[part]),
             f"{Path(data).name or data}: {part} bags",
         )
-        drawn = ScoredPart(*held, self.decision, title, baseline.scores)
-        page_class(self.target).draw(folder.root, self.target, drawn)
+        scored = ScoredPart(*values, self.decision, title, baseline.scores)
+        page_class(self.target).draw(folder.root, self.target, scored)
 
 
 def predictions_text(
@@ -121,8 +121,9 @@ def predictions_text(
         "instances": None if splits is None else bags.sizes.tolist(),
         "group": None if bags.groups is None else bags.groups.tolist(),
     }
-    known = {name: values for name, values in columns.items() if values is not None}
-    return csv_text(list(known), (dict(zip(known, row)) for row in zip(*known.values(), strict=True)), header=header)
+    present = {name: values for name, values in columns.items() if values is not None}
+    rows = (dict(zip(present, row)) for row in zip(*present.values(), strict=True))
+    return csv_text(list(present), rows, header=header)
 
 
 def summarize_parts(
@@ -141,15 +142,15 @@ def summarize_parts(
         inside = parts == name
         if inside.any():
             groups = None if bags.groups is None else bags.groups[inside]
-            given: dict[str, Any] = {"groups": groups, "decision": decision, "metrics": metrics}
-            result[name] = target.summarize(values[inside], scores[inside], **given)
+            options: dict[str, Any] = {"groups": groups, "decision": decision, "metrics": metrics}
+            result[name] = target.summarize(values[inside], scores[inside], **options)
     return result
 
 
 def thresholds_of(decision: Decision | None) -> dict[str, Any]:
     """Return the summary's entry on the choice of the threshold of two classes; empty if it is unknown."""
-    known = decision.thresholds if isinstance(decision, BinaryDecision) else None
-    return {} if known is None else {"thresholds": known.model_dump()}
+    thresholds = decision.thresholds if isinstance(decision, BinaryDecision) else None
+    return {} if thresholds is None else {"thresholds": thresholds.model_dump()}
 
 
 @dataclass(frozen=True)
@@ -191,11 +192,11 @@ def write_results(
     model is written before the baseline is trained, and the summary last, so that a folder with a summary is complete.
     Returns the summary.
     """
-    held = trainer.out_of_fold if isinstance(trainer, Fitted) else None
-    evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=held)
+    out_of_fold = trainer.out_of_fold if isinstance(trainer, Fitted) else None
+    evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=out_of_fold)
     decided = evaluation.target.saved(evaluation.decision)
-    made: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
-    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **made))
+    fields: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **fields))
     write_text(folder.predictions, evaluation.predictions())
     baseline = BaselineResult()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
@@ -315,20 +316,20 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
     part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
     if part is None:
         return None
-    held = bags.subset(np.flatnonzero(parts.splits == part))
-    if held.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
+    tested = bags.subset(np.flatnonzero(parts.splits == part))
+    if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
         return None
     if calls.until < math.inf:
         started = time.monotonic()
-        predict(model, held)
-        each = time.monotonic() - started
-        if time.monotonic() + each * len(bags.feature_names) * _SHUFFLES > calls.until:
+        predict(model, tested)
+        seconds = time.monotonic() - started
+        if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > calls.until:
             warnings.warn(
                 "the budget leaves no time to shuffle the features: their importance is not known", Note, stacklevel=2
             )
             return None
     calls.stage("shuffling the features")
-    importances = permutation_importance(model, held, repeats=_SHUFFLES)
+    importances = permutation_importance(model, tested, repeats=_SHUFFLES)
     return {"part": part, "features": [row._asdict() for row in importances if np.isfinite(row[1:]).all()]}
 
 

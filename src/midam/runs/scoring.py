@@ -97,26 +97,26 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
 
     A group of bags is read once for all runs whose journal does not hold it; scores equal those of separate calls.
     """
-    first, run_scores = scorings[0], [np.empty(_shape(one)) for one in scorings]
-    all_covariates = [covariates_of(one.run.model, one.bags) for one in scorings]
+    first, run_scores = scorings[0], [np.empty(_shape(scoring)) for scoring in scorings]
+    all_covariates = [covariates_of(scoring.run.model, scoring.bags) for scoring in scorings]
     for group in first.groups():
         missing = []
-        for number, one in enumerate(scorings):
-            known = None if one.journal is None else one.journal.known(one.bags, group)
-            if known is None:
+        for number, scoring in enumerate(scorings):
+            restored = None if scoring.journal is None else scoring.journal.known(scoring.bags, group)
+            if restored is None:
                 missing.append(number)
             else:
-                run_scores[number][one.rows(group)] = known
+                run_scores[number][scoring.rows(group)] = restored
         if missing:
             covariates = [None if (x := all_covariates[i]) is None else x[group.start : group.stop] for i in missing]
             models = [scorings[number].run.model for number in missing]
             chunk = first.run.settings.run.chunk_size
             scores = predict_each(models, first.bags.subset(group), chunk_size=chunk, covariates=covariates)
             for number, group_scores in zip(missing, scores, strict=True):
-                one = scorings[number]
-                run_scores[number][one.rows(group)] = group_scores
-                if one.journal is not None:
-                    one.journal.add(one.bags, group, group_scores)
+                scoring = scorings[number]
+                run_scores[number][scoring.rows(group)] = group_scores
+                if scoring.journal is not None:
+                    scoring.journal.add(scoring.bags, group, group_scores)
         if on_bags is not None:
             on_bags(group)
     return run_scores
@@ -149,16 +149,16 @@ def _same_instances(one: Bags, other: Bags) -> bool:
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
     if isinstance(x, Rows) or isinstance(y, Rows):
-        known = isinstance(x, Rows) and isinstance(y, Rows) and bool(x.paths)
-        return known and (type(x), x.paths, x.plan) == (type(y), y.paths, y.plan)  # type: ignore[union-attr]
+        from_files = isinstance(x, Rows) and isinstance(y, Rows) and bool(x.paths)
+        return from_files and (type(x), x.paths, x.plan) == (type(y), y.paths, y.plan)  # type: ignore[union-attr]
     return all(np.array_equal(x[low:high], y[low:high]) for low, high in row_chunks(x, one.starts, one.sizes))
 
 
 def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
     """Group the scorings that can share one pass over the instances: same bags, same chunks."""
     groups: dict[tuple[int, int], list[Scoring]] = {}
-    for one in scorings:
-        groups.setdefault((id(one.bags.instances), one.run.settings.run.chunk_size), []).append(one)
+    for scoring in scorings:
+        groups.setdefault((id(scoring.bags.instances), scoring.run.settings.run.chunk_size), []).append(scoring)
     return list(groups.values())
 
 
@@ -190,23 +190,24 @@ def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, in
 
     The sizes are estimates: for a table, the size of its first row times the number of bags.
     """
-    needed = {out: _bytes_of_scores(one) for out, one in zip(outs, scorings, strict=True)}
+    needed = {out: _bytes_of_scores(scoring) for out, scoring in zip(outs, scorings, strict=True)}
     if instances is not None:
-        one = scorings[0]
-        left = np.arange(one.part.start, one.part.stop)[0 if one.journal is None else len(one.journal) :]
-        needed[instances] = bytes_of_files(one.run.model, one.bags.sizes[left], coords=one.bags.coords)
+        scoring = scorings[0]
+        done = 0 if scoring.journal is None else len(scoring.journal)
+        sizes = scoring.bags.sizes[scoring.part.start + done : scoring.part.stop]
+        needed[instances] = bytes_of_files(scoring.run.model, sizes, coords=scoring.bags.coords)
     require_space(needed, "scores")
 
 
 def _bytes_of_scores(scoring: Scoring) -> int:
     """Return the bytes of a table, and of the scores that its journal does not hold yet."""
-    count, known = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
+    count, done = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
     groups, row = sum(1 for _ in scoring.groups()), ""
     if count:  # the row of the first bag with a score of 1/3, a text of usual length
         scores = np.full((1, *_shape(scoring)[1:]), 1 / 3)
         row = _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
     of_bag = 11 * scoring.run.target.count  # 8 bytes in base64
-    return count * len(row.encode()) + of_bag * max(0, count - known) + _GROUP_LINE * groups
+    return count * len(row.encode()) + of_bag * max(0, count - done) + _GROUP_LINE * groups
 
 
 def require_run_space(
@@ -227,8 +228,8 @@ def require_run_space(
             trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
             settings = trainer.config.training
             needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
-    held = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
-    require_space({folder.root: max(0, needed - held)}, "checkpoints, predictions and report of the run")
+    written = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
+    require_space({folder.root: max(0, needed - written)}, "checkpoints, predictions and report of the run")
 
 
 def stored_bytes(content: Any) -> int:

@@ -244,7 +244,7 @@ def _of_one_prediction(shards: Mapping[Path, ShardFacts]) -> ShardFacts:
     """Return the facts of the first shard; raise a `ConfigError` if another shard does not match them."""
     (path, first), *others = shards.items()
     for other, facts in others:
-        for name, equal, shown in (
+        for name, equal, keys in (
             ("run", "one run", "run_source"),
             ("data", "the same data", "data_source"),
             ("of_bags", "the same data", "data_source"),
@@ -253,7 +253,7 @@ def _of_one_prediction(shards: Mapping[Path, ShardFacts]) -> ShardFacts:
         ):
             if getattr(first, name) != getattr(facts, name):
                 raise ConfigError(
-                    f"Expected shards of {equal}, got {_text(first, shown)} (in {path}) and {_text(facts, shown)} (in "
+                    f"Expected shards of {equal}, got {_text(first, keys)} (in {path}) and {_text(facts, keys)} (in "
                     f"{other}), which differ; name those of one prediction alone."
                 )
     return first
@@ -275,9 +275,9 @@ def _all_once(shards: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
         files[facts.number] = path
     missing = [number for number in range(1, first.count + 1) if number not in files]
     if missing:
-        shown = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
+        text = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         raise ConfigError(
-            f"Expected all {first.count} shards, got {len(files)}, without {shown} (in {next(iter(shards)).parent}); "
+            f"Expected all {first.count} shards, got {len(files)}, without {text} (in {next(iter(shards)).parent}); "
             f"score them, as with --shard {missing[0]}/{first.count}, or name their files too."
         )
 

@@ -69,13 +69,13 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
     _require_there(foreign, source)
     if foreign and not trust and _digest(values, foreign) not in _trusted():
         setting, name = next(iter(foreign.items()))
-        wanted, got = "names that midam knows", f"the {setting} {name!r} (in {source}), which is code of"
+        expected, got = "names that midam knows", f"the {setting} {name!r} (in {source}), which is code of"
         got += " somebody else"
         if setting == "logger" and "." not in name:
-            wanted, got = f"no arguments of the logger {name!r} from a file", f"`logger_args` (in {source}), which"
+            expected, got = f"no arguments of the logger {name!r} from a file", f"`logger_args` (in {source}), which"
             got += " could write to any place"
         advice = "look at it, and give `trust` if you trust it and where the file comes from"
-        raise UntrustedError(f"Expected {wanted}, got {got}; {advice}.", values)
+        raise UntrustedError(f"Expected {expected}, got {got}; {advice}.", values)
     for setting, base in _MADE.items():
         path = foreign.get(setting, values.get(setting))
         if isinstance(path, str) and _is_path(setting, path) and not _makes(path, base, setting=setting):
@@ -89,10 +89,10 @@ def check_code(values: Mapping[str, Any], source: Path, *, trust: bool = False) 
 
 def remember(values: Mapping[str, Any]) -> None:
     """Trust the code that settings name from now on, in its present state."""
-    foreign, known = _foreign(values), _trusted()
-    if foreign and _digest(values, foreign) not in known:
-        known[_digest(values, foreign)] = ", ".join(foreign.values())
-        write_text(_place(), json.dumps(known, indent=2) + "\n", typed=True)
+    foreign, trusted = _foreign(values), _trusted()
+    if foreign and _digest(values, foreign) not in trusted:
+        trusted[_digest(values, foreign)] = ", ".join(foreign.values())
+        write_text(_place(), json.dumps(trusted, indent=2) + "\n", typed=True)
 
 
 def _granted(setting: str, value: Any) -> Any:
@@ -146,7 +146,7 @@ def code_digest(module: str) -> str:
 
 def _code_files(module: str) -> Iterator[Path]:
     """Yield the code files in order; only the first name is looked up, because a submodule would import its parent."""
-    spec, (_, *rest) = _spec(module), module.split(".")
+    spec, (_, *submodules) = _spec(module), module.split(".")
     if spec is None:
         return
     places = [Path(place) for place in spec.submodule_search_locations or ()]
@@ -155,8 +155,8 @@ def _code_files(module: str) -> Iterator[Path]:
         yield from (file for file in files if file.is_file())
         return
     # A folder without __init__.py may hold unrelated code: only the named part counts.
-    while rest and not any((place / "__init__.py").is_file() for place in places):
-        name = rest.pop(0)
+    while submodules and not any((place / "__init__.py").is_file() for place in places):
+        name = submodules.pop(0)
         places = [place / name for place in places]
     for place in places:
         yield from (file for suffix in all_suffixes() if (file := Path(f"{place}{suffix}")).is_file())
@@ -213,6 +213,6 @@ def _trusted() -> dict[str, str]:
 
 def _place() -> Path:
     """Return the file of trusted digests, in the settings folder of this system."""
-    usual = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".config")
+    default = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".config")
     folder = os.environ.get("APPDATA") if os.name == "nt" else os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else usual) / "midam" / "trusted.json"
+    return (Path(folder) if folder else default) / "midam" / "trusted.json"

@@ -73,8 +73,8 @@ def report_page(study: Study) -> str:
 def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
     counted = page.counted()
     if not page.ranked:
-        tested = f"The {words.PART_NAMES[study.part]} bags ({counted})"
-        return [f"{tested} hold no two that the labels order: ranking cannot be measured."]
+        part = words.PART_NAMES[study.part]
+        return [f"Of the {part} bags ({counted}), the labels order no two: ranking cannot be measured."]
     estimate = study.figure(study.metric)
     if estimate is None:
         return []
@@ -106,21 +106,18 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     """List the limits of the numbers on the page."""
     points = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
-        part_text = f"These are {words.PART_NAMES[study.part]} bags"
-        points.append(f"{part_text}: the figures are too good, and not a test.")
+        points.append(f"These are {words.PART_NAMES[study.part]} bags: the figures are too good, and not a test.")
     points += page.few()
     if study.external:
         points.append("These figures apply to this other data: they say nothing about a third site.")
     else:
-        other = "`midam report RUN DATA` tests it on other data."
-        points.append(f"One split of one data set: performance on other data is unknown. {other}")
+        points.append("One split of one data set: `midam report RUN DATA` measures performance on other data.")
     if study.tested.groups is None:
         points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     points += page.shift
     if study.selected.get("weights") == "best":
         metric = words.METRIC_NAMES[words.metric_of_history(study.history)]
-        why = f"The epoch was chosen by its {metric} on the validation bags"
-        points.append(f"{why}, whose figures are therefore too good.")
+        points.append(f"The epoch was chosen by its validation {metric}: figures of the validation bags are too good.")
     return points
 
 
