@@ -49,7 +49,7 @@ def name_of(value: object) -> str:
         if number.is_integer() and abs(number) >= EXACT:
             raise BagDataError(
                 f"Expected names as text or as whole numbers below 2**53, got the decimal number {number:.0f}, which "
-                "may have been another before it was rounded; store such names as text."
+                "may be a rounded name; store such names as text."
             )
         value = int(number) if number.is_integer() else value
     text = str(value)

@@ -42,7 +42,7 @@ def test_a_stopped_prediction_goes_on(made, tmp_path, monkeypatch, capsys):
     assert main(command(made, tmp_path / "whole.csv")) == 0
     calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 3)
     assert main(command(made, tmp_path / "p.csv")) == 130
-    assert "p.csv.part holds 32 of 40 bags. The same command goes on from there" in capsys.readouterr().err
+    assert "p.csv.part holds 32 of 40 bags. The same command continues from there" in capsys.readouterr().err
     assert not (tmp_path / "p.csv").exists()
     assert main(command(made, tmp_path / "p.csv")) == 0
     assert "holds the scores of 32 bags: going on from there" in capsys.readouterr().err

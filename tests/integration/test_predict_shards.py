@@ -183,7 +183,7 @@ def test_what_cannot_be_scored_together_is_refused(made, tmp_path, capsys):
     words = ["--epochs", "1", "--members", "1", "--no-baseline", "--ignore", "f3", "--out", str(narrow)]
     assert main(["fit", str(data), *words]) == 0
     assert predict(run, narrow, data, "--out", tmp_path / "s.csv") == 2
-    assert "Expected runs of instances of one shape, got [4] of" in capsys.readouterr().err
+    assert "Expected runs with the same instance shape, got [4] of" in capsys.readouterr().err
     assert predict(run, run, many, "--out", tmp_path / "s.csv") == 2
     assert "Expected each run once" in capsys.readouterr().err
     assert predict(run, other, many, "--out", tmp_path / "s.csv", "--instances", tmp_path / "i") == 2

@@ -269,7 +269,7 @@ def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
         ({"sources": ["a.h5"]}, "the files hold no places"),
         ({"sources": ["a.h5"], "coords": np.arange(6)[:, None]}, "places are one number, not x and y"),
         ({"coords": grid(3, 2, 1.5)}, "places are no whole numbers, and nothing says their unit"),
-        ({"coords": grid(3, 2, 8), "sources": ["a.h5; b.h5"]}, "nothing says which instances are of which file"),
+        ({"coords": grid(3, 2, 8), "sources": ["a.h5; b.h5"]}, "the file of each instance is unknown"),
     ):
         with pytest.warns(UserWarning, match=f"no map and no GeoJSON: {reason}"):
             assert patches_of(make_bags(sizes=n, **known), 0) == []

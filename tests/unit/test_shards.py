@@ -148,7 +148,7 @@ def test_other_columns_are_refused(tmp_path):
     paths = [written(tmp_path, number=number) for number in (1, 2)]
     third = shard_path(tmp_path / "scores.csv", Shard(3, 3))
     write_shard(third, FACTS.model_copy(update={"number": 3}), iter([b"bag,label,score\n", b"b3,1,0.5\n"]))
-    with pytest.raises(ConfigError, match=r"shards with the same columns, got others in .*shard-3-of-3"):
+    with pytest.raises(ConfigError, match=r"shards with the same columns, got .*shard-3-of-3"):
         merge_shards([*paths, third], tmp_path / "scores.csv")
 
 

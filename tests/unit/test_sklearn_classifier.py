@@ -352,7 +352,7 @@ def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
         classifier.partial_fit(first, np.array(["no", "yes"])[first.labels])
     with pytest.raises(BagDataError, match=r"classes \[0, 2\], got \[0, 1\]"):
         MIDAMClassifier().partial_fit(first, classes=[2, 0])
-    with pytest.raises(ConfigError, match="same model to go on with"):
+    with pytest.raises(ConfigError, match="settings of the model"):
         classifier.set_params(hidden=(3,)).partial_fit(first)
 
 

@@ -157,7 +157,7 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
         small().fit(frame, mixed)
     with pytest.raises(BagDataError, match="with the index of X"):
         small().fit(frame, pd.Series(np.repeat(y, PER_BAG)))
-    with pytest.raises(BagDataError, match="holds some of them"):
+    with pytest.raises(BagDataError, match="Series whose index"):
         small().fit(frame, pd.Series(y, index=[*names[:-1], "bag99"]))
 
 

@@ -287,7 +287,7 @@ def test_losses_of_other_labels():
     ("call", "message"),
     [
         (lambda: make("max"), "Expected a smooth pooling, got 'max'; use 'smoothed-max'"),
-        (lambda: make("embedding-attention"), "got 'embedding-attention', which has layers of its own; give an inst"),
+        (lambda: make("embedding-attention"), "got 'embedding-attention', which has layers"),
         (lambda: make("attentoin"), "did you mean 'attention'"),
         (lambda: TrackedPooling("noisy-or", num_bags=3), "Expected the sizes of the training bags for 'noisy-or'"),
         (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected one size for each of 3 bags, got 2"),

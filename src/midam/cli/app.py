@@ -114,7 +114,7 @@ def _keep_stdout(words: Sequence[str]) -> None:
 
     taken = next((word for word in words if descriptor(Path(word.rpartition("=")[2])) == 1), None)
     if taken is not None:
-        raise ConfigError(f"Expected a file besides {_JSON}, which prints on stdout, got {taken}; name a file.")
+        raise ConfigError(f"Expected a file with {_JSON}, which prints on stdout, got {taken}; name a file.")
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:

@@ -150,8 +150,8 @@ def _import(options: Namespace, console: Console) -> int:
     keep_folder(options, "out", data="source")
     if options.impute != "none":
         raise ConfigError(
-            "Expected no --impute for a store, which would fill the training bags with what the test bags say; train "
-            "on the table itself."
+            "Expected no --impute for a store, which would fill the training bags from the test bags; train on the "
+            "table itself."
         )
     bags = read_bags_of(options.source, options)
     with BagProgress("importing", bags.sizes, console=console) as progress:

@@ -79,8 +79,8 @@ def embed_first(options: Namespace, console: Console) -> None:
         return
     if _started_together(options):
         raise ConfigError(
-            f"Expected a process that starts its own others with --encoder {name}, which embeds the data first, got "
-            "one of several that were started together; embed it by `midam embed`, and train on its store."
+            f"Expected one process, which starts the others, with --encoder {name}, which embeds the data first, got "
+            "several that were started together; embed it by `midam embed`, and train on its store."
         )
     if options.every_fold:
         from midam.cli.fit_folds import folds_of

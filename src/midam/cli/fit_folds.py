@@ -98,8 +98,8 @@ def _root(options: Namespace, folds: list[int]) -> Path:
         changed = [name for name, value in asked.items() if kept.get(name) != value]
         if changed:
             raise ConfigError(
-                f"Expected the {changed[0]} that these folds were started with, got another (in {record}); choose "
-                "another --out, or repeat the command as it was."
+                f"Expected the {changed[0]} that these folds were started with, got a different one (in {record}); "
+                "choose another --out, or repeat the command as it was."
             )
         return root
     RunFolder(root).require_free()

@@ -171,8 +171,8 @@ def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
         raise ConfigError(f"Expected a file for the scores of several runs, or of a shard, got {out}; choose a name.")
     if len(options.run) > 1 and options.instances is not None:
         raise ConfigError(
-            "Expected one run with --instances, which are written in a pass of their own for each run, got "
-            f"{len(options.run)}; call once a run, each with a folder of its own."
+            "Expected one run with --instances, which are written in a separate pass for each run, got "
+            f"{len(options.run)}; make a call for each run, with separate folders."
         )
     names = [] if len(options.run) == 1 else _names(options.run)
     outs = [out.with_name(f"{out.stem}.{name}{out.suffix}") for name in names] or [out]
@@ -253,7 +253,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
             raise
         bags = len(scorings[0].part)
         raise RunStoppedError(
-            f"stopped; {', '.join(held)} of {plural(bags, 'bag')}. The same command goes on from there"
+            f"stopped; {', '.join(held)} of {plural(bags, 'bag')}. The same command continues from there"
         ) from None
     return [by_scoring[id(one)] for one in scorings]
 

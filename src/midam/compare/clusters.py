@@ -66,7 +66,7 @@ class Cluster(Farm):
                 gpu = " that has a GPU" if self._workers.gpu else ""
                 raise ConfigError(
                     f"Expected a worker{gpu} in the {self._workers.backend} cluster, got none in "
-                    f"{self._workers.patience:g} seconds; start workers, and the same command goes on."
+                    f"{self._workers.patience:g} seconds; start workers, and repeat the command to continue."
                 )
             time.sleep(_POLL_SECONDS)
         return free if most is None else min(free, most - busy)

@@ -65,7 +65,7 @@ def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
     if wrong:
         objectives = " or ".join(target.objectives)
         raise ConfigError(
-            f"Expected methods that serve the target {target.name!r}, got {'; '.join(wrong)}; name {DEFAULT}, "
+            f"Expected methods that support the target {target.name!r}, got {'; '.join(wrong)}; name {DEFAULT}, "
             f"OBJECTIVE+ESTIMATOR+POOLING with {objectives}, such as {target.objectives[0]}+vrsp+attention, or "
             f"{', '.join(_serving(target))}."
         )

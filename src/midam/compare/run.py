@@ -164,7 +164,7 @@ def _resumable(folder: Path | None, store: TrialStore, total: int) -> Iterator[N
         if folder is None:
             raise
         raise RunStoppedError(
-            f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command goes on from there"
+            f"stopped; {folder} holds {len(store.rows)} of {total} trials. The same command continues from there"
         ) from None
 
 
@@ -269,8 +269,8 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
         changed = [key for key in record if key not in ("data", "methods") and kept.get(key) != record[key]]
         if changed:
             raise ConfigError(
-                f"Expected the {changed[0]} that the comparison was started with, got another (in {path}); choose "
-                "another folder, or repeat the call as it was."
+                f"Expected the {changed[0]} that the comparison was started with, got a different one (in {path}); "
+                "choose another folder, or repeat the call as it was."
             )
     elif folder.exists() and (not folder.is_dir() or (_foreign(folder, journal) and not journal.exists())):
         raise ConfigError(

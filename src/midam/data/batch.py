@@ -315,7 +315,7 @@ def sampled_batches(
     if ranks is not None:
         plan = whole.part(lambda x: ranks.own(x, dim=1))
     if plan.slots is None or plan.mask is None:
-        raise ConfigError("Expected a sampler of instances, got one of whole bags; make it with num_instances.")
+        raise ConfigError("Expected a sampler of instances, got a sampler of whole bags; give it num_instances.")
     sizes, device = reader.sizes[plan.bags], reader.device
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
     index, counts = plan.bags.to(device), sizes.to(device, labels.dtype)

@@ -99,7 +99,7 @@ class ColumnCoder(Coder):
         coder = cls(tuple(_code(column, x[:, i], owner, train, settings) for i, column in enumerate(columns)))
         if not coder.features:
             raise BagDataError(
-                f"Expected at least one column that tells instances apart, got none (in {train.source}); add columns."
+                f"Expected at least one column whose values differ, got none (in {train.source}); add columns."
             )
         return coder if train.columns is not None or any(code.missing for code in coder.codes) else None
 

@@ -150,7 +150,7 @@ class CovariateCoder(Coder):
         """Return the columns [N, P] of bags; refuse bags without a covariate, or with text instead of a number."""
         if bags.covariates is None:
             raise BagDataError(
-                f"Expected the covariates {', '.join(self.names)}, with which the model was trained, got none (in "
+                f"Expected the covariates {', '.join(self.names)} of the training, got none (in "
                 f"{bags.source}); add their columns."
             )
         return self.matrix(bags.covariates, ids=bags.ids, source=bags.source)
@@ -243,7 +243,7 @@ def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str
         substitute = "the mean" if code.categories is None else "no category"
         warnings.warn(
             f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s, and was in no "
-            f"training bag: {substitute} stands in for it (in {source})",
+            f"training bag: {substitute} replaces it (in {source})",
             stacklevel=5,
         )
 

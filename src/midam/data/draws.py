@@ -146,7 +146,7 @@ def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
         return None
     codes = np.unique(np.asarray(sites), return_inverse=True)[1]
     if codes.shape != (count,):
-        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; give as many.")
+        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; pass all sites.")
     return codes
 
 

@@ -101,8 +101,8 @@ class Rows(ABC):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise BagDataError(
-            f"Expected instances to be read by position, got a request for all {len(self)} of them; take some, or a "
-            "chunk at a time."
+            f"Expected instances to be read by position, got a request for all {len(self)} of them; read some "
+            "positions, or chunks."
         )
 
     @property

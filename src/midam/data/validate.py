@@ -32,7 +32,8 @@ def as_array(values: Any) -> NDArray[Any]:
         return np.asarray(values)
     except ValueError as error:  # rows of several lengths, or no numbers at all
         raise BagDataError(
-            f"Expected numbers in rows of one length, got others ({first_line(error)}); make the rows even."
+            f"Expected numbers in rows of equal length, got others ({first_line(error)}); give all rows the "
+            "same length."
         ) from None
 
 
@@ -131,7 +132,7 @@ def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]
             raise ValueError(f"shape {array.shape}")
     except (TypeError, ValueError) as error:
         raise BagDataError(
-            f"Expected digests of 32 bytes, got others: {error} (in {source}); leave them out, and they are computed."
+            f"Expected digests of 32 bytes, got others: {error} (in {source}); leave them out to compute them."
         ) from error
     return array
 

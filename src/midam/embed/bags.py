@@ -128,8 +128,8 @@ class EmbeddedRows(Rows):
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
             raise BagDataError(
-                f"Expected whole images, whose cells fill a rectangle, got others (in {self._bags.source}); cut "
-                "patches with another `patch_size`."
+                f"Expected whole images, whose cells fill a rectangle, got something else (in {self._bags.source}); "
+                "cut patches with another `patch_size`."
             )
         return columns
 

@@ -126,8 +126,8 @@ class TransformersNetwork(_Tried):
         except (OSError, ValueError, ImportError, KeyError) as error:
             raise ConfigError(
                 f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
-                "config.json, model.safetensors and preprocessor_config.json, or one of the hub, logged in where it "
-                "asks for a token."
+                "config.json, model.safetensors and preprocessor_config.json, or one of the hub, and log in if it asks "
+                "for a token."
             ) from None
         self.model: nn.Module = getattr(model, "vision_model", model)
         patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
@@ -182,7 +182,7 @@ class TimmNetwork(_Tried):
         except Exception as error:  # the hub, timm and readers of weights may raise any error
             raise ConfigError(
                 f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
-                "to the hub where it asks for a token."
+                "to the hub if it asks for a token."
             ) from None
         config = timm.data.resolve_model_data_config(self.model)
         self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
@@ -215,7 +215,7 @@ class OnnxNetwork(_Tried):
             self._session = onnx.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises its own errors
             raise ConfigError(
-                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
+                f"Expected an ONNX file, got another file or none: {first_line(error)} (in {source}); check the path."
             ) from None
         shape = self._session.get_inputs()[0].shape
         self._single = shape[0] == 1

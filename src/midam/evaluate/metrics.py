@@ -149,8 +149,8 @@ def measure_values(
                 raise
             except (BagDataError, TypeError, ValueError) as error:
                 raise ConfigError(
-                    f"Expected metrics for the target {target!r}, got {name!r}, which fails: {first_line(error)}; name "
-                    "another one."
+                    f"Expected metrics for the target {target!r}, got {name!r}, which fails: {first_line(error)}; "
+                    "choose another."
                 ) from error
         result[name] = float(value) if value is not None and math.isfinite(value) else None
     return result

@@ -97,7 +97,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         return []
     if not files and len(paths := source_paths(bags, index)) > 1:
         _warn(
-            "no map and no GeoJSON: nothing says which instances are of which file; import the data into a new store "
+            "no map and no GeoJSON: the file of each instance is unknown; import the data into a new store "
             f"({len(paths)} files)"
         )
         return []
@@ -209,7 +209,7 @@ def warn_of_unknown(patches: Patches) -> None:
         warnings.warn(f"nothing states the size of the patches, it is estimated ({taken})", stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(
-            "no GeoJSON: places are in micrometers, and no slide says how many are a pixel; name the folder of the "
+            "no GeoJSON: places are in micrometers, and the micrometers per pixel are unknown; name the folder of the "
             "slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
             stacklevel=3,
         )

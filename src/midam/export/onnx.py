@@ -142,8 +142,8 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     worst = float(np.abs(wanted.reshape(got.shape) - got).max())
     if not worst <= TOLERANCE:
         raise ExportError(
-            f"Expected ONNX that scores as the run to {TOLERANCE:g}, got a difference of {worst:.2g}; the encoder does "
-            "something else when it is traced: export without ONNX."
+            f"Expected ONNX that scores as the run to {TOLERANCE:g}, got a difference of {worst:.2g}; the encoder "
+            "behaves differently when it is traced: export without ONNX."
         )
 
 

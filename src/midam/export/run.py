@@ -93,7 +93,7 @@ def export_run(
     part = out.with_name(f"{out.name}.part")
     with held(
         out.with_name(f"{out.name}.export"),
-        busy=RunExistsError(f"Expected one export at a time, got another one to {out}; wait for it."),
+        busy=RunExistsError(f"Expected one export to {out} at a time, got two; wait for the first."),
     ):
         remove_own(part)  # left by a killed call
         try:
@@ -260,7 +260,7 @@ def require_trained(run: LoadedRun, form: str) -> None:
     if not _of_one_kind(run.model):
         names = ", ".join(dict.fromkeys(_poolings(run.model)))
         raise ExportError(
-            f"Expected scorers of one kind for {form}, got those of several models, weighted or rescaled ({names}); "
+            f"Expected scorers of one kind for {form}, got scorers of several models, weighted or rescaled ({names}); "
             "export safetensors, score bags with `midam predict`, or train one kind by `--method midam`."
         )
     if run.method is not None:
@@ -281,8 +281,8 @@ def require_plain(run: LoadedRun) -> None:
     else:
         return
     raise ExportError(
-        f"Expected {ours} for score_bags.py, which holds no other code than its own, got {part}; export ONNX, or load "
-        "model.safetensors into that code."
+        f"Expected {ours} for score_bags.py, which holds no code of other packages, got {part}; export ONNX, or load "
+        "model.safetensors into that package."
     )
 
 

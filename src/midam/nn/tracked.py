@@ -208,7 +208,7 @@ class TrackedPooling(TrackedStatistic):
         self.pooling, self.logits = pooling, logits
         counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)
         if counts is not None and len(counts) != num_bags:
-            raise ConfigError(f"Expected one size for each of {num_bags} bags, got {len(counts)}; give as many.")
+            raise ConfigError(f"Expected one size for each of {num_bags} bags, got {len(counts)}; pass all sizes.")
         if counts is None and pooling.counts:
             raise ConfigError(
                 f"Expected the sizes of the training bags for {pooling.name!r}, whose score depends on them, got none; "

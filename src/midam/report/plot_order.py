@@ -212,7 +212,7 @@ def plot_survival(
     t, e = check_times(time, event)
     group_of = np.asarray(groups, dtype=np.int64)
     if group_of.shape != t.shape or group_of.min() < 0 or group_of.max() >= len(names):
-        raise BagDataError(f"Expected a group 0 to {len(names) - 1} of each of {t.size} bags, got others; pass [N].")
+        raise BagDataError(f"Expected {t.size} groups from 0 to {len(names) - 1}, got other values; pass [N].")
     present = [group for group in range(len(names)) if (group_of == group).any()]
     note, margin = f"{plural(t.size, 'bag')}, {plural(int(e.sum()), 'event')}", 0.3 + 0.08 * max(map(len, names))
     low = 0.7 + 0.17 * len(present)

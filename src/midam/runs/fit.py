@@ -135,7 +135,7 @@ def fit_run(
                     folder.clear()
                     raise
                 command = f"`midam fit {shlex.quote(data)} --resume {shlex.quote(str(folder.root))}`"
-                raise RunStoppedError(f"stopped; continue with {command}, behind what has been tried") from None
+                raise RunStoppedError(f"stopped; continue with {command}, after the methods that were tried") from None
             except BaseException:
                 folder.clear()
                 raise
@@ -205,8 +205,8 @@ def resume_run(
         changed = [name for name, value in settings.flat().items() if saved[name] != value]
         if changed:
             raise CheckpointError(
-                f"Expected the settings that the run was started with, got another {changed[0]} (in {folder.config}); "
-                "restore the file, or start a new run."
+                f"Expected the settings that the run was started with, got a different {changed[0]} (in "
+                f"{folder.config}); restore the file, or start a new run."
             )
         with _Training.of(data, settings, folder, processes) as training:
             if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:

@@ -107,12 +107,12 @@ class _Part(_Main):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if (self.mae is None) != (self.mae_constant is None):
-            raise ValueError("an error without that of a constant, or the other way round")
+            raise ValueError("an error without the error of a constant, or the reverse")
         if self.positives is None:
             return self
         classes, at = (self.positives > 0, self.positives < self.bags), self.at_threshold
         if self.positives > self.bags or (self.auroc is not None) != all(classes):
-            raise ValueError("an AUROC of one class, or none of two, or more positive bags than bags")
+            raise ValueError("an AUROC with one class, no AUROC with two, or more positive bags than bags")
         if at is not None and (at.sensitivity is not None, at.specificity is not None) != classes:
             raise ValueError("sensitivity and specificity that do not fit the number of positive bags")
         return self

@@ -92,8 +92,8 @@ class ScoreJournal(CallJournal):
             "another file."
         )
         other = RunExistsError(
-            f"Expected scores of the same run and options, got others (in {path}), which a call that was stopped has "
-            "left; remove the file, or choose another."
+            f"Expected scores of the same run and options, got others (in {path}), left by a stopped call; remove the "
+            "file, or choose another."
         )
         super().__init__(path, {"scores": _LAYOUT, **call}, busy=busy, other=other)
         if not all(_is_scored(row) for row in self.rows):

@@ -132,8 +132,9 @@ def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) 
         bags = read(run)
         if all_bags and bags.instance_shape != all_bags[0].instance_shape:
             raise ConfigError(
-                f"Expected runs of instances of one shape, got {list(all_bags[0].instance_shape)} of {runs[0].source} "
-                f"and {list(bags.instance_shape)} of {run.source} (in {bags.source}); score each in a call of its own."
+                f"Expected runs with the same instance shape, got {list(all_bags[0].instance_shape)} of "
+                f"{runs[0].source} and {list(bags.instance_shape)} of {run.source} (in {bags.source}); score each "
+                "separately."
             )
         same = next((other for other in all_bags if _same_instances(other, bags)), None)
         all_bags.append(bags if same is None else bags.replace(instances=same.instances))

@@ -225,8 +225,8 @@ def merge_shards(tables: Sequence[Path], out: Path) -> ShardFacts:
     other = next((path for path in ordered if heads[path] != heads[ordered[0]]), None)
     if other is not None:
         raise ConfigError(
-            f"Expected shards with the same columns, got others in {other} than in {ordered[0]}; score both with the "
-            "same tables of labels."
+            f"Expected shards with the same columns, got different columns in {other} and {ordered[0]}; score both "
+            "with the same tables of labels."
         )
 
     def joined() -> Iterator[bytes]:
@@ -254,7 +254,7 @@ def _of_one_prediction(shards: Mapping[Path, ShardFacts]) -> ShardFacts:
             if getattr(first, name) != getattr(facts, name):
                 raise ConfigError(
                     f"Expected shards of {equal}, got {_text(first, keys)} (in {path}) and {_text(facts, keys)} (in "
-                    f"{other}), which differ; name those of one prediction alone."
+                    f"{other}), which differ; name only the shards of one prediction."
                 )
     return first
 

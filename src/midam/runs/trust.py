@@ -205,7 +205,7 @@ def _trusted() -> dict[str, str]:
         decisions = None
     if not isinstance(decisions, dict):
         warnings.warn(
-            f"{place} is damaged: nothing counts as trusted, and what you trust next replaces it", stacklevel=4
+            f"{place} is damaged: nothing counts as trusted until the next --trust, which replaces it", stacklevel=4
         )
         return {}
     return {str(key): str(value) for key, value in decisions.items()}

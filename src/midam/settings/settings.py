@@ -77,7 +77,7 @@ class Settings(SettingsGroup):
         if self.run.memory_budget is not None and not self.training.open:
             raise ConfigError(
                 f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; a budget "
-                "chooses counts that are 'auto', and limits nothing else."
+                "only chooses counts that are 'auto'."
             )
         return self
 

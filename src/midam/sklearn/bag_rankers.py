@@ -55,7 +55,7 @@ class OrderEstimator(TrainedEstimator):
     def _decided(self, meaning: str) -> Decision:
         if self.decision_ is None:
             raise ConfigError(
-                f"Expected held-out bags of different labels, by which a score is {meaning}, got none; set "
+                f"Expected held-out bags of different labels, which turn a score into {meaning}, got none; set "
                 "val_fraction above 0, or take the ranks of `bag_scores`."
             )
         return self.decision_

@@ -114,7 +114,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
     if here.any() and list(values.index) != list(range(len(values))):
         raise BagDataError(
-            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index holds some of them; give it "
+            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index holds only some; give it "
             "the bags of X, or pass an array."
         )
     return values

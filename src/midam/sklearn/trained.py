@@ -278,7 +278,7 @@ class TrainedEstimator(BagEstimator):
             if start is None:
                 raise
             raise ConfigError(
-                f"Expected settings of the same model to go on with, got others ({error}); set warm_start=False."
+                f"Expected the settings of the model to continue, got others ({error}); set warm_start=False."
             ) from None
         self._calls = self._calls + 1 if going_on else 1
         alike = going_on and _method(self.settings_) == _method(resolved)

@@ -253,7 +253,7 @@ class Multilabel(ColumnTarget):
         ]
         if rare:
             raise BagDataError(
-                f"Expected at least {LEAST_BAGS} training bags with each label and as many without, got fewer of "
+                f"Expected at least {LEAST_BAGS} training bags with and {LEAST_BAGS} without each label, got fewer of "
                 f"{', '.join(rare)} (in {bags.source}); add bags, or leave the column out of `label_column`."
             )
 

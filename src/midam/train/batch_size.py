@@ -89,7 +89,7 @@ def _saved(
                     outputs = scorer.instances(torch.zeros(count, *instance_shape, device=device))
             except torch.cuda.OutOfMemoryError:
                 raise ConfigError(
-                    f"Expected instances of which {count} fit into the memory of the GPU, got some of shape "
+                    f"Expected {count} instances to fit into the memory of the GPU, got instances of shape "
                     f"{list(instance_shape)}; make them smaller."
                 ) from None
             sizes.append((sum(kept.values()), max(kept.values(), default=0)))

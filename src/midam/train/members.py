@@ -177,8 +177,8 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
     if unknown:
         raise BagDataError(
             f"Expected a site of each training bag in the column {balance!r} of `balance`, got none for "
-            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown, which is then a site "
-            "of its own."
+            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown, which then counts as "
+            "a site."
         )
     names = np.unique(sites)
     if len(names) == len(sites) > 1:

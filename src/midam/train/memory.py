@@ -31,7 +31,7 @@ def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None
     if config.method.anneal and not pooling.anneals:
         raise ConfigError(
             f"Expected no `anneal` with the pooling {pooling.name!r}, got {config.method.anneal:g}; it has no weights "
-            "that could sharpen, as those of 'attention' and 'smoothed-max' do."
+            "to sharpen, unlike 'attention' and 'smoothed-max'."
         )
 
 

@@ -275,7 +275,7 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
     wanted = [len(trial.score) for trial in trials]
     if row["scores"] is not None and counts != [{count} for count in wanted]:
         raise CheckpointError(
-            f"Expected a score of each of {sum(wanted)} held-out bags, got others (in {journal}, method "
+            f"Expected a score of each of {sum(wanted)} held-out bags, got something else (in {journal}, method "
             f"{row['method']}); {advice}."
         )
 

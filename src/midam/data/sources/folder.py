@@ -57,8 +57,8 @@ class FolderReader(BagReader):
             paths, alone = images, False
         if alone and request.require_labels:
             raise BagDataError(
-                f"Expected a folder of series, each in a folder of its own, got the slices of one (in {folder}); name "
-                "the folder above it, or name the files with `labels` where each is an image or scan of its own."
+                f"Expected a folder of series, each in its own folder, got the slices of one series (in {folder}); "
+                "name the folder above it, or, if each file is a separate image or scan, name the files with `labels`."
             )
         paths, names = scan_folders(paths + _named_below(paths, request), folder, request)
         if not alone:

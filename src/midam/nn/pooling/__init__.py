@@ -52,6 +52,6 @@ def check_columns(pooling: Pooling, columns: int) -> None:
         return
     able = [name for name in POOLINGS.names() if "columns" in inspect.signature(POOLINGS.find(name)).parameters]
     raise ConfigError(
-        f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; those that take "
+        f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; poolings with "
         f"`columns` are {', '.join(able)}."
     )

@@ -208,8 +208,7 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
         parts = [f"{len(block)} of {_block(block[0])}, such as {block[0]}" for block in blocks.values()]
         raise BagDataError(
             f"Expected slices of one size, direction and pixel spacing in a series, got {len(blocks)} kinds: "
-            f"{'; '.join(parts[:_LISTED])} (in {where}); move what is no part of the scan, such as a localizer, to a "
-            "folder of its own."
+            f"{'; '.join(parts[:_LISTED])} (in {where}); move other images, such as a localizer, to another folder."
         )
     return (main or list(blocks.values()))[0]
 
@@ -246,7 +245,7 @@ def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: 
         if _overlap(values, heights):
             raise BagDataError(
                 f"Expected one image of each place, got {_counts(values)} by {name} (in {where}): several times, "
-                "echoes or weightings; move each to a folder of its own."
+                "echoes or weightings; move each to its own folder."
             )
 
 
@@ -273,8 +272,8 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     if len(double):
         one, other = frames[double[0]], frames[double[0] + 1]
         raise BagDataError(
-            f"Expected one slice at each place, got {len(double)} doubles, the first {one} and {other} (in {where}); "
-            "remove doubles, or move each series to a folder of its own."
+            f"Expected one slice at each place, got {len(double)} duplicates, the first {one} and {other} (in "
+            f"{where}); remove them, or move each series to its own folder."
         )
     least = float(gaps.min())
     wide = np.flatnonzero(gaps > _GAP * least)

@@ -130,7 +130,7 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
         if len(units) > 1:
             raise BagDataError(
                 f"Expected intensities of one unit, got the {name} {' and '.join(units)} (in {where}); move the slices "
-                "of one of them to a folder of their own."
+                "of each unit to their own folder."
             )
     depths = sorted({int(frame.number("BitsStored")) for frame in frames if "1" in _color(frame)})
     if len(depths) > 1:
@@ -178,8 +178,7 @@ def _decoded(frame: Frame) -> NDArray[Any]:
         syntax = file.file_meta.TransferSyntaxUID
         if not get_decoder(syntax).is_available:
             raise BagDataError(
-                f"Expected a decoder of {syntax.name}, got none (in {path}); to install those of medical images, "
-                f"{install('medical')}."
+                f"Expected a decoder of {syntax.name}, got none (in {path}); for medical images, {install('medical')}."
             )
         stored = pixel_array(file)
         if frame.text("PhotometricInterpretation") == "PALETTE COLOR":

@@ -169,8 +169,8 @@ def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | N
     example = next((scan.description or scan.protocol for scan in chosen or series), "T1") or "T1"
     return BagDataError(
         f"Expected {expected}, got {got}: {text} (in {folder}); choose one by its "
-        f"description, modality or number, such as {given(series=example)}, or, where each has a folder of its own, "
-        "name the bags patient/series."
+        f"description, modality or number, such as {given(series=example)}, or, if each has its own folder, name the "
+        "bags patient/series."
     )
 
 

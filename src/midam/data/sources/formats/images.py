@@ -251,7 +251,7 @@ def _places(pixels: Pixels, width: int, options: ImageOptions, path: Path) -> Pl
     whole = pixels.whole()
     if len(whole) != 3 or whole.dtype != np.uint8:
         raise BagDataError(
-            f"Expected a color image where tissue is asked for, got {len(whole)} channel of {whole.dtype} (in {path}); "
+            f"Expected a color image with `tissue`, got {len(whole)} channel of {whole.dtype} (in {path}); "
             "leave out `tissue`."
         )
     return on_tissue(places, whole, side=options.patch_size, share=options.tissue, kind="image", path=path)

@@ -72,9 +72,8 @@ class TiffReader(ImageReader):
         opened = super().open(path, options, places)
         if options.magnification is not None:
             raise BagDataError(
-                f"Expected a pyramidal TIFF where a magnification is asked, got a plain image (in {path}); leave out "
-                "`magnification` to read its pixels as they are, or convert it to a pyramid that says its "
-                "magnification."
+                f"Expected a pyramidal TIFF with `magnification`, got a plain image (in {path}); leave out "
+                "`magnification` to read its pixels as they are, or convert it to a pyramid with a known magnification."
             )
         return opened
 
@@ -101,7 +100,7 @@ def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:
         return 1.0
     if slide.magnification is None:
         raise BagDataError(
-            f"Expected a slide that says its magnification, got neither objective power nor micrometers per pixel (in "
+            f"Expected a slide with a known magnification, got neither objective power nor micrometers per pixel (in "
             f"{path}); leave out `magnification` to read the pixels of level 0."
         )
     scale = slide.magnification / wanted

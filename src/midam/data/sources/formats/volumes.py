@@ -99,7 +99,7 @@ class Volume:
             )
         if options.spacing is not None and None in self.spacings:
             raise BagDataError(
-                f"Expected a volume that says its spacing, got an array (in {where}); leave out `spacing`, or convert "
+                f"Expected a volume with a known spacing, got an array (in {where}); leave out `spacing`, or convert "
                 "it to NIfTI."
             )
 
@@ -107,19 +107,19 @@ class Volume:
         for name in ("axis", "volume"):
             if getattr(options, name):
                 raise BagDataError(
-                    f"Expected slices with a place where `{name}` is asked for, got images without one (in {where}); "
+                    f"Expected slices with a position for `{name}`, got images without one (in {where}); "
                     f"leave out `{name}`, or move the images elsewhere."
                 )
         if options.spacing is not None and None in self.spacings:
             raise BagDataError(
-                f"Expected images that say their spacing, got {self.spacings.count(None)} without (in {where}); leave "
+                f"Expected images with a known spacing, got {self.spacings.count(None)} without (in {where}); leave "
                 "out `spacing`."
             )
         colored = sum(len(image) > 1 for image in self.data)
         if 0 < colored < len(self.data):
             raise BagDataError(
-                f"Expected gray images or colored ones, got {len(self.data) - colored} gray and {colored} colored ones "
-                f"(in {where}); choose one kind with `series`, or move the others elsewhere."
+                f"Expected only gray or only color images, got {len(self.data) - colored} gray and {colored} color "
+                f"images (in {where}); choose one kind with `series`, or move the others elsewhere."
             )
 
 
@@ -224,7 +224,7 @@ def kept_slices(
         kept = np.arange(len(data))
     if span == 0 or not len(kept):
         constant = f"{low[0]:g} in every voxel" if span == 0 else "one intensity in each slice"
-        raise BagDataError(f"Expected a volume that shows something, got {constant}{seen} (in {where}); {advice}.")
+        raise BagDataError(f"Expected a volume with contrast, got {constant}{seen} (in {where}); {advice}.")
     return kept, least
 
 
@@ -233,7 +233,7 @@ def refuse_coarse(low: float, high: float, *, where: str) -> None:
     largest, span = max(abs(low), abs(high)), high - low
     if largest > _LARGEST or 0 < span < _SMALLEST or 0 < span < _STEPS * np.spacing(np.float32(largest)):
         raise BagDataError(
-            f"Expected intensities that numbers of 32 bits hold and tell apart, got {low:g} to {high:g} "
+            f"Expected intensities that stay distinct in float32, got {low:g} to {high:g} "
             f"(in {where}); subtract an offset, or change the unit."
         )
 
