@@ -210,8 +210,7 @@ def run(options: Namespace, console: Console) -> int:
     options.patch_size = fitting_patch(options.data, cut, network)
     bags = read_bags_of(options.data, options)
     embedding = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
-    recipe = make_recipe(bags, network, dtype=options.dtype, size=options.size)
-    console.print(escape(described(recipe)))
+    console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         vectors = embed_bags(bags, network, options.out, on_bag=progress.update, **embedding)
     size = format_bytes(stored_bytes(Path(options.out)))

@@ -123,7 +123,8 @@ class DaskFarm(Cluster):
                 raise
             return False
         options: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False, "retries": 0}
-        options |= {"resources": {"GPU": 1}} if self._workers.gpu else {}
+        if self._workers.gpu:
+            options["resources"] = {"GPU": 1}
         future = self._client.submit(call, self._held[address][1], task, device, **options)
         self._running[future] = (number, address)
         future.add_done_callback(lambda _: self._news.set())

@@ -96,8 +96,7 @@ def deploy_method(
             ready = time.monotonic()
             if on_stage is not None:
                 on_stage("scoring", len(filled))
-            chunk = config.run.chunk_size
-            scores = predict(trained.reported, filled, chunk_size=chunk, on_bags=on_bags)
+            scores = predict(trained.reported, filled, chunk_size=config.run.chunk_size, on_bags=on_bags)
 
             def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
                 took = {"training": ready - started, "evaluation": time.monotonic() - ready}

@@ -73,7 +73,8 @@ def forest_scorer(
     columns = [_nodes(tree, low) for tree, low in zip(trees, first)]
     children, feature, threshold, value = (np.concatenate(column) for column in zip(*columns))
     state = {"roots": first, "branches": children, "feature": feature, "threshold": threshold, "value": value}
-    state |= {} if offset is None else {"offset": offset}
+    if offset is not None:
+        state["offset"] = offset
     _head(model).load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
     return model
 

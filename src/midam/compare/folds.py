@@ -135,8 +135,7 @@ def check_folds(bags: Bags, folds: Sequence[Fold]) -> list[Fold]:
                 "training and test bags must be disjoint."
             )
         if bags.groups is not None:
-            sides = np.repeat(["train", "test"], [len(fold.train), len(fold.test)])
-            check_disjoint(sides, bags.groups[used])
+            check_disjoint(np.repeat(["train", "test"], [len(fold.train), len(fold.test)]), bags.groups[used])
     return checked
 
 

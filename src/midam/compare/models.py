@@ -97,8 +97,7 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
         decided = target_of(bags).saved(None)
         if len(val):
             held = SplitBags(bags.subset(val), names[val])
-            scores = trainer.scores(held.bags, trainer.reader(held.bags))
-            evaluation = RunEvaluation(held, scores)
+            evaluation = RunEvaluation(held, trainer.scores(held.bags, trainer.reader(held.bags)))
             decided = evaluation.target.saved(evaluation.decision)
     origin = describe_origin(SplitBags(bags.subset(used), names[used], made.imputed, None, made.columns))
     return model_content(trainer.config, trainer.reported, origin, decided=decided)

@@ -113,8 +113,7 @@ def run_comparison(
     np.True_
     """
     compared = find_methods(methods)
-    where = (settings or Settings()).run.accelerator
-    workers = Workers(backend, jobs, cluster, gpu=where == "cuda")
+    workers = Workers(backend, jobs, cluster, gpu=(settings or Settings()).run.accelerator == "cuda")
     workers.check()
     if keep_models and out is None:
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")

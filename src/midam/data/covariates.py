@@ -223,8 +223,7 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
     """
     if not are_dates(words):
         return None
-    nonempty = [word for word in words if word]
-    days = {word: _days(word) for word in nonempty}
+    days = {word: _days(word) for word in words if word}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
         other = ", or a number instead, such as the age" if kind == "covariate" else ""

@@ -64,8 +64,7 @@ def contents_digest(bags: Content, *, read: bool = True) -> str:
     Known digests of the bags replace their instances. Otherwise the instances are read once by chunks; without `read`,
     instances on disk are left out.
     """
-    head = [bags.instances.dtype.str, *bags.instance_shape, len(bags)]
-    digest = hashlib.sha256(json.dumps(head).encode())
+    digest = hashlib.sha256(json.dumps([bags.instances.dtype.str, *bags.instance_shape, len(bags)]).encode())
     for low in range(0, len(bags), _BAGS_AT_A_TIME):
         digest.update((("\0" if low else "") + "\0".join(bags.ids[low : low + _BAGS_AT_A_TIME].tolist())).encode())
     digest.update(np.ascontiguousarray(bags.sizes).data)

@@ -234,8 +234,7 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
     [0.5, 0.4375, 0.0]
     """
     y, p = check_bags(labels, probabilities)
-    t = check_thresholds(thresholds)
-    return _weighted_benefit(y, p, t, np.ones((1, y.size)))[0]
+    return _weighted_benefit(y, p, check_thresholds(thresholds), np.ones((1, y.size)))[0]
 
 
 def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:

@@ -328,8 +328,7 @@ def _line(x: Scores, targets: Scores) -> tuple[float, float]:
 
     model = LogisticRegression(C=1e9, solver="newton-cholesky", tol=1e-9, max_iter=200)
     both = np.concatenate([x, x]).reshape(-1, 1)
-    classes = np.repeat([1, 0], x.size)
-    model.fit(both, classes, sample_weight=np.concatenate([targets, 1 - targets]))
+    model.fit(both, np.repeat([1, 0], x.size), sample_weight=np.concatenate([targets, 1 - targets]))
     return float(model.coef_[0, 0]), float(model.intercept_[0])
 
 

@@ -238,13 +238,15 @@ def _explain(
 ) -> dict[str, Any]:
     files, several = names.of_bag(), column_scores(run, bags, index, options.of)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
-    arguments |= {} if several is None else {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
+    if several is not None:
+        arguments |= {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
     explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
     known = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
     explanation = replace(explanation, columns={**explanation.columns, **known})
     entry = _entry(run, bags, explanation, options.top)
-    entry |= {} if run.target.name == "binary" else bag_entry(run, bags, explanation, several)
+    if run.target.name != "binary":
+        entry |= bag_entry(run, bags, explanation, several)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         patches = placed_patches(explanation, bags, images)

@@ -151,7 +151,8 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     labels, sizes = bags.labels, bags.sizes
     keys = ("description", "license", "citation", "url", "location") if catalog.is_name(name) else ()
     facts: dict[str, Any] = {key: catalog.describe(name)[key] for key in keys}
-    facts |= {} if bags.covariates is None else {"covariates": bags.covariates.summary()}
+    if bags.covariates is not None:
+        facts["covariates"] = bags.covariates.summary()
     facts |= {
         "bags": f"{len(bags)} ({_labeled(bags)})",
         "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",

@@ -333,8 +333,7 @@ def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
     """Return the mean label of each category; for a category of fewer than three bags, the mean of all bags."""
     _, codes, counts = np.unique(words, return_inverse=True, return_counts=True)
     filled = np.nan_to_num(label, nan=float(np.nanmean(label)))
-    means = np.where(counts >= 3, np.bincount(codes, weights=filled) / counts, filled.mean())
-    return means[codes]
+    return np.where(counts >= 3, np.bincount(codes, weights=filled) / counts, filled.mean())[codes]
 
 
 def _labels(bags: Bags) -> list[_Label]:

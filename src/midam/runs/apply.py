@@ -107,7 +107,8 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     tables = [table for table in (run.settings.data.labels, run.settings.data.slides) if table is not None]
     is_run_data = str(Path(data).resolve()) == run.data["place"] and all(Path(table).is_file() for table in tables)
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
-    changes |= {} if is_run_data else {"labels": None, "slides": None, "sheet": None}
+    if not is_run_data:
+        changes |= {"labels": None, "slides": None, "sheet": None}
     used, outcome = covariate_names(run.model), run.data.get("outcome")
     # The model uses neither the site column nor covariates that were constant in training; they are not features
     # either.

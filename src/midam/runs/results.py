@@ -213,12 +213,14 @@ def write_results(
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         summary |= _of_training(trainer, selected, evaluation, baseline)
         covariates = summarize_covariates(trainer.reported, parts, scores)
-        summary |= {} if covariates is None else {"covariates": covariates}
+        if covariates is not None:
+            summary["covariates"] = covariates
         summary |= _chosen(trainer.config, choice)
     summary |= evaluation.target.description
     summary["data"] = _of_data(parts, data, trainer.config, origin, notes)
     importance = _importance(trainer.reported, parts, calls)
-    summary |= {} if importance is None else {"importance": importance}
+    if importance is not None:
+        summary["importance"] = importance
     summary |= {"version": __version__, "environment": environment(), **about}
     evaluation.draw(folder, summary, data, baseline)
     summary["seconds"] = seconds(baseline.seconds)

@@ -172,7 +172,8 @@ def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict
     unused = {name for name, value in _REMOVED.items() if trained or (name in values and values[name] == value)}
     kept = {name: value for name, value in values.items() if name not in unused}
     for (name, value), other in _REPLACED.items() if trained else ():
-        kept |= other if kept.get(name) == value else {}
+        if kept.get(name) == value:
+            kept |= other
     return kept
 
 
@@ -246,12 +247,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Make a dictionary; refuse duplicate keys."""
-        seen = set[str]()
+        seen = set[str | None]()
         for key, _ in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name is not None and name in seen:
                 raise yaml.YAMLError(f"the key {name!r} twice")
-            seen |= {name} if name is not None else set()
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: Any) -> None:

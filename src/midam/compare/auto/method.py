@@ -58,8 +58,7 @@ class Auto(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> NDArray[np.float64]:
         """Return the scores of the model that is chosen on the training bags."""
-        model = self.choose(bags.subset(trial.train), seed=trial.seed).model
-        return predict(model, bags.subset(trial.score))
+        return predict(self.choose(bags.subset(trial.train), seed=trial.seed).model, bags.subset(trial.score))
 
     def choose(
         self,

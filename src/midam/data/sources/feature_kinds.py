@@ -84,7 +84,8 @@ def read_kinds(
         try:
             if kind == "category":
                 made, names = _places(words, of_row, name, where)
-                notes |= {} if name in request.categories else {name: f"{len(names)} categories"}
+                if name not in request.categories:
+                    notes[name] = f"{len(names)} categories"
             elif kind == "time" and (made := _times(values, words, of_row, name, where)) is not None:
                 notes[name] = "dates"
             elif kind == "number" and words and (made := _truths(words, of_row)) is not None:
@@ -93,7 +94,8 @@ def read_kinds(
             faults.add_error(error)
             made = np.zeros(len(frame))
         columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
-        changed |= {} if made is None else {name: made}
+        if made is not None:
+            changed[name] = made
     kept = [column.name for column in columns]
     plain = all(column.kind == "number" for column in columns)
     return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, notes)

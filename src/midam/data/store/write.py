@@ -126,8 +126,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     outcome = None if bags.outcome is None else form.TargetFacts(bags.outcome.target, bags.outcome.names)
     covariates = None if bags.covariates is None else bags.covariates.names
     known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
-    description = form.Description(instances, coords, table, *known)
-    write_text(part / form.DESCRIPTION, description.to_json())
+    write_text(part / form.DESCRIPTION, form.Description(instances, coords, table, *known).to_json())
     form.sync_folder(part)
 
 

@@ -289,7 +289,8 @@ def _tried(auto: Mapping[str, Any]) -> Section:
             low, high = row.get("interval") or (np.nan, np.nan)
             lines.append(Row(row["method"], Estimate(row["auroc"], low, high, 0), filled=row["weight"] > 0))
     legend = {"Taken": ("o", BLUE, True)}
-    legend |= {"Left out": ("o", BLUE, False)} if any(not line.filled for line in lines) else {}
+    if any(not line.filled for line in lines):
+        legend["Left out"] = ("o", BLUE, False)
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
         rows.append(["the model", mixed, None, None, None, "fitted for each fold on the others"])

@@ -420,7 +420,8 @@ class TargetPage:
         links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
         columns = {name: column[index].tolist() for name, column in more.items() if column is not None}
-        columns |= {"why": links} if any(links) else {}
+        if any(links):
+            columns["why"] = links
         rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, index, *columns.values())]
         return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
 
