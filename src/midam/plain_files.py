@@ -23,7 +23,7 @@ _PARTIAL = ".midam-partial"
 _IS_PARTIAL = re.compile(rf"\..*\.[0-9a-f]{{16}}{re.escape(_PARTIAL)}", re.DOTALL)
 _SHOWN = 40  # letters of a name that its partial file keeps: file systems allow 255 bytes
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-_DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")  # folders into which nobody can put a file: a path in them is intended
+_DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")  # folders where no file can be made: a path in them is intended
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _swept = set[str]()
 

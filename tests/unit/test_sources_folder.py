@@ -374,7 +374,7 @@ def test_bad_split_tables_are_named(folder, table, text, message):
 
 def test_bags_and_names_that_do_not_meet(folder, table):
     partial = table("id,split\nc,train\nd,test\n", "s.csv")
-    with pytest.warns(UserWarning, match="no split, hence left out: 3 of 5 bags: TCGA.A-01"):
+    with pytest.warns(UserWarning, match="left out, because they have no split: 3 of 5 bags: TCGA.A-01"):
         assert read_split(folder, table, partial).splits.tolist() == ["train", "test"]
     unknown = table(CLAM_SPLITS + "3,x,,\n", "s.csv")
     assert read_split(folder, table, unknown, missing="skip").splits.tolist() == EXPECTED

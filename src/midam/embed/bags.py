@@ -85,7 +85,7 @@ class EmbeddedRows(Rows):
         return known
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """Compute the vectors at `positions` [m], but for those that are kept."""
+        """Compute the vectors at `positions` [m], except those already stored."""
         vectors = np.empty((len(positions), self.shape[1]), self.dtype)
         order = np.argsort(positions, kind="stable")
         if self._kept is not None:

@@ -136,10 +136,10 @@ class Scorer(ABC):
 def ranked(config: dict[str, Any], scores: list[float]) -> Ranked:
     """Return the scores of a bag by name, with its predictions."""
     several = config["target"] in ("multiclass", "multilabel")
-    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _told(config, scores))
+    return Ranked(dict(zip(config["names"] if several else ["score"], scores)), _predictions(config, scores))
 
 
-def _told(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
+def _predictions(config: dict[str, Any], scores: list[float]) -> dict[str, Any]:
     """Return predictions from the scores of a bag, named as in `midam predict`."""
     kind, names, decision = config["target"], config["names"], config["decision"]
     if decision is None:

@@ -284,7 +284,7 @@ class TrainedEstimator(BagEstimator):
         alike = going_on and _method(self.settings_) == _method(resolved)
         for member, rest in zip(trainer.members, self._rest if alike else ()):
             state = member.objective.state_dict()
-            # State with a row for each bag starts anew, because the bags may have changed.
+            # State with a row for each bag starts again, because the bags may have changed.
             same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
             member.objective.load_state_dict({**state, **same})
             groups = member.optimizer.state_dict()["param_groups"]

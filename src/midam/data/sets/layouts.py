@@ -95,7 +95,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         raise BagDataError(_no_sequence(path, part, [folders[key] for key in keys]))
     absent = [files[key].name for key in keys if key not in present]
     if absent:
-        warnings.warn(f"no file, hence left out: {listed(absent)} (in {path})", stacklevel=6)
+        warnings.warn(f"left out, because they have no file: {listed(absent)} (in {path})", stacklevel=6)
     return assemble(
         [files[key] for key in present],
         [folders[key].name.removesuffix("_nifti") for key in present],

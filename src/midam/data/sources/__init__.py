@@ -211,6 +211,6 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     has_split = splits != ""
     if not has_split.all():
         text = f"{int((~has_split).sum())} of {len(bags)} bags: {listed(bags.ids[~has_split].tolist())}"
-        warnings.warn(f"no split, hence left out: {text} (in {split_file})", stacklevel=3)
+        warnings.warn(f"left out, because they have no split: {text} (in {split_file})", stacklevel=3)
         request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~has_split].tolist())
     return bags.subset(np.flatnonzero(has_split)).replace(splits=splits[has_split])
