@@ -108,8 +108,8 @@ class DaskFarm(Cluster):
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
         """Give the task to a free worker, which gets the function once; return False if no worker is free."""
-        taken = {address for _, address in self._running.values()}
-        free = [address for address in self._addresses() if address not in taken]
+        busy = {address for _, address in self._running.values()}
+        free = [address for address in self._addresses() if address not in busy]
         if not free:
             return False
         address = free[0]
@@ -132,15 +132,15 @@ class DaskFarm(Cluster):
 
     def ended(self) -> list[tuple[int, Any]]:
         """Return the results of finished tasks, and `Lost` for tasks whose worker is gone."""
-        done = [future for future in self._running if future.done()]
-        if not done:
+        finished = [future for future in self._running if future.done()]
+        if not finished:
             self._news.wait(_POLL_SECONDS)
             self._news.clear()
-            done = [future for future in self._running if future.done()]
+            finished = [future for future in self._running if future.done()]
         alive = set(self._addresses())
         results = []
         for future, (number, address) in list(self._running.items()):
-            if future in done or address not in alive:
+            if future in finished or address not in alive:
                 del self._running[future]
                 result = self._result(future, address)
                 if isinstance(result, Lost):
@@ -159,7 +159,7 @@ class DaskFarm(Cluster):
             self._local_cluster.close()
 
     def _result(self, future: Any, address: str) -> Any:
-        gone = Lost(f"the Dask worker {address} is gone")
+        lost = Lost(f"the Dask worker {address} is gone")
         if future.status == "error":
             error = future.exception()
             if isinstance(error, self._package.scheduler.KilledWorker):
@@ -171,8 +171,8 @@ class DaskFarm(Cluster):
                 return future.result(timeout=_ANSWER_SECONDS)
             except (TimeoutError, self._package.client.FutureCancelledError):
                 if address not in self._addresses():
-                    return gone
-        return gone
+                    return lost
+        return lost
 
     def _addresses(self) -> list[str]:
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -180,8 +180,8 @@ class DaskFarm(Cluster):
         return [address for address, worker in workers.items() if not wants or worker["resources"].get("GPU", 0) >= 1]
 
     def _free(self) -> int:
-        taken = {address for _, address in self._running.values()}
-        return sum(address not in taken for address in self._addresses())
+        busy = {address for _, address in self._running.values()}
+        return sum(address not in busy for address in self._addresses())
 
     def _busy(self) -> int:
         return len(self._running)
@@ -189,11 +189,11 @@ class DaskFarm(Cluster):
     def _device(self, address: str) -> str | None:
         """Return the GPU of a worker; workers of one machine with the same GPUs get different ones."""
         if address not in self._devices:
-            seen = self._client.run(visible_devices, workers=[address])[address]
+            visible = self._client.run(visible_devices, workers=[address])[address]
             host, alive = urlsplit(address).hostname, self._addresses()
             others = [other for other in self._devices if other in alive and urlsplit(other).hostname == host]
-            taken = [device for device in map(self._devices.get, others) if device is not None]
-            self._devices[address] = deal_device(seen, taken)
+            used = [device for device in map(self._devices.get, others) if device is not None]
+            self._devices[address] = deal_device(visible, used)
         return self._devices[address]
 
 

@@ -82,8 +82,8 @@ class TrialStore:
 
     def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:
         """Add the results of names that have no row yet."""
-        held = self.find(names)
-        self.add({**n, **r} for n, r, row in zip(names, results, held, strict=True) if row is None)
+        rows = self.find(names)
+        self.add({**n, **r} for n, r, row in zip(names, results, rows, strict=True) if row is None)
 
     def close(self) -> None:
         """Release the journal."""
@@ -118,7 +118,7 @@ def compute(
     places = [(g, t) for g, group in enumerate(groups) for t in range(len(group.tasks))]
     group_results: list[dict[int, Any]] = [{} for _ in groups]
     lost: dict[int, Lost] = {}
-    done = 0.0
+    progress = 0.0
     tasks = [groups[g].tasks[t] for g, t in places]
     with open_farm(workers or Workers()) as farm, closing(run_tasks(farm, function, tasks)) as results:
         for number, result in results:
@@ -129,20 +129,20 @@ def compute(
             group_results[g][t] = result
             if len(group_results[g]) == len(groups[g].tasks):
                 keep(groups[g], [group_results[g].pop(i) for i in range(len(groups[g].tasks))])
-            done += len(groups[g].names) / len(groups[g].tasks)
+            progress += len(groups[g].names) / len(groups[g].tasks)
             if on_progress is not None:
-                on_progress(done)
+                on_progress(progress)
     if lost:
         raise _lost([groups[g] for g in lost], sum(len(group.names) for group in groups), next(iter(lost.values())))
 
 
 def _lost(groups: Sequence[Group[Any]], total: int, why: str) -> TrialsLostError:
     names = [name for group in groups for name in group.names]
-    shown = "; ".join(", ".join(f"{field} {value}" for field, value in name.items()) for name in names[:_SHOWN])
+    texts = "; ".join(", ".join(f"{field} {value}" for field, value in name.items()) for name in names[:_SHOWN])
     more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return TrialsLostError(
         f"Expected a result of each trial, got none of {len(names)} of {total}, whose worker died {TRIES} times "
-        f"({shown}{more}): {why.rstrip('.')}. The others are done; the same command tries these again.",
+        f"({texts}{more}): {why.rstrip('.')}. The others are done; the same command tries these again.",
         names,
     )
 

@@ -180,10 +180,10 @@ def _shares(x: Scores, codes: NDArray[np.int64], scored: Scores, *, count: int, 
 
 
 def _of_label(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
-    known = np.isfinite(label)
-    if np.unique(label[known]).size == 2:
-        return _shares(x[known], label[known].astype(np.int64), scored, count=2, seed=seed)[:, 1]
-    return np.full(len(scored), label[known][0] if known.any() else 0.0)
+    labeled = np.isfinite(label)
+    if np.unique(label[labeled]).size == 2:
+        return _shares(x[labeled], label[labeled].astype(np.int64), scored, count=2, seed=seed)[:, 1]
+    return np.full(len(scored), label[labeled][0] if labeled.any() else 0.0)
 
 
 def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:

@@ -59,17 +59,17 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     target_of(bags).check(bags)
     unit = "bags" if bags.groups is None else "groups"
     count = min(folds, _most_folds(bags, unit))
-    made = _repeated(bags, repeats=repeats, folds=count)
-    while count > 2 and any(_ranked_units(bags, fold) < 2 for fold in made):
+    splits = _repeated(bags, repeats=repeats, folds=count)
+    while count > 2 and any(_ranked_units(bags, fold) < 2 for fold in splits):
         count -= 1
-        made = _repeated(bags, repeats=repeats, folds=count)
+        splits = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
         warnings.warn(
             f"{folds} folds reduced to {count}: with more, a fold would not hold two {unit} to rank above others (in "
             f"{bags.source})",
             stacklevel=2,
         )
-    return made
+    return splits
 
 
 def table_folds(
@@ -81,13 +81,13 @@ def table_folds(
     fold leaves out bags that it does not name. A fold without training or test bags raises a `BagDataError`.
     """
     made = []
-    asked = Request(
+    request = Request(
         bags.source, split_file=path, group_column=group_column, missing="skip" if skip_missing else "error"
     )
-    asked.left_out.extend(bags.left_out)
+    request.left_out.extend(bags.left_out)
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:
-        splits = read_splits(bags, asked.changed(fold=number))
+        splits = read_splits(bags, request.changed(fold=number))
         test, train = np.flatnonzero(splits == "test"), np.flatnonzero(np.isin(splits, ("train", "val")))
         if not len(test) or not len(train):
             where = "" if number is None else f", fold {number}"
@@ -214,11 +214,11 @@ def _most_folds(bags: Bags, unit: str) -> int:
 
 def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     target = target_of(bags)
-    values, made = target.values(bags), []
+    values, splits = target.values(bags), []
     for repeat in range(repeats):
         numbers = target.folds(values, groups=bags.groups, folds=folds, seed=repeat)
-        made += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
-    return made
+        splits += [Fold(repeat, f, np.flatnonzero(numbers != f), np.flatnonzero(numbers == f)) for f in range(folds)]
+    return splits
 
 
 def _units(bags: Bags) -> NDArray[np.str_]:

@@ -45,16 +45,16 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     methods = [_method(row, trials, scores, target) for row in summary.to_dict("records")]
     settings = record["settings"]
     encoder = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
-    usual = Settings.from_flat(encoder, source=str(folder / "config.yaml")).flat()
+    defaults = Settings.from_flat(encoder, source=str(folder / "config.yaml")).flat()
     lines = read_text(folder / "summary.md").splitlines()
     notes = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
     if key is not None:
         record["data"], notes = key.of("file", str(record["data"])), key.notes(notes)
         settings = {name: key.setting(name, value) for name, value in settings.items()}
     changed = [
-        (name, value_text(value), value_text(usual[name]))
+        (name, value_text(value), value_text(defaults[name]))
         for name, value in settings.items()
-        if usual.get(name) not in (value, None, "auto")  # None and auto depend on the shape of the instances
+        if defaults.get(name) not in (value, None, "auto")  # None and auto depend on the shape of the instances
     ]
     study = MethodsStudy(
         data=Path(record["data"]).name,
@@ -96,8 +96,8 @@ def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, tar
 
 def _kinds(target: Target) -> Sequence[str]:
     """Return the names of the kinds of bags by which folds are stratified, if they have names."""
-    named = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
-    return named.get(target.name, target.names if target.name in CODED else ())
+    names = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
+    return names.get(target.name, target.names if target.name in CODED else ())
 
 
 def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
@@ -119,12 +119,12 @@ def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -
     bags = scores.drop_duplicates("bag")
     values = _values(bags, target)
     table = one_against_rest(values[:, 0], target.count) if target.pairs == "classes" else values
-    known = dict(zip(bags["bag"], table, strict=True))
+    row_of = dict(zip(bags["bag"], table, strict=True))
     columns = []
     for method in methods:
-        aurocs = [class_aurocs([known[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
+        aurocs = [class_aurocs([row_of[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
         areas = np.array(aurocs).reshape(-1, target.count)
-        seen = np.isfinite(areas)
-        sums, counts = np.where(seen, areas, 0.0).sum(axis=0), seen.sum(axis=0)
+        defined = np.isfinite(areas)
+        sums, counts = np.where(defined, areas, 0.0).sum(axis=0), defined.sum(axis=0)
         columns.append(np.divide(sums, counts, out=np.full(target.count, np.nan), where=counts > 0).tolist())
     return [(name, list(row)) for name, row in zip(target.columns, zip(*columns, strict=True), strict=True)]

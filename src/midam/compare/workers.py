@@ -268,16 +268,16 @@ _PROCESSES: dict[tuple[int, int, int, str | None], Process] = {}
 def _process(number: int, threads: int, device: str | None) -> Process:
     key = (os.getpid(), number, threads, device)
     if key not in _PROCESSES:
-        named = {name: os.environ.get(name, str(threads)) for name in _THREADS}
-        _PROCESSES[key] = Process(named if device is None else {**named, _VISIBLE: device})
+        variables = {name: os.environ.get(name, str(threads)) for name in _THREADS}
+        _PROCESSES[key] = Process(variables if device is None else {**variables, _VISIBLE: device})
     return _PROCESSES[key]
 
 
 def visible_devices() -> list[str]:
     """Return the names of the GPUs that this process may use, as in ``CUDA_VISIBLE_DEVICES``."""
-    named = os.environ.get(_VISIBLE)
-    if named is not None:
-        return [name.strip() for name in named.split(",") if name.strip()]
+    devices = os.environ.get(_VISIBLE)
+    if devices is not None:
+        return [name.strip() for name in devices.split(",") if name.strip()]
     return [str(i) for i in range(import_module("torch").cuda.device_count())]
 
 
@@ -287,7 +287,7 @@ def use_device(device: str | None) -> None:
         os.environ[_VISIBLE] = device
 
 
-def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
+def deal_device(visible: Sequence[str], used: Collection[str]) -> str | None:
     """Choose the GPU that a worker sees and that the fewest workers of its machine use.
 
     Examples
@@ -297,8 +297,8 @@ def deal_device(seen: Sequence[str], taken: Collection[str]) -> str | None:
     >>> deal_device([], []) is None
     True
     """
-    count = Counter(taken)
-    return min(seen, key=lambda name: count[name]) if seen else None
+    count = Counter(used)
+    return min(visible, key=lambda name: count[name]) if visible else None
 
 
 _EVERY_SECONDS = 0.5

@@ -65,9 +65,9 @@ class ImageFolder:
 
     def find(self, bag: str, file: BagFile | None, *, several: bool = False) -> Path | None:
         """Return the image named as the file or, unless the bag has `several` files, as the bag; None without one."""
-        known = [] if several else [bag]
-        known += [] if file is None else [file.stem, file_name(file.path)]
-        position = next((at for at in map(self._names.find, known) if at is not None), None)
+        names = [] if several else [bag]
+        names += [] if file is None else [file.stem, file_name(file.path)]
+        position = next((at for at in map(self._names.find, names) if at is not None), None)
         return None if position is None else self._paths[position]
 
     def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
@@ -176,13 +176,13 @@ def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None
     >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
     [0, 127, 255]
     """
-    chosen = pixels if len(pixels) == 3 else pixels[:1]
-    if chosen.dtype != np.uint8 or (low is not None and high is not None):
-        values = chosen.astype(np.float64)
+    channels = pixels if len(pixels) == 3 else pixels[:1]
+    if channels.dtype != np.uint8 or (low is not None and high is not None):
+        values = channels.astype(np.float64)
         low = float(values.min()) if low is None else low
         high = float(values.max()) if high is None else high
-        chosen = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(chosen, (3, *chosen.shape[1:])).transpose(1, 2, 0))
+        channels = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(channels, (3, *channels.shape[1:])).transpose(1, 2, 0))
 
 
 def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:

@@ -131,30 +131,30 @@ def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     else:
         # A curve needs at most one point for each pixel of the picture.
-        kept = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
-        every.plot(ranks[kept], added[kept], color=GRAY, linewidth=1.4)
+        positions = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
+        every.plot(ranks[positions], added[positions], color=GRAY, linewidth=1.4)
         for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
-            every.fill_between(ranks[kept], side(added[kept], 0), color=color, alpha=0.75, linewidth=0)
+            every.fill_between(ranks[positions], side(added[positions], 0), color=color, alpha=0.75, linewidth=0)
         every.set_xscale("log")
         every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
         every.xaxis.set_minor_formatter(NullFormatter())
     every.axhline(0, color=GRAY, linewidth=1)
-    named, names = every.get_legend_handles_labels()
+    handles, names = every.get_legend_handles_labels()
     signs = [Patch(color=ORANGE), Patch(color=BLUE)]
-    every.legend([*signs, *named], [RAISES, LOWERS, *names], fontsize=8, loc="upper right")
+    every.legend([*signs, *handles], [RAISES, LOWERS, *names], fontsize=8, loc="upper right")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
     every.set_xlabel(f"Rank (all {len(explanation)} instances)", fontsize=9)
     every.set_ylabel("Added to the score", fontsize=9)
-    chosen = explanation.order[:count]
+    instances = explanation.order[:count]
     best.barh(np.arange(count), added[:count], color=colors[:count], height=0.72, **_EDGE)
-    best.set_yticks(np.arange(count), [shortened(explanation.name(int(i)), _NAME) for i in chosen])
+    best.set_yticks(np.arange(count), [shortened(explanation.name(int(i)), _NAME) for i in instances])
     best.invert_yaxis()
     best.axvline(0, color=GRAY, linewidth=1)
     best.set_xlabel("Added to the score", fontsize=9)
     best.xaxis.set_major_locator(MaxNLocator(4))
-    columns = [(1.12, "score", [f"{explanation.instances.score[i]:.3f}" for i in chosen])]
+    columns = [(1.12, "score", [f"{explanation.instances.score[i]:.3f}" for i in instances])]
     if explanation.weighted:
-        columns = [(1.12, "weight", [multiple(explanation, int(i)) for i in chosen]), (1.31, *columns[0][1:])]
+        columns = [(1.12, "weight", [multiple(explanation, int(i)) for i in instances]), (1.31, *columns[0][1:])]
     for x, name, texts in columns:
         for row, text in enumerate([name, *texts], start=-1):
             style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}

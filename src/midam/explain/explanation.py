@@ -151,9 +151,9 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
     >>> instance_name(3, [512, 1024]), instance_name(3, [3]), instance_name(3), instance_name(3, [math.nan, 0], "a.h5")
     ('#3 (512, 1024)', '#3', '#3', '#3 (no place), a.h5')
     """
-    known = list(place)
-    lost = any(x is None or not math.isfinite(x) for x in known)
-    place_text = "no place" if lost else ", ".join(f"{x:.10g}" for x in known)
+    numbers = list(place)
+    unknown = any(x is None or not math.isfinite(x) for x in numbers)
+    place_text = "no place" if unknown else ", ".join(f"{x:.10g}" for x in numbers)
     name = f"#{instance} ({place_text})" if place_text not in ("", str(instance)) else f"#{instance}"
     return f"{name}, {file}" if file else name
 
@@ -223,10 +223,10 @@ def explain_bag(
     """
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
-    one = prepared(model, bags.subset([index]))
-    chunk_size = chunk_size or usual_chunk(one.instance_shape)
-    model = column_of(of_bag(model, one, 0), column)
-    batch = WholeBatch.unlabeled(reader_of(model, one), torch.tensor([0]))
+    bag = prepared(model, bags.subset([index]))
+    chunk_size = chunk_size or usual_chunk(bag.instance_shape)
+    model = column_of(of_bag(model, bag, 0), column)
+    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
     with ExitStack() as stack:
         spool = stack.enter_context(InstanceSpool(model))
         passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)
@@ -258,15 +258,15 @@ def explain_bag(
             order=order,
             faithfulness=measure(spool, order) if faithful else None,
             columns=instance_columns(bags, index),
-            features={} if typical is None else _shares(model, one, spool, order[:top], np.asarray(typical)),
+            features={} if typical is None else _shares(model, bag, spool, order[:top], np.asarray(typical)),
         )
 
 
 def _shares(
-    model: BagScorer | BagEnsemble, one: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
+    model: BagScorer | BagEnsemble, source: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
 ) -> dict[int, list[FeatureShare]]:
     """Return, for the `top` instances, the features that change the score most when set to their typical value."""
-    rows, names = np.asarray(one[0][top]), one.feature_names
+    rows, names = np.asarray(source[0][top]), source.feature_names
     at, feature = np.nonzero(rows != typical.astype(rows.dtype))
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
@@ -274,7 +274,7 @@ def _shares(
     changed = rows[at]
     changed[np.arange(len(at)), feature] = typical[feature]
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
-    bag = one.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
+    bag = source.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
     with InstanceSpool(model) as others:
         batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
         deque(_Recorded(model, batch, chunk_size=usual_chunk(bag.instance_shape), keep=others.keep).chunks(), maxlen=0)
@@ -363,6 +363,6 @@ def predicted_words(predicted: dict[str, Any] | None) -> str | None:
     >>> predicted_words({"grade": "high"}), predicted_words({"number": 3.14159}), predicted_words({"risk": None})
     ('predicted grade high', 'predicted number 3.142', None)
     """
-    known = {key: value for key, value in (predicted or {}).items() if value is not None}
-    parts = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in known.items()]
+    present = {key: value for key, value in (predicted or {}).items() if value is not None}
+    parts = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in present.items()]
     return f"predicted {', '.join(parts)}" if parts else None

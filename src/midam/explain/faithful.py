@@ -171,8 +171,8 @@ def measure(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) ->
     ends = np.cumsum(np.bincount(bins[0], minlength=steps))
     deletions, insertions = [], []
     for pieces, scorer in zip(_pieces(spool, bins, steps), spool.scorers):
-        left, entered = _merged(pieces, scorer.pooling, orders=len(bins), steps=steps)
-        deletions.append(_scores(left, scorer))
+        remaining, entered = _merged(pieces, scorer.pooling, orders=len(bins), steps=steps)
+        deletions.append(_scores(remaining, scorer))
         insertions.append(_scores(entered, scorer))
     deletion, insertion = (np.average(scores, axis=0, weights=spool.weights) for scores in (deletions, insertions))
     return Faithfulness(
@@ -240,8 +240,8 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
     if float(whole.n) == 1:
         return score.numpy()
     if exact.statistic not in (LOG_MEAN, MAXIMUM):
-        rest = _left_out(spool, member, exact)
-        return torch.cat([score - _score(exact, stat) for stat in rest]).numpy()
+        statistics = _left_out(spool, member, exact)
+        return torch.cat([score - _score(exact, stat) for stat in statistics]).numpy()
     parts, weights = [], []
     for _, pairs in spool.read():
         z, v = pairs[member]
@@ -267,10 +267,10 @@ def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: 
         exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
         z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
         replacements = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
-        rest = _statistic(spool, member, exact, without=instance)
-        rest = BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in rest))
+        remainder = _statistic(spool, member, exact, without=instance)
+        remainder = BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in remainder))
         whole = _score(exact, _statistic(spool, member, exact))
-        losses.append((whole - _score(exact, exact.statistic.merge(rest, replacements))).numpy())
+        losses.append((whole - _score(exact, exact.statistic.merge(remainder, replacements))).numpy())
     return np.average(losses, axis=0, weights=spool.weights)
 
 
@@ -280,8 +280,8 @@ def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: 
     for low, pairs in spool.read():
         z, v = pairs[member]
         if without is not None and low <= without < low + len(z):
-            kept = torch.arange(low, low + len(z)) != without
-            z, v = z[kept], v[kept]
+            mask = torch.arange(low, low + len(z)) != without
+            z, v = z[mask], v[mask]
         if len(z):
             segment = torch.zeros(len(z), dtype=torch.int64)
             merged = pooling.statistic.merge(merged, pooling.statistic.reduce_segments(z, v, segment, num_bags=1))

@@ -147,12 +147,12 @@ def _panel(axes: Axes, bar: Axes, drawn: PatchMap, layer: Layer) -> None:
             outlined = f"; outlined from {signed(level)}"
     axes.set_title(layer.name, fontsize=10, loc="left")
     colors = ScalarMappable(layer.scale, layer.colors)
-    shown = axes.figure.colorbar(colors, cax=bar, orientation="horizontal", extend=layer.extend)
+    colorbar = axes.figure.colorbar(colors, cax=bar, orientation="horizontal", extend=layer.extend)
     bar.tick_params(labelsize=8.5)
     bar.xaxis.set_major_locator(MaxNLocator(4))
     low, high = layer.ends
     meaning = f"blue {low}, orange {high}\n" if low else ""
-    shown.set_label(f"{meaning}{layer.here}{outlined}", fontsize=8.5, color=GRAY)
+    colorbar.set_label(f"{meaning}{layer.here}{outlined}", fontsize=8.5, color=GRAY)
 
 
 def draw_numbers(
@@ -192,9 +192,9 @@ def number_boxes(
             rings = [_AROUND * (side / 2 + extent / 2 + away * extent[1]) for away in _AWAY]
             centers, frames = center + np.concatenate(rings), patches
         places = np.concatenate([centers - extent / 2, centers + extent / 2], axis=1)
-        taken = [box for box in boxes if box is not None]
+        occupied = [box for box in boxes if box is not None]
         free = [box for box in places if (box[:2] >= first).all() and (box[2:] <= last).all()]
-        free = [box for box in free if not _overlaps(box, taken)]
+        free = [box for box in free if not _overlaps(box, occupied)]
         boxes.append(min(free, key=lambda box: _overlaps(box, frames), default=None))
     return boxes
 
@@ -291,9 +291,9 @@ def write_slide(
     if drawn is not None:
         files |= _write_layers(drawn, folder, stem)
         entry["layers"] = [
-            {"key": one.key, "name": one.name, "here": one.here, "ends": one.ends}
-            | {"low": one.scale.vmin, "high": one.scale.vmax}
-            for one in drawn.layers
+            {"key": layer.key, "name": layer.name, "here": layer.here, "ends": layer.ends}
+            | {"low": layer.scale.vmin, "high": layer.scale.vmax}
+            for layer in drawn.layers
         ]
     return entry | {"files": files}
 
@@ -302,7 +302,7 @@ def _write_layers(drawn: PatchMap, folder: Path, stem: str) -> dict[str, str]:
     """Write the image, if any, and the maps on it."""
     from PIL import Image
 
-    pictures = {one.key: one.on_image(drawn.raster, opaque=drawn.backdrop is None) for one in drawn.layers}
+    pictures = {layer.key: layer.on_image(drawn.raster, opaque=drawn.backdrop is None) for layer in drawn.layers}
     if drawn.backdrop is not None:
         pictures["image"] = drawn.backdrop.pixels
     files = {}
@@ -328,10 +328,10 @@ def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP
 
 def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
     ranks, places = (part[:limit] for part in patches.ranked(explanation.order))
-    chosen, percentile, added = explanation.order[ranks - 1], explanation.percentile, layers_of(explanation)[0]
+    instances, percentile, added = explanation.order[ranks - 1], explanation.percentile, layers_of(explanation)[0]
     sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
-    colors = (255 * added.colors(np.asarray(added.scale(added.values[chosen])))[:, :3]).astype(int).tolist()
-    for at, (rank, i) in enumerate(zip(ranks.tolist(), chosen.tolist())):
+    colors = (255 * added.colors(np.asarray(added.scale(added.values[instances])))[:, :3]).astype(int).tolist()
+    for at, (rank, i) in enumerate(zip(ranks.tolist(), instances.tolist())):
         left, top, right, bottom = sides[at].tolist()
         ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
         values = {

@@ -80,10 +80,10 @@ def facts_text(entry: Mapping[str, Any]) -> str:
         "pooling": "{pooling} pooling",
         "even": "no instance stands out (weights {even} x uniform)",
     }
-    known = {**entry, "predicted": predicted_words(entry.get("predicted"))}
+    facts = {**entry, "predicted": predicted_words(entry.get("predicted"))}
     if entry.get("threshold") is not None:
-        known["threshold"] = f"{entry['threshold']:{_form(entry)}}"
-    return ";  ".join(text.format(**known) for key, text in texts.items() if known.get(key) is not None) + several
+        facts["threshold"] = f"{entry['threshold']:{_form(entry)}}"
+    return ";  ".join(text.format(**facts) for key, text in texts.items() if facts.get(key) is not None) + several
 
 
 def _form(entry: Mapping[str, Any]) -> str:
@@ -103,17 +103,18 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     form, tested = _form(entry), entry["faithfulness"]
     alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     alt += "" if tested is None else "; the score as the top instances leave and enter"
-    made = {name: (name.removeprefix(ORDERED), str) for name in entry["top"][0] if name.startswith(ORDERED)}
-    columns = {name: column for name, column in (_OF_FILES | made).items() if any(name in one for one in entry["top"])}
-    shown = ("bag", "label", "split", "explained", "instances", "notes")
+    order_columns = {name: (name.removeprefix(ORDERED), str) for name in entry["top"][0] if name.startswith(ORDERED)}
+    shown = {name for instance in entry["top"] for name in instance}
+    columns = {name: column for name, column in (_OF_FILES | order_columns).items() if name in shown}
+    keys = ("bag", "label", "split", "explained", "instances", "notes")
     return {
-        **{name: entry.get(name) for name in shown},
+        **{name: entry.get(name) for name in keys},
         "score": Number(entry["score"], form),
         "probability": Number(entry["probability"], ".4f"),
         "facts": facts_text(entry),
         "verdict": None if tested is None else verdict_text(tested),
         "columns": [name for name, _ in columns.values()],
-        "top": [_instance(one, columns) for one in entry["top"]],
+        "top": [_instance(instance, columns) for instance in entry["top"]],
         "alt": alt,
         "picture": _data(folder, entry["files"]["picture"]),
         "address": quote(entry["files"]["picture"]),
@@ -122,21 +123,21 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _instance(one: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
+def _instance(entry: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
     """Return rank, name and numbers of a top instance, with the facts from its file."""
-    place = [value for key, value in one.items() if key.startswith("coord_")]
+    place = [value for key, value in entry.items() if key.startswith("coord_")]
     return {
-        "number": one["instance"],
-        "rank": one["rank"],
-        "name": instance_name(one["instance"], place),
-        "of_file": [form(one[name]) for name, (_, form) in columns.items()],
-        "added": Number(one["contribution"], "+#.3g"),
-        "weight": Number(one["relative_weight"], ".3g"),
-        "score": Number(one["score"]),
+        "number": entry["instance"],
+        "rank": entry["rank"],
+        "name": instance_name(entry["instance"], place),
+        "of_file": [form(entry[name]) for name, (_, form) in columns.items()],
+        "added": Number(entry["contribution"], "+#.3g"),
+        "weight": Number(entry["relative_weight"], ".3g"),
+        "score": Number(entry["score"]),
         "features": [
             {**share, "value": Number(share["value"], ".4g"), "typical": Number(share["typical"], ".4g")}
             | {"adds": Number(share["adds"], "+.3g")}
-            for share in one.get("features", ())
+            for share in entry.get("features", ())
         ],
     }
 

@@ -44,14 +44,14 @@ def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWin
     ct, read_with = attributes.get("modality") == "CT", (bags.cut or {}).get("window")
     unit = " HU" if ct else ""
     if read_with:
-        shown = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
-        return ScanWindow((0.0, 1.0), shown, "the window that the data were read with")
+        text = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
+        return ScanWindow((0.0, 1.0), text, "the window that the data were read with")
     low, high = window_of(bags, index, instances, percentiles=True)
     if ct:
-        asked = attributes.get("window")
-        dark, bright = (float(end) for end in asked or SOFT_TISSUE)
+        requested = attributes.get("window")
+        dark, bright = (float(end) for end in requested or SOFT_TISSUE)
         if dark < high and bright > low:  # otherwise everything would be black or white
-            why = "the window that its files ask for" if asked else "soft tissue: its files ask for no window"
+            why = "the window that its files ask for" if requested else "soft tissue: its files ask for no window"
             return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
     return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
 
@@ -59,13 +59,13 @@ def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWin
 def window_text(windows: Sequence[ScanWindow]) -> str:
     """Return a line on the windows of the scans of a bag, grouped by source."""
     kinds: dict[str, list[str]] = {}
-    for one in windows:
-        shown = kinds.setdefault(one.why, [])
-        shown += [] if one.why != _PERCENTILES and one.shown in shown else [one.shown]
+    for window in windows:
+        ranges = kinds.setdefault(window.why, [])
+        ranges += [] if window.why != _PERCENTILES and window.shown in ranges else [window.shown]
     parts = []
-    for why, shown in kinds.items():
+    for why, ranges in kinds.items():
         text = f"{why} of the intensities" + (" of each scan" if len(windows) > 1 else "")
-        parts.append(f"{text}, {'; '.join(shown)}" if why == _PERCENTILES else f"{' / '.join(shown)} ({why})")
+        parts.append(f"{text}, {'; '.join(ranges)}" if why == _PERCENTILES else f"{' / '.join(ranges)} ({why})")
     return "; ".join(parts)
 
 
@@ -112,8 +112,8 @@ def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Wi
     """Return instances of a bag as [H, W, 3], of a volume the middle slice; uint8 colors stay unchanged."""
     pixels = pixels_of(bags, index, instances)
     if pixels.dtype == np.uint8 and pixels.shape[1] == 3:
-        return [as_rgb(one) for one in pixels]
-    return [as_rgb(one, low=window[0], high=window[1]) for one in pixels]
+        return [as_rgb(image) for image in pixels]
+    return [as_rgb(image, low=window[0], high=window[1]) for image in pixels]
 
 
 def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
@@ -123,14 +123,14 @@ def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    both, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
+    instances, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
     # Scans differ in the units of intensities, so each has its window; other pictures share one.
-    groups = [both[i : i + 1] for i in range(len(both))] if scan else [both]
+    groups = [instances[i : i + 1] for i in range(len(instances))] if scan else [instances]
     shown_as = [scan_window(bags, explanation.index, group) for group in groups] if scan else []
-    windows = [one.ends for one in shown_as] or [window_of(bags, explanation.index, both, percentiles=False)]
-    drawn = [pictures_of(bags, explanation.index, group, window) for group, window in zip(groups, windows)]
-    ranges = dict(zip(both.tolist(), (f"\n{one.shown}" for one in shown_as)))
-    pictures = dict(zip(both.tolist(), chain.from_iterable(drawn)))
+    windows = [one.ends for one in shown_as] or [window_of(bags, explanation.index, instances, percentiles=False)]
+    pictures_by_group = [pictures_of(bags, explanation.index, group, window) for group, window in zip(groups, windows)]
+    ranges = dict(zip(instances.tolist(), (f"\n{one.shown}" for one in shown_as)))
+    pictures = dict(zip(instances.tolist(), chain.from_iterable(pictures_by_group)))
     views = views_of(bags, explanation.index, len(explanation)) if scan else None
 
     def draw(axes: Axes, instance: int) -> None:
@@ -208,7 +208,7 @@ def view_text(view: View) -> str:
     >>> view_text(View())
     'the files do not say which side is left'
     """
-    left = {
+    conventions = {
         "R": "radiological convention: the patient's right (R) is at the left",
         "L": "the patient's left (L) is at the left, against the radiological convention",
         "A": "front of the patient (A) at the left",
@@ -216,5 +216,5 @@ def view_text(view: View) -> str:
         "S": "head of the patient (S) at the left",
         "I": "feet of the patient (I) at the left",
     }
-    parts = [view.plane, left[view.edges[0]] if view.edges else _UNKNOWN]
+    parts = [view.plane, conventions[view.edges[0]] if view.edges else _UNKNOWN]
     return ", ".join(part for part in parts if part)

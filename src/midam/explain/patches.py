@@ -102,26 +102,27 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         )
         return []
     parts: list[tuple[BagFile | None, range, Mapping[str, Any]]]
-    parts = [(one, one.rows, one.attributes) for one in files] or [(None, range(len(places)), bags.described(index))]
-    patches, lost, lacking = list[Patches](), 0, list[str]()
+    parts = [(file, file.rows, file.attributes) for file in files]
+    parts = parts or [(None, range(len(places)), bags.described(index))]
+    patches, unplaced, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     for file, rows, meta in parts:
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
         placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
-        lost += int((~placed).sum())
+        unplaced += int((~placed).sum())
         lacking += [] if file is None or placed.all() else [file.name]
         if placed.any():
             slide = SlideFacts() if slide_of is None else slide_of(file)
-            made = _patches(xy[placed], stated(meta), shape, slide)
-            if isinstance(made, str):
-                _warn(f"no map and no GeoJSON: {made} ({'the bag' if file is None else file.name})")
+            geometry = _patches(xy[placed], stated(meta), shape, slide)
+            if isinstance(geometry, str):
+                _warn(f"no map and no GeoJSON: {geometry} ({'the bag' if file is None else file.name})")
             else:
                 instances = rows.start + np.flatnonzero(placed)
-                patches.append(Patches(**made, instances=instances, file=file, corner=_corner(slide, stated(meta))))
-    if lost:
+                patches.append(Patches(**geometry, instances=instances, file=file, corner=_corner(slide, stated(meta))))
+    if unplaced:
         text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
         where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
-        _warn(f"{text} ({lost} of {len(places)}{where})")
+        _warn(f"{text} ({unplaced} of {len(places)}{where})")
     return patches
 
 
@@ -142,19 +143,19 @@ def _patches(
     if micrometers is not None:
         xy, size = micrometers
         scale = slide.micrometers or 1.0
-        corners, known = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
+        corners, extent = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
     elif (size := _stated_size(meta)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
         return "places are no whole numbers, and nothing says their unit"
     else:
         size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
         if size is None and slide.micrometers is not None and (side := pair(meta.get("tile_um"))) is not None:
             size = side[0] / slide.micrometers, side[1] / slide.micrometers
-        corners, known = xy, size
-    width, height = known or 2 * (_spacing(corners),)
+        corners, extent = xy, size
+    width, height = extent or 2 * (_spacing(corners),)
     if meta.get("place") == "center":
         corners = corners - np.array([width, height]) / 2
     in_pixels = micrometers is None or slide.micrometers is not None
-    return {"corners": corners, "width": width, "height": height, "estimated": known is None, "in_pixels": in_pixels}
+    return {"corners": corners, "width": width, "height": height, "estimated": extent is None, "in_pixels": in_pixels}
 
 
 def _corner(slide: SlideFacts, meta: Mapping[str, Any]) -> tuple[int, int]:
@@ -203,10 +204,10 @@ def warn_of_unknown(patches: Patches) -> None:
     """Warn if the size of the patches or the micrometers per pixel are unknown."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
-        taken = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
+        estimate = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
         one_place = not np.ptp(patches.corners, axis=0).any()
-        taken += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
-        warnings.warn(f"nothing states the size of the patches, it is estimated ({taken})", stacklevel=3)
+        estimate += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
+        warnings.warn(f"nothing states the size of the patches, it is estimated ({estimate})", stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(
             "no GeoJSON: places are in micrometers, and the micrometers per pixel are unknown; name the folder of the "

@@ -121,9 +121,9 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
     sheet: Block = (sheet_height(explanation, top), lambda part: draw_sheet(part, explanation, bags, top=top))
     if drawn:
         several = len(source_paths(bags, explanation.index)) > 1
-        shown: dict[str, Any] = {"top": top, "named": several}
-        maps = [(one.height(WIDTH), partial(draw_map, drawn=one, **shown)) for one in _foremost(drawn)]
-        kind = "map" if all(one.backdrop is None for one in drawn) else "overlay"
+        options: dict[str, Any] = {"top": top, "named": several}
+        maps = [(view.height(WIDTH), partial(draw_map, drawn=view, **options)) for view in _foremost(drawn)]
+        kind = "map" if all(view.backdrop is None for view in drawn) else "overlay"
         return kind, [*maps, sheet if pictures else bars]
     if not pictures:
         return "bars", [bars]
@@ -133,14 +133,14 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
     return "sheet", [sheet]
 
 
-def _foremost(drawn: Sequence[PatchMap]) -> list[PatchMap]:
+def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     """Return the shown maps in their order."""
-    first = [int(one.patches.ranked(one.explanation.order)[0][0]) for one in drawn]
-    chosen = sorted(range(len(drawn)), key=first.__getitem__)[:_MAPS]
-    if len(drawn) > _MAPS:
+    first = [int(patch_map.patches.ranked(patch_map.explanation.order)[0][0]) for patch_map in maps]
+    positions = sorted(range(len(maps)), key=first.__getitem__)[:_MAPS]
+    if len(maps) > _MAPS:
         text = f"the picture shows the maps of {_MAPS} slides, those of the others are files of their own"
-        warnings.warn(f"{text} ({len(drawn)} slides)", stacklevel=3)
-    return [drawn[at] for at in sorted(chosen)]
+        warnings.warn(f"{text} ({len(maps)} slides)", stacklevel=3)
+    return [maps[at] for at in sorted(positions)]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ class Scans:
 def scans_of(explanation: Explanation, bags: Bags) -> Scans:
     """Return the scans of a bag, one for each of its files."""
     files = files_of(bags, explanation.index)
-    return Scans([one.rows.start for one in files], [one.stem for one in files]) if len(files) > 1 else Scans([0], [])
+    starts = [file.rows.start for file in files]
+    return Scans(starts, [file.stem for file in files]) if len(files) > 1 else Scans([0], [])
 
 
 def strip_instances(explanation: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
@@ -176,11 +177,11 @@ def strip_instances(explanation: Explanation, top: int, *, several: bool = False
     The order is the order of their numbers or, with several scans, of the bag.
     """
     ordered = np.arange(len(explanation)) if several else np.argsort(_places(explanation), kind="stable")
-    chosen = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
+    instances = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
     for position in np.linspace(0, len(explanation) - 1, min(len(explanation), SLICES)).round().astype(int):
-        if len(chosen) < SLICES:
-            chosen.add(int(ordered[position]))
-    return ordered[np.isin(ordered, list(chosen))]
+        if len(instances) < SLICES:
+            instances.add(int(ordered[position]))
+    return ordered[np.isin(ordered, list(instances))]
 
 
 def _slices_height(explanation: Explanation, shape: tuple[int, ...]) -> float:
@@ -204,8 +205,8 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     windows = [scan_window(bags, explanation.index, group) for group in groups]
     heights = [_NOTE, _slices_height(explanation, bags.instance_shape), _CHART * _charts(explanation)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
-    seen = " / ".join(dict.fromkeys(map(view_text, views)))
-    text = f"Slices: {seen}{_numbers_text(explanation)}.\nBlack to white: {window_text(windows)}."
+    view_words = " / ".join(dict.fromkeys(map(view_text, views)))
+    text = f"Slices: {view_words}{_numbers_text(explanation)}.\nBlack to white: {window_text(windows)}."
     note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
     panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in panels.flat:
@@ -228,11 +229,11 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
 
 def slice_text(explanation: Explanation, instance: int) -> str:
     """Return number and position of a slice in its file; "" if the file does not state them."""
-    known = {name: column[instance] for name, column in explanation.columns.items() if column[instance] is not None}
-    parts = [f"no. {known['instance_number']}"] if "instance_number" in known else []
-    parts += [f"frame {known['frame_number']}"] if "frame_number" in known else []
-    parts += [f"index {known['slice_index']}"] if "slice_index" in known else []
-    parts += [f"at {known['position_mm']:.6g} mm"] if "position_mm" in known else []
+    facts = {name: column[instance] for name, column in explanation.columns.items() if column[instance] is not None}
+    parts = [f"no. {facts['instance_number']}"] if "instance_number" in facts else []
+    parts += [f"frame {facts['frame_number']}"] if "frame_number" in facts else []
+    parts += [f"index {facts['slice_index']}"] if "slice_index" in facts else []
+    parts += [f"at {facts['position_mm']:.6g} mm"] if "position_mm" in facts else []
     return " ".join(parts)
 
 

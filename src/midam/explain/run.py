@@ -74,16 +74,16 @@ class ExplainOptions:
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     """Return positions of bags by id, each once; raise a `BagDataError` with near ids for an unknown id."""
-    known = {str(bag): i for i, bag in enumerate(bags.ids)}
+    positions = {str(bag): i for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
     def check(name: str) -> None:
-        if name not in known:
-            advice = nearest(name, known, count=3)
-            raise BagDataError(f"Expected one of {len(known)} bags, got {name!r} (in {bags.source}); {advice}")
+        if name not in positions:
+            advice = nearest(name, positions, count=3)
+            raise BagDataError(f"Expected one of {len(positions)} bags, got {name!r} (in {bags.source}); {advice}")
 
     check_each(names, check)
-    return [known[name] for name in dict.fromkeys(names)]
+    return [positions[name] for name in dict.fromkeys(names)]
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
@@ -178,32 +178,32 @@ def explain_bags(
     if options.of is not None:
         run.target.column(options.of)
     names = bag_names(bags, index)
-    wanted = [folder / file for name in names for file in name.every()]
+    paths = [folder / file for name in names for file in name.every()]
     parts: dict[str, Any] = {"options": options, "images": images, "origins": origins}
-    call, done = _call(run, bags, index, options), list[dict[str, Any]]()
-    with _open_journal(folder, call, bags, index, [*wanted, folder / SUMMARY, folder / PAGE]) as journal:
+    call, entries = _call(run, bags, index, options), list[dict[str, Any]]()
+    with _open_journal(folder, call, bags, index, [*paths, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
         sweep(folder)
-        done += journal.rows  # finished bags are the first ones, because bags are explained in order
+        entries += journal.rows  # finished bags are the first ones, because bags are explained in order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
-                if at >= len(done):
-                    done.append(_explain(run, bags, i, folder, names=name, **parts))
-                    journal.add_rows(done[-1:])
+                if at >= len(entries):
+                    entries.append(_explain(run, bags, i, folder, names=name, **parts))
+                    journal.add_rows(entries[-1:])
                 if on_bag is not None:
                     on_bag(i)
         except KeyboardInterrupt:
-            came = f"{len(done)} of {len(index)} bags explained (in {folder})"
+            came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
             message = f"Expected to explain all bags, got a signal: {came}; the same command goes on."
             raise RunStoppedError(message) from None
         finally:
             # After any stop, the page shows the finished bags.
-            write_json(folder / SUMMARY, {**call, "finished": len(done) == len(index), "bags": done})
-            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", done, folder))
+            write_json(folder / SUMMARY, {**call, "finished": len(entries) == len(index), "bags": entries})
+            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
         journal.remove()
-    for line in note_lines(done):
+    for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
-    return done
+    return entries
 
 
 def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
@@ -242,22 +242,22 @@ def _explain(
         arguments |= {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
     explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
-    known = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
-    explanation = replace(explanation, columns={**explanation.columns, **known})
+    extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
+    explanation = replace(explanation, columns={**explanation.columns, **extra})
     entry = _entry(run, bags, explanation, options.top)
     if run.target.name != "binary":
         entry |= bag_entry(run, bags, explanation, several)
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patches = placed_patches(explanation, bags, images)
-        drawn = maps_of(explanation, bags, images, patches=patches)
+        patch_maps = maps_of(explanation, bags, images, patches=patches)
         for slide in patches:
             warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": drawn}
+        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": patch_maps}
         shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
-    entry["notes"] = list(dict.fromkeys(str(one.message) for one in seen))
-    limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in drawn}
+    entry["notes"] = list(dict.fromkeys(str(one.message) for one in caught))
+    limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in patch_maps}
     slides = [
         write_slide(folder, slide_stem(names, bags, slide, index), explanation, slide, maps.get(id(slide)), limit=limit)
         for slide in patches
@@ -321,7 +321,7 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
     >>> _feature_text([{"name": "age", "value": 71.0, "typical": 50.0, "adds": 0.125}])
     'age 71 (typical 50): +0.125'
     """
-    return "; ".join("{name} {value:.4g} (typical {typical:.4g}): {adds:+.3g}".format(**one) for one in shares)
+    return "; ".join("{name} {value:.4g} (typical {typical:.4g}): {adds:+.3g}".format(**share) for share in shares)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
@@ -342,17 +342,17 @@ def _open_journal(
     Raises a `RunExistsError` if one of the `files` that the call may write exists, unless the same call with the same
     instances was stopped before, and a `ConfigError` if another process explains bags in this folder.
     """
-    taken = [path for path in (*files, folder / _PART) if path.exists()]
+    existing = [path for path in (*files, folder / _PART) if path.exists()]
     other = RunExistsError(
-        f"Expected a folder without explanations of these bags, got {len(taken)} files of them (in {folder}, first "
-        f"{taken[0].name if taken else _PART}); choose another folder, or remove them."
+        f"Expected a folder without explanations of these bags, got {len(existing)} files of them (in {folder}, first "
+        f"{existing[0].name if existing else _PART}); choose another folder, or remove them."
     )
-    if taken and not (folder / _PART).exists():
+    if existing and not (folder / _PART).exists():
         raise other
     busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
     journal = CallJournal(folder / _PART, call, busy=ConfigError(busy), other=other)
-    done = {entry["bag"]: entry["content"] for entry in journal.rows}
-    changed = [bag for i in index if (bag := str(bags.ids[i])) in done and done[bag] != _content(bags, i)]
+    content_of = {entry["bag"]: entry["content"] for entry in journal.rows}
+    changed = [bag for i in index if (bag := str(bags.ids[i])) in content_of and content_of[bag] != _content(bags, i)]
     if changed:
         journal.close()
         raise RunExistsError(

@@ -123,8 +123,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             splits[inside] = target.split(values[inside], groups=groups, fractions=shares, seed=run.seed)
     if bags.groups is not None:
         check_disjoint(splits, bags.groups, allow_leakage=run.allow_leakage)
-    parts = SplitBags(bags, splits)
-    target.check(parts.part("train"))
+    target.check(SplitBags(bags, splits).part("train"))
     for name in ("val", "test"):
         part_values = values[splits == name]
         if len(part_values) and not target.has_metric(part_values):

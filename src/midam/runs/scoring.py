@@ -220,8 +220,7 @@ def require_run_space(
     of a method of one step is unknown in advance, and left out.
     """
     of_bags = stored_bytes(origin)
-    rows = len(bags) * (_ROW + bags.ids.itemsize // 4)
-    needed = of_bags + rows + _REPORT
+    needed = of_bags + len(bags) * (_ROW + bags.ids.itemsize // 4) + _REPORT
     if trainer is not None:
         weights = stored_bytes(trainer.model.state_dict())
         needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights

@@ -197,8 +197,7 @@ class TrainedEstimator(BagEstimator):
         decision = target.decide(values, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
         self._take(decision)
         if decision is None and val is not None and target.name != "binary":
-            message = "y orders no two of the bags held out: the scores are not calibrated"
-            warnings.warn(message, stacklevel=5)
+            warnings.warn("y orders no two of the bags held out: the scores are not calibrated", stacklevel=5)
 
     def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
         """Train on labeled bags, from the start or from the last call, and fit the decision."""
