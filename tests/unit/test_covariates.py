@@ -155,8 +155,8 @@ def test_a_value_that_was_never_missing_in_training_is_said():
     with pytest.warns(UserWarning, match="in no training bag") as told:
         found = coder.matrix(Covariates.of({"age": [None, 2.0], "sex": ["f", None]}))
     said = [str(warning.message) for warning in told]
-    assert "age is missing in 1 of 2 bags, and was in no training bag: the mean stands in" in said[0]
-    assert "sex is missing in 1 of 2 bags, and was in no training bag: no category stands in" in said[1]
+    assert "age is missing in 1 of 2 bags, and was in no training bag: the mean" in said[0]
+    assert "sex is missing in 1 of 2 bags, and was in no training bag: no category" in said[1]
     assert found.tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
 
 
@@ -196,7 +196,7 @@ def test_what_bags_lack_is_named():
     coder = CovariateCoder.fit(
         Covariates.of({"age": [1, 2, 3], "sex": ["f", "m", "f"] * 1 + []}).select(["age"], source="")
     )
-    with pytest.raises(BagDataError, match=r"Expected the covariates age, .* got none \(in memory\)"):
+    with pytest.raises(BagDataError, match=r"Expected the covariates age .*got none \(in memory\)"):
         coder.encode(make_bags(None))
     with pytest.raises(BagDataError, match=r"Expected the covariate 'age', got ages .* did you mean 'ages'"):
         coder.encode(make_bags({"ages": [1] * 6}))

@@ -104,13 +104,13 @@ def run(options: Namespace, console: Console) -> int:
     cv = options.cv if options.split_file is None else Path(options.split_file).stem
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{cv}")
     _warn_of_unused(options, methods)
-    made, notes = _folds(options, bags, repeats=repeats, folds=folds)
+    splits, notes = _folds(options, bags, repeats=repeats, folds=folds)
     notes = [*reading_notes, *notes, *_unaware(methods, settings)]
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes, "out": out}
     execution: dict[str, Any] = {"jobs": options.jobs, "backend": options.backend, "cluster": options.cluster}
     with CompareProgress(console) as bar:
         execution |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
-        comparison = run_comparison(bags, methods, made, settings=settings, **choices, **execution)
+        comparison = run_comparison(bags, methods, splits, settings=settings, **choices, **execution)
     print_comparison(stdout_console(), comparison, shown=reading_notes)
     note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
     note_result(remarks=comparison.remarks)
@@ -125,16 +125,16 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
     """Return the folds of the split table or of --cv, and notes on them."""
     if options.split_file is not None:
         skip = options.missing == "skip"
-        made = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
-        used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in made])))
-        lost = [f"{len(bags) - used} of {len(bags)} bags stand in no fold"] if used < len(bags) else []
+        splits = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
+        used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in splits])))
+        unused = [f"{len(bags) - used} of {len(bags)} bags stand in no fold"] if used < len(bags) else []
         inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"
-        return made, [f"{len(made)} folds of {options.split_file}; {inside}", *lost]
-    made = repeated_folds(bags, repeats=repeats, folds=folds)
-    per_repeat = len(made) // repeats
+        return splits, [f"{len(splits)} folds of {options.split_file}; {inside}", *unused]
+    splits = repeated_folds(bags, repeats=repeats, folds=folds)
+    per_repeat = len(splits) // repeats
     unit = "bags" if bags.groups is None else "groups"
     fewer = f"{folds} folds a repeat were asked for, {per_repeat} made"
-    return made, [
+    return splits, [
         f"{fewer}: with more, a fold would not hold two {unit} to rank above others"
     ] if per_repeat < folds else []
 

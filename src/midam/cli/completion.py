@@ -68,13 +68,13 @@ def _copy(source: argparse.ArgumentParser, to: argparse.ArgumentParser) -> None:
                 _copy(parser, inside.add_parser(name, help=parser.description))
             continue
         flags = [flag.replace("_", "-") for flag in action.option_strings]
-        known = choices.get(action.dest, []) if flags else _SHELLS if action.dest == "shell" else []
+        values = choices.get(action.dest, []) if flags else _SHELLS if action.dest == "shell" else []
         if flags and action.nargs == 0:
             to.add_argument(*flags, action="store_true", help=_first(action.help))
             continue
         copy = to.add_argument(*(flags or [action.dest]), help=_first(action.help))
-        if known:
-            copy.choices = known
+        if values:
+            copy.choices = values
         else:
             copy.complete = _DATA_FILES if action.dest in _DATA else shtab.FILE  # type: ignore[attr-defined]
 

@@ -36,7 +36,7 @@ def parser(action: str | None = None) -> ArgumentParser:
     """Return the parser of the command and its actions; near names of an unknown option come from `action`."""
     from joblib import cpu_count
 
-    to = Parser("data", "List, describe, fetch, import or verify data.")
+    command = Parser("data", "List, describe, fetch, import or verify data.")
     parsers = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", type=str, help=DATA)
     parsers["describe"].add_text(
@@ -52,12 +52,12 @@ def parser(action: str | None = None) -> ArgumentParser:
         text = "the bags have no labels, as for predict"
         parsers[name].add_argument("--unlabeled", action="store_true", help=text)
         add_settings(parsers[name], _READING)
-    actions = to.add_subcommands(dest="action")
+    actions = command.add_subcommands(dest="action")
     for name, (_, short) in _ACTIONS.items():
         actions.add_subcommand(name, parsers[name], help=short)
     if action in parsers:
-        to.known = parsers[action].option_names()
-    return to
+        command.known = parsers[action].option_names()
+    return command
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -70,9 +70,9 @@ def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
     from midam.report.terminal import print_catalog
 
-    known = [catalog.describe(name) for name in catalog.names()]
-    note_result(sets=known)
-    print_catalog(stdout_console(), known)
+    sets = [catalog.describe(name) for name in catalog.names()]
+    note_result(sets=sets)
+    print_catalog(stdout_console(), sets)
     return 0
 
 
@@ -85,12 +85,12 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
             f"Expected a name of the catalog, got {name!r}; {nearest(name, catalog.names(), count=3)} "
             "`midam data list` shows all."
         )
-    here = catalog.describe(name)["location"]
-    if here == "bundled":
+    location = catalog.describe(name)["location"]
+    if location == "bundled":
         where = "comes with scikit-learn, nothing to fetch"
     else:
         # For a set that the user downloaded by hand, `fetch` would only repeat the advice to download it.
-        where = here if here is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
+        where = location if location is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
     note_result(name=name, location=where)
     say(f"{name}: {where}")
     return 0
@@ -119,8 +119,8 @@ def _describe(options: Namespace, console: Console) -> int:
     if options.impute != "none":
         note_of_filled(bags, options.impute, missing_counts(bags), fitted_on="all bags")
     data_settings = Settings(**{name: options[name] for name in _READING}).data
-    made = prepare(bags, data_settings, train=range(len(bags)))
-    bags, description = made.bags, describe_bags(options.name, made.bags, gaps=made.gaps)
+    prepared = prepare(bags, data_settings, train=range(len(bags)))
+    bags, description = prepared.bags, describe_bags(options.name, prepared.bags, gaps=prepared.gaps)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name
@@ -130,7 +130,7 @@ def _describe(options: Namespace, console: Console) -> int:
     if description.features:
         print_features(out, description.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, description)
-    features = [one._asdict() for one in description.features]
+    features = [feature._asdict() for feature in description.features]
     note_result(facts=dict(description.facts), warnings=[*map(as_flags, description.warnings)])
     note_result(notes=[*map(as_flags, description.notes)], features=features)
     if picture is not None:

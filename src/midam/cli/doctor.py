@@ -70,8 +70,8 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     for part in dict.fromkeys(entry.part for entry in entries):
         table = Table(part, "", "", box=None, header_style="bold")
         if part == "extras":
-            here = [entry.name.partition(":")[0] for entry in entries if entry.part == part and not entry.advice]
-            table.add_row("installed", escape(", ".join(here)), "")
+            names = [entry.name.partition(":")[0] for entry in entries if entry.part == part and not entry.advice]
+            table.add_row("installed", escape(", ".join(names)), "")
         for entry in entries:
             if entry.part == part and (entry.advice or part != "extras"):
                 table.add_row(*map(escape, entry[1:]))
@@ -83,17 +83,17 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _versions() -> list[Entry]:
-    here = [Entry("versions", "midam", f"{__version__}, in {Path(__file__).parents[1]}")]
-    here.append(Entry("versions", "Python", f"{platform.python_version()}, {sys.executable}"))
-    return here + [Entry("versions", name, _version(name) or "missing") for name in _BASIS]
+    entries = [Entry("versions", "midam", f"{__version__}, in {Path(__file__).parents[1]}")]
+    entries.append(Entry("versions", "Python", f"{platform.python_version()}, {sys.executable}"))
+    return entries + [Entry("versions", name, _version(name) or "missing") for name in _BASIS]
 
 
 def _extras() -> list[Entry]:
     """Return for each extra whether its packages are installed, and how to install missing ones."""
-    wanted = [_REQUIRED.fullmatch(line) for line in requires("midam") or ()]
+    matches = [_REQUIRED.fullmatch(line) for line in requires("midam") or ()]
     entries = []
     for name, purpose in EXTRAS.items():
-        packages = [one["package"] for one in wanted if one is not None and one["extra"] == name]
+        packages = [match["package"] for match in matches if match is not None and match["extra"] == name]
         bad = [package for package in packages if _version(package) is None]
         state = f"missing: {', '.join(bad)}" if bad else "installed"
         entries.append(Entry("extras", f"{name}: {purpose}", state, install(name) if bad else ""))

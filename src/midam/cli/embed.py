@@ -39,8 +39,8 @@ def parser() -> ArgumentParser:
     """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
     embed.add_argument("data", type=str, help=DATA)
-    known = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
-    embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {known}")
+    names = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
+    embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
     embed.add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
     text = "side of the square to which patches or slices are resized; default: as the network wants them"
     embed.add_argument("--size", type=int | None, default=None, metavar="PIXELS", help=text)
@@ -70,8 +70,8 @@ def embed_first(options: Namespace, console: Console) -> None:
     method = DEFAULT if options.method is None else options.method
     if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
         return  # a baseline uses the pixels, unless the user names a network
-    named = {"encoder": AUTO} if is_network(options.encoder) else {}
-    settings = Settings(**{name: options[name] for name in SETTINGS} | named)
+    encoder = {"encoder": AUTO} if is_network(options.encoder) else {}
+    settings = Settings(**{name: options[name] for name in SETTINGS} | encoder)
     name, line = (options.encoder, "") if is_network(options.encoder) else _usual_network(options, settings)
     if not name:
         if line:
@@ -176,19 +176,19 @@ def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, wid
     from midam.train.members import with_objective
 
     data = settings.data
-    given: dict[str, Any] = {"split_file": data.split_file, "group_column": data.groups, "missing": data.missing}
+    table: dict[str, Any] = {"split_file": data.split_file, "group_column": data.groups, "missing": data.missing}
 
     def split(fold: int | None) -> "SplitBags":
-        return split_data(split_bags(bags, Request(options.data, fold=fold, **given)), settings)
+        return split_data(split_bags(bags, Request(options.data, fold=fold, **table)), settings)
 
     if options.every_fold:
         check_folds(*folds_of(options), split)
     else:
         with warnings.catch_warnings(action="ignore"):  # training repeats them
             split(data.fold)
-    chosen, baseline = choose_method(options.method, settings)
+    method, baseline = choose_method(options.method, settings)
     if baseline is None:
-        with_objective(chosen, target_of(bags)).resolve((width,))
+        with_objective(method, target_of(bags)).resolve((width,))
 
 
 def run(options: Namespace, console: Console) -> int:

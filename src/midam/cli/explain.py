@@ -67,12 +67,12 @@ def run(options: Namespace, console: Console) -> int:
     trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
-    named, out = options["class"], stdout_console()
-    if named is not None:
-        trained.target.column(named)
+    label, out = options["class"], stdout_console()
+    if label is not None:
+        trained.target.column(label)
     reading = {name: options[name] for name in TABLES}
     images = {"images": options.images, "image_downsample": options.image_downsample}
-    explain_options = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=named)
+    explain_options = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=label)
     images_of(explain_options, bags, range(len(bags)))
     index = find_bags(bags, options.bags)
     check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
@@ -80,11 +80,11 @@ def run(options: Namespace, console: Console) -> int:
         test = own_test_bags(trained, bags)
         among = test or range(len(bags))
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
-            index = extreme_bags(trained, bags, among, of=named, on_bags=progress.update_all)
-        which = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
-        which += ", each by its most probable class" if named is None and trained.target.count > 1 else ""
-        which += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
-        out.print(f"the highest and the lowest scored of the {which}; name others with --bags")
+            index = extreme_bags(trained, bags, among, of=label, on_bags=progress.update_all)
+        candidates = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
+        candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
+        candidates += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
+        out.print(f"the highest and the lowest scored of the {candidates}; name others with --bags")
     root = Path(options.run)
     folder = own_folder(root, trained, bags, index, explain_options) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
@@ -113,8 +113,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     label = "" if entry["label"] is None else escape(f" (label {entry['label']})")
     class_text = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
     form = form_apart(entry["score"], entry.get("threshold"))
-    shown = f"score{class_text} {entry['score']:{form}}, {entry['instances']} instances"
-    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {shown}")
+    text = f"score{class_text} {entry['score']:{form}}, {entry['instances']} instances"
+    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {text}")
     if entry.get("even") is not None:
         console.print(f"  no instance stands out: all weigh {entry['even']} x uniform, and each adds less than 0.01")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
@@ -154,6 +154,6 @@ def check_packages(files: Iterable[Path]) -> None:
     need_h5py()
     for suffix, paths in groupby(sorted(set(files), key=file_suffix), key=file_suffix):
         package = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
-        there = None if package is None else next((path for path in paths if path.exists()), None)
-        if package is not None and there is not None:
-            need(path=there, **package)
+        existing = None if package is None else next((path for path in paths if path.exists()), None)
+        if package is not None and existing is not None:
+            need(path=existing, **package)

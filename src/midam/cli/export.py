@@ -28,7 +28,7 @@ def run(options: Namespace, console: Console) -> int:
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
     formats = words(options.format)
-    done = export_run(options.run, options.out, formats=formats, license=options.license, trust=options.trust)
-    note_result(folder=options.out, formats=list(done))
-    say(f"exported as {', '.join(done)}: {options.out} (read README.md there first)")
+    written = export_run(options.run, options.out, formats=formats, license=options.license, trust=options.trust)
+    note_result(folder=options.out, formats=list(written))
+    say(f"exported as {', '.join(written)}: {options.out} (read README.md there first)")
     return 0

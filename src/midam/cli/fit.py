@@ -44,8 +44,8 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
     text = "time for training, such as 90s, 10m or 1h; takes the method auto"
     budget = values.pop("budget", None)
-    usual = None if budget is None else str(budget)
-    fit.add_hidden(fit.add_argument("--budget", type=str | None, default=usual, metavar="TIME", help=text))
+    default = None if budget is None else str(budget)
+    fit.add_hidden(fit.add_argument("--budget", type=str | None, default=default, metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     text = "settings as YAML, such as RUN/config.yaml; options override them"
@@ -71,50 +71,50 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     unknown keys in the file.
     """
     flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
-    given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
-    if "--resume" in argv and given:
+    flags_given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
+    if "--resume" in argv and flags_given:
         raise ConfigError(
-            f"Expected no settings with --resume, got --{given[0]}: a resumed run keeps its own; start a new "
+            f"Expected no settings with --resume, got --{flags_given[0]}: a resumed run keeps its own; start a new "
             "one to change them."
         )
-    rest = list(argv)
-    for at in [at for at, pair in enumerate(pairwise(rest)) if pair == ("--fold", EVERY)]:
-        rest[at : at + 2] = ["--every_fold"]
+    words = list(argv)
+    for at in [at for at, pair in enumerate(pairwise(words)) if pair == ("--fold", EVERY)]:
+        words[at : at + 2] = ["--every_fold"]
     last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
-    named = {key: last.get(key, "further arguments") for key in given if key in SETTINGS}
-    if is_network(named.get("encoder", "")):
-        del named["encoder"]  # a network embeds the data first, and is no setting of the training
-    if "method" in last and named:
+    settings = {key: last.get(key, "further arguments") for key in flags_given if key in SETTINGS}
+    if is_network(settings.get("encoder", "")):
+        del settings["encoder"]  # a network embeds the data first, and is no setting of the training
+    if "method" in last and settings:
         from midam.runs.method import refuse_settings
 
-        refuse_settings(last["method"], named)
-    if rest.count("--config") > 1:
+        refuse_settings(last["method"], settings)
+    if words.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
-    if "--config" not in rest:
-        return rest, {"method": DEFAULT} if "method" not in last and _say_how_to_train(named) else {}
-    at = rest.index("--config")
-    if at + 1 == len(rest):
+    if "--config" not in words:
+        return words, {"method": DEFAULT} if "method" not in last and _say_how_to_train(settings) else {}
+    at = words.index("--config")
+    if at + 1 == len(words):
         raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
-    path = Path(rest[at + 1])
+    path = Path(words[at + 1])
     values = dict(read_yaml(path))
     if values.get("fold") == EVERY:
         values.pop("fold")
-        rest.append("--every_fold")
+        words.append("--every_fold")
     values = without_removed(values)
     refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
     network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
-    if "method" not in last and "budget" not in values and _say_how_to_train({*named, *values} - network):
+    if "method" not in last and "budget" not in values and _say_how_to_train({*settings, *values} - network):
         values.setdefault("method", DEFAULT)
     from midam.runs.trust import check_code
 
-    return rest[:at] + rest[at + 2 :], check_code(values, path, trust="--trust" in argv)
+    return words[:at] + words[at + 2 :], check_code(values, path, trust="--trust" in argv)
 
 
-def _say_how_to_train(named: Iterable[str]) -> bool:
+def _say_how_to_train(names: Iterable[str]) -> bool:
     """Return whether one of these names is a setting of training, so that the data do not decide the method."""
     from midam.runs.method import TAKEN
 
-    return any(name in SETTINGS and name not in TAKEN for name in named)
+    return any(name in SETTINGS and name not in TAKEN for name in names)
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -166,18 +166,18 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
 
-        def titled(taken: Settings, method: str | None) -> str:
+        def titled(used: Settings, method: str | None) -> str:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
             why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            return f"training {method_title(method, taken, sign='x')} on {options.get('named', options.data)}{on}{why}"
+            return f"training {method_title(method, used, sign='x')} on {options.get('named', options.data)}{on}{why}"
 
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
 
-            def tell(taken: Settings, method: str | None) -> None:
-                console.print(escape(titled(taken, method)))
+            def tell(used: Settings, method: str | None) -> None:
+                console.print(escape(titled(used, method)))
                 if log is not None:
-                    log.add(f"{titled(taken, method)}\n{_in_force(taken)}")
+                    log.add(f"{titled(used, method)}\n{_in_force(used)}")
 
             calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
             summary = fit_run(options.data, settings, folder, method=options.method, budget=budget, **calls)

@@ -48,10 +48,10 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
             fold_options.fold, fold_options.out = fold, str(folder.root)
         fit(fold_options)
     table, sentence = write_folds(folders, root)
-    shown = Table(*map(escape, table.columns), box=None)
+    rich_table = Table(*map(escape, table.columns), box=None)
     for row in table.itertuples(index=False, name=None):
-        shown.add_row(*map(cell, row))
-    stdout_console().print(shown)
+        rich_table.add_row(*map(cell, row))
+    stdout_console().print(rich_table)
     say(sentence)
     note_result(folds=root, table=table.to_dict("records"))
     say(f"folds: {root}")
@@ -89,13 +89,13 @@ def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags])
 def _root(options: Namespace, folds: list[int]) -> Path:
     """Return the folder of the runs: a new one, or the one that the same command has begun."""
     settings = Settings.from_flat({name: options[name] for name in SETTINGS})
-    asked = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
+    call = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
     name = f"{Path(options.data).stem}-folds"
     root = free_folder(Path("runs"), name).root if options.out is None else Path(options.out)
     record = root / "folds.yaml"
     if record.exists():
-        kept = read_yaml(record)
-        changed = [name for name, value in asked.items() if kept.get(name) != value]
+        recorded = read_yaml(record)
+        changed = [name for name, value in call.items() if recorded.get(name) != value]
         if changed:
             raise ConfigError(
                 f"Expected the {changed[0]} that these folds were started with, got a different one (in {record}); "
@@ -104,7 +104,7 @@ def _root(options: Namespace, folds: list[int]) -> Path:
         return root
     RunFolder(root).require_free()
     root.mkdir(parents=True, exist_ok=True)
-    write_text(record, yaml_text(asked))
+    write_text(record, yaml_text(call))
     return root
 
 
@@ -158,8 +158,8 @@ def mean_words(table: pd.DataFrame) -> str:
     if not mean.trials:
         return f"No fold has a test {metric}."
     interval = "" if mean.low != mean.low else f" (95% interval {max(mean.low, 0):.3f} to {min(mean.high, 1):.3f})"
-    lost = len(table) - mean.trials
-    fewer = f" {lost} folds have none." if lost else ""
+    failed = len(table) - mean.trials
+    fewer = f" {failed} folds have none." if failed else ""
     return (
         f"Mean test {metric} {mean.mean:.3f}{interval} of {mean.trials} folds.{fewer} The interval is the corrected "
         "resampled t (Nadeau and Bengio). Scores of different folds have no common scale, and are not pooled."

@@ -49,11 +49,11 @@ _TRAINING = ("pooling", "objective", "epochs", "members", "lr", "num_instances",
 
 def parser() -> ArgumentParser:
     """Return the parser of the command."""
-    to = Parser("new", _TEXT)
-    to.add_argument("data", type=str, help=DATA)
-    to.add_argument("--out", type=str, default="midam.yaml", metavar="FILE", help="file to write, which must be new")
-    add_settings(to, _READING)
-    return to
+    new = Parser("new", _TEXT)
+    new.add_argument("data", type=str, help=DATA)
+    new.add_argument("--out", type=str, default="midam.yaml", metavar="FILE", help="file to write, which must be new")
+    add_settings(new, _READING)
+    return new
 
 
 def run(options: Namespace, console: Console) -> int:
@@ -68,8 +68,8 @@ def run(options: Namespace, console: Console) -> int:
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
-    usual, chosen = Settings().flat(), Settings(**{name: options[name] for name in _READING}).flat()
-    given = {name: value for name, value in chosen.items() if value != usual[name]}
+    defaults, values = Settings().flat(), Settings(**{name: options[name] for name in _READING}).flat()
+    given = {name: value for name, value in values.items() if value != defaults[name]}
     table = _is_table(options.data)
     given |= _columns(options.data, given) if table else {}
     with console.status("reading"):
@@ -114,8 +114,8 @@ def settings_text(data: str, kind: str, given: dict[str, Any], facts: str) -> st
         lines += ["", *_comment(title), ""]
         for name in names:
             setting = described[name]
-            known = f" Known: {', '.join(setting.known)}." if setting.known else ""
-            lines += _comment(setting.text + known)
+            choices = f" Known: {', '.join(setting.known)}." if setting.known else ""
+            lines += _comment(setting.text + choices)
             line = yaml_text({name: given.get(name, setting.default)}).rstrip()
             lines += [line if name in given else f"#{line}"]
     return "\n".join(lines) + "\n"
@@ -163,26 +163,26 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     frame = frame.drop(columns=[*aside, *columns.values()], errors="ignore")
     names, usual = list(frame.columns), request.bag_column
     labels = label_columns(names, request)
-    known = {*labels} <= {*names}
-    lost = ("bag_column" in given and usual not in names) or ("label_column" in given and not known)
-    if lost or (usual in names and known):
+    complete = {*labels} <= {*names}
+    incomplete = ("bag_column" in given and usual not in names) or ("label_column" in given and not complete)
+    if incomplete or (usual in names and complete):
         return columns
-    targets = [labels] if known else [(name,) for name in _ranked(frame, _LABELS)]
+    targets = [labels] if complete else [(name,) for name in _ranked(frame, _LABELS)]
     for bag in [usual] if usual in names else _ranked(frame, _BAGS):
-        fit = [target for target in targets if _fit(frame, bag, target, named=known)]
+        fit = [target for target in targets if _fit(frame, bag, target, named=complete)]
         if len(fit) == 1 or (fit and fit[0][0].lower() in _LABELS):
             others = [name for name in names if (is_id_like(name) or is_group_like(name)) and name != bag]
-            for other in [name for name in others if _fit(frame, name, fit[0], named=known)][:1]:
+            for other in [name for name in others if _fit(frame, name, fit[0], named=complete)][:1]:
                 text = f"column {bag} names the bags, and {other} could as well (in {path}): --bag-column {other}"
                 warnings.warn(text, Note, stacklevel=3)
-            return columns | {"bag_column": bag} | ({} if known else {"label_column": fit[0][0]})
+            return columns | {"bag_column": bag} | ({} if complete else {"label_column": fit[0][0]})
         if fit:
             raise BagDataError(
                 f"Expected one column that may be the label of a bag ({bag}), got {', '.join(map(','.join, fit))} (in "
                 f"{path}); name it with --label-column, or several labels as a,b."
             )
     first = _ranked(frame, _BAGS)[:1]
-    if known and first and first[0].lower() in _BAGS:
+    if complete and first and first[0].lower() in _BAGS:
         return columns | {"bag_column": first[0]}
     raise BagDataError(
         f"Expected a column that names the bag and one with its label of two values, found no two that fit among "
@@ -190,9 +190,9 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _ranked(frame: "pd.DataFrame", usual: Sequence[str]) -> list[str]:
+def _ranked(frame: "pd.DataFrame", common: Sequence[str]) -> list[str]:
     """Return column names: common names first, then columns with more values."""
-    place, values = {name: number for number, name in enumerate(usual)}, frame.nunique()
+    place, values = {name: number for number, name in enumerate(common)}, frame.nunique()
     return sorted(frame.columns, key=lambda name: (place.get(name.lower(), len(place)), -values[name]))
 
 

@@ -64,8 +64,8 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
     from midam.data.sets import catalog
 
     files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
-    taken = {(file.parent if folder else file).resolve() for file in files}
-    inside = Path(place).resolve() if Path(place).resolve() in taken else None
+    places = {(file.parent if folder else file).resolve() for file in files}
+    inside = Path(place).resolve() if Path(place).resolve() in places else None
     set_at = catalog.describe(data)["location"] if catalog.is_name(data) else None
     if set_at not in (None, "bundled"):
         inside = inside or _is_or_lies_in(Path(place), [Path(set_at) if Path(set_at).is_dir() else Path(set_at).parent])
@@ -87,5 +87,5 @@ def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
 
 
 def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:
-    known = set(folders)
-    return next((one for one in (place.resolve(), *place.resolve().parents) if one in known), None)
+    targets = set(folders)
+    return next((path for path in (place.resolve(), *place.resolve().parents) if path in targets), None)

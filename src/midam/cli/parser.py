@@ -66,17 +66,17 @@ class _Formatter(HelpFormatter):
         plain = default is None or default is False or default in (SUPPRESS, "", [], {})
         if plain or not action.option_strings or "default:" in text.lower():
             return text
-        shown = default if isinstance(default, str) else json.dumps(default)
-        return f"{text.rstrip('.')} (default: {shown.replace('%', '%%')})"
+        value = default if isinstance(default, str) else json.dumps(default)
+        return f"{text.rstrip('.')} (default: {value.replace('%', '%%')})"
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         # A name such as gated-attention is one word.
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _format_action_invocation(self, action: Action) -> str:
-        shown = copy.copy(action)
-        shown.option_strings = [flag for flag in action.option_strings if not flag.endswith("+")]
-        return super()._format_action_invocation(shown)
+        visible = copy.copy(action)
+        visible.option_strings = [flag for flag in action.option_strings if not flag.endswith("+")]
+        return super()._format_action_invocation(visible)
 
 
 class Parser(ArgumentParser):
@@ -93,10 +93,10 @@ class Parser(ArgumentParser):
 
     def add_argument(self, *flags: Any, **options: Any) -> Any:
         """Add an argument, and remember whether it must be given."""
-        made = super().add_argument(*flags, **options)
-        if options.get("required") or (not made.option_strings and options.get("nargs") != "?"):
-            self._needed.append(made.dest)
-        return made
+        action = super().add_argument(*flags, **options)
+        if options.get("required") or (not action.option_strings and options.get("nargs") != "?"):
+            self._needed.append(action.dest)
+        return action
 
     def add_text(self, flag: str, **options: Any) -> None:
         """Add an option that takes a text; its default is None."""
@@ -129,9 +129,9 @@ class Parser(ArgumentParser):
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """Return the help with hyphens in option names; its usage line lists only required options."""
-        named = [action for action in self._get_positional_actions() if action.dest != "action"]
-        words = [one.dest.upper() if one.dest in self._needed else f"[{one.dest.upper()}]" for one in named]
-        words = [f"{word} ..." if one.nargs == "+" else word for word, one in zip(words, named)]
+        positionals = [action for action in self._get_positional_actions() if action.dest != "action"]
+        words = [one.dest.upper() if one.dest in self._needed else f"[{one.dest.upper()}]" for one in positionals]
+        words = [f"{word} ..." if one.nargs == "+" else word for word, one in zip(words, positionals)]
         words += [f"--{name} ..." for name in self.option_names() if name in self._needed]
         self.usage = " ".join([self._command, *words, "[options]"]) if words else None
         text: str = super().format_help() if formatter is None else super().format_help(formatter)
@@ -142,12 +142,12 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # noqa: ARG002
         """Raise a `ConfigError` of one line."""
-        _, _, rest = message.partition("unrecognized arguments: ")
-        unknown = re.findall(r"(?:^|\s)--([\w.-]+)", rest) or re.findall(r"does not accept option '([\w.-]+)", message)
+        _, _, flags = message.partition("unrecognized arguments: ")
+        unknown = re.findall(r"(?:^|\s)--([\w.-]+)", flags) or re.findall(r"does not accept option '([\w.-]+)", message)
         if unknown:
             known = [_hyphens(name) for name in self.known or self.option_names()]
-            kept = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
-            refuse_unknown(map(_hyphens, unknown), known, source="the command line", kept=kept)
+            settings = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
+            refuse_unknown(map(_hyphens, unknown), known, source="the command line", kept=settings)
         text = " ".join(message.split()).rstrip(".")
         if fault := _FAULT.search(text):
             self._refuse(fault["name"], fault["value"])
@@ -165,22 +165,22 @@ class Parser(ArgumentParser):
         kind = next((option for option in _kinds(self) if option[0] == name), (name, str))[1]
         if get_origin(kind) is Literal:
             _refuse_choice(f"--{name}", value, list(get_args(kind)))
-        wanted = _WORDS.get(get_origin(kind) or kind, str(kind))
-        raise ConfigError(f"Expected --{_hyphens(name)} as {wanted}, got {value!r}; choose another value.")
+        expected = _WORDS.get(get_origin(kind) or kind, str(kind))
+        raise ConfigError(f"Expected --{_hyphens(name)} as {expected}, got {value!r}; choose another value.")
 
 
 def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
     """Add settings as options in their groups; the short help shows only the usual ones."""
     described = [setting for setting in describe_settings() if setting.name in names]
     for group, (title, _) in groups().items():
-        shown = [setting for setting in described if setting.group == group]
-        if not shown:
+        settings = [setting for setting in described if setting.group == group]
+        if not settings:
             continue
         options = parser.add_argument_group(f"{group} settings", title)
-        for setting in shown:
+        for setting in settings:
             path = "; or a class path" if setting.paths else ""
-            known = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
-            arguments: dict[str, Any] = {"default": setting.default, "help": setting.text + known}
+            choices = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
+            arguments: dict[str, Any] = {"default": setting.default, "help": setting.text + choices}
             option = options.add_argument(
                 f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **arguments
             )

@@ -112,7 +112,7 @@ def run(options: Namespace, console: Console) -> int:
         keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
-        scorings = [_scoring(stack, options, *one, shard=shard) for one in zip(runs, bags, outs)]
+        scorings = [_scoring(stack, options, *parts, shard=shard) for parts in zip(runs, bags, outs)]
         folder = None if options.instances is None else Path(options.instances)
         require_score_space(scorings, outs, instances=folder)
         if shard is not None:
@@ -224,7 +224,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
     from midam.report.terminal import BagProgress
     from midam.runs.scoring import passes, predict_run, score_together
 
-    journals = [one.journal for one in scorings if one.journal is not None]
+    journals = [entry.journal for entry in scorings if entry.journal is not None]
     for journal in journals:
         if len(journal):
             count = plural(len(journal), "bag")
@@ -246,16 +246,16 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
                 else:
                     score = partial(predict_run, part=part, journal=first.journal, on_bags=done)
                     scores = [score(first.run, first.bags, instances=Path(options.instances))[0]]
-            by_scoring |= {id(one): run_scores for one, run_scores in zip(group, scores, strict=True)}
+            by_scoring |= {id(entry): run_scores for entry, run_scores in zip(group, scores, strict=True)}
     except KeyboardInterrupt:
-        held = [f"{one.path} holds {len(one)}" for one in journals if len(one)]
-        if not held:
+        progress = [f"{entry.path} holds {len(entry)}" for entry in journals if len(entry)]
+        if not progress:
             raise
         bags = len(scorings[0].part)
         raise RunStoppedError(
-            f"stopped; {', '.join(held)} of {plural(bags, 'bag')}. The same command continues from there"
+            f"stopped; {', '.join(progress)} of {plural(bags, 'bag')}. The same command continues from there"
         ) from None
-    return [by_scoring[id(one)] for one in scorings]
+    return [by_scoring[id(entry)] for entry in scorings]
 
 
 def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None", *, instances: bool) -> None:

@@ -243,7 +243,7 @@ def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str
         substitute = "the mean" if code.categories is None else "no category"
         warnings.warn(
             f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s, and was in no "
-            f"training bag: {substitute} replaces it (in {source})",
+            f"training bag: {substitute} is used (in {source})",
             stacklevel=5,
         )
 

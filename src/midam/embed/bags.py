@@ -72,17 +72,17 @@ class EmbeddedRows(Rows):
 
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
         """Take vectors from the store at `place`, of those of the `bags` with these rows that it knows: a mask [N]."""
-        known, places = np.zeros(len(bags), np.bool_), np.full(len(self), -1, np.int64)
+        reused, places = np.zeros(len(bags), np.bool_), np.full(len(self), -1, np.int64)
         with suppress(MidamError, OSError, TypeError, ValueError):  # it is gone, damaged, or of an earlier version
             keys, store = parse_json(read_bytes(Path(place) / _KEYS, error=BagDataError)), open_store(place)
             number = {str(key): i for i, key in enumerate(keys if len(keys) == len(store) else ())}
             for i, key in enumerate(_bag_keys(bags)):
-                known[i] = bool(key) and key in number
-                if known[i]:
+                reused[i] = bool(key) and key in number
+                if reused[i]:
                     rows = np.arange(bags.sizes[i])
                     places[bags.starts[i] + rows] = store.starts[number[key]] + rows
             self._kept = store.instances, places
-        return known
+        return reused
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Compute the vectors at `positions` [m], except those already stored."""
@@ -134,9 +134,9 @@ class EmbeddedRows(Rows):
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
-        kept: tuple[int, NDArray[Any]] = getattr(self._local, "block", (-1, np.empty(0)))
-        if kept[0] == low:
-            return kept[1]
+        block: tuple[int, NDArray[Any]] = getattr(self._local, "block", (-1, np.empty(0)))
+        if block[0] == low:
+            return block[1]
         images, span = np.asarray(self._images[low:high]), self._span(low)
         images = assembled(images, columns) if columns else images
         if not hasattr(self._local, "network"):
@@ -236,7 +236,7 @@ def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
     if devices > 1 and device_of(network) is None:
         raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; leave it out.")
     copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
-    return [one.to(f"cuda:{number}" if gpus else "cpu") for number, one in enumerate(copies)]
+    return [copied.to(f"cuda:{number}" if gpus else "cpu") for number, copied in enumerate(copies)]
 
 
 def device_of(network: Network) -> torch.device | None:
@@ -307,29 +307,29 @@ def cached_store(
 
     The name of the store depends on paths, sizes and times of the files, metadata of the bags, and the recipe.
     """
-    made = embedded(bags, network, recipe, accelerator=accelerator)
-    known = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
-    store = folder / f"{known}-{plan_digest(made)[:12]}" / name
+    lazy = embedded(bags, network, recipe, accelerator=accelerator)
+    directory = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
+    store = folder / f"{directory}-{plan_digest(lazy)[:12]}" / name
     if is_store(store):
         return store, False
-    return _write(made, store, jobs=_jobs(made), on_bag=on_bag), True
+    return _write(lazy, store, jobs=_jobs(lazy), on_bag=on_bag), True
 
 
-def _write(made: Bags, out: Path, **options: Any) -> Path:
+def _write(bags: Bags, out: Path, **options: Any) -> Path:
     """Write vectors into a store, with the keys of the bags."""
-    keys = _bag_keys(made)  # before the files are read: one that changes meanwhile gets another
-    write_text(write_store(made, out, **options) / _KEYS, json.dumps(keys))
+    keys = _bag_keys(bags)  # before the files are read: one that changes meanwhile gets another
+    write_text(write_store(bags, out, **options) / _KEYS, json.dumps(keys))
     return out
 
 
-def _bag_keys(made: Bags) -> list[str]:
+def _bag_keys(bags: Bags) -> list[str]:
     """Digest, for each bag, of what its vectors depend on: recipe, places, and path, size and time of its files.
 
     Empty where the files are not known.
     """
-    keys, recipe = [], json.dumps(made.cut, sort_keys=True)
-    for i, size in enumerate(made.sizes.tolist()):
-        paths, places = [path.resolve() for path in source_paths(made, i)], made.places(i)
+    keys, recipe = [], json.dumps(bags.cut, sort_keys=True)
+    for i, size in enumerate(bags.sizes.tolist()):
+        paths, places = [path.resolve() for path in source_paths(bags, i)], bags.places(i)
         sound = bool(paths) and all(path.exists() for path in paths)
         digest = hashlib.sha256(json.dumps([recipe, size, [stamp(path) for path in paths if sound]]).encode())
         digest.update(b"" if places is None else np.ascontiguousarray(places).data)
@@ -360,17 +360,17 @@ def embed_like(
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     check_recipe(cut, recipe, run=run, data=bags.source)
-    made = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
-    rows: Any = made.instances
-    kept = int(rows.take_kept(made, place).sum())
-    texts = [f"vectors of {plural(kept, 'bag')}, whose files have not changed, taken from {place}"] if kept else []
-    if kept < len(made):
+    lazy = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
+    rows: Any = lazy.instances
+    count = int(rows.take_kept(lazy, place).sum())
+    texts = [f"vectors of {plural(count, 'bag')}, whose files have not changed, taken from {place}"] if count else []
+    if count < len(lazy):
         message = f"embedded by {network.name} first; `midam embed` keeps vectors for later"
-        texts.append(f"{plural(len(made) - kept, 'bag')} {message}")
+        texts.append(f"{plural(len(lazy) - count, 'bag')} {message}")
     warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:
-        stored = open_store(write_store(made, Path(folder) / "store", jobs=_jobs(made), on_bag=on_bag))
+        stored = open_store(write_store(lazy, Path(folder) / "store", jobs=_jobs(lazy), on_bag=on_bag))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -381,14 +381,14 @@ def embed_like(
 def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run: str, data: str) -> None:
     """Refuse vectors whose recipe differs from the run's; the error names the first difference."""
     for name in RECIPE:
-        one, other = expected.get(name), recipe.get(name)
-        kinds = {str(value)[: str(value).find(":") + 1] for value in (one, other)}
+        stored, given = expected.get(name), recipe.get(name)
+        kinds = {str(value)[: str(value).find(":") + 1] for value in (stored, given)}
         if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
             continue  # their weights are compared
-        if one != other and not (name == "shape" and expected["size"] is not None):
+        if stored != given and not (name == "shape" and expected["size"] is not None):
             kind = "" if name == "way" else f"{name} "
             raise BagDataError(
-                f"Expected vectors of {kind}{_short(one)}, on which {run} was trained, got {_short(other)} (in "
+                f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
                 f"{data}); name files of the same kind, or embed them by the same network and settings."
             )
 

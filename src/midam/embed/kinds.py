@@ -63,12 +63,12 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
 
     Both are "" if a setting of an encoder on pixels is given, and the network is "" if the data are not embedded.
     """
-    usual = Settings().flat()
-    if any(settings.flat()[name] != usual[name] for name in ("encoder", *_OF_PIXELS)):
+    defaults = Settings().flat()
+    if any(settings.flat()[name] != defaults[name] for name in ("encoder", *_OF_PIXELS)):
         return "", ""
     if settings.cut.volume or data_kind(data) not in _EMBEDDED:
         return "", ""
-    if any(getattr(settings.cut, name) != usual[name] for name in PATCHES):
+    if any(getattr(settings.cut, name) != defaults[name] for name in PATCHES):
         return "", "patches as you cut them are learned from random weights; whole images pass a pretrained network"
     if find_spec(_PACKAGE) is None:
         line = "images and scans are learned from random weights, as without the package of pretrained ones; "

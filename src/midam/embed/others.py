@@ -33,10 +33,10 @@ def load_network(name: str) -> Network:
         If there is no such network, or its package or weights are missing.
     """
     require(name, str, "encoder", "name a network")
-    kind, colon, rest = name.partition(":")
+    kind, colon, source = name.partition(":")
     if not colon and "." in name and name not in NETWORKS.names():
         return OwnModule(name)
-    network: Network = NETWORKS.find(kind + colon)(*([rest] if colon else []))
+    network: Network = NETWORKS.find(kind + colon)(*([source] if colon else []))
     return network.eval().requires_grad_(requires_grad=False)
 
 

@@ -120,8 +120,8 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """
         if self.target_ != "multilabel":
             return float(super().score(X, per_bag(y, X, "label"), sample_weight))
-        known = np.asarray(per_bag(y, X, "label"), dtype=np.float64)
-        right = (np.isnan(known) | (known == self.predict(X))).all(axis=1)
+        labels = np.asarray(per_bag(y, X, "label"), dtype=np.float64)
+        right = (np.isnan(labels) | (labels == self.predict(X))).all(axis=1)
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
@@ -173,11 +173,11 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         if label is None:
             scores = predict(self.model_, bags, chunk_size=self.settings_.run.chunk_size)
             return [int(column) for column in self._target.main_column(scores, self.decision_)]
-        known = self._classes.tolist()
-        if self.target_ == "binary" or label not in known:
-            wanted = "no class with two: the score is that of the positive" if self.target_ == "binary" else "a class"
-            raise ConfigError(f"Expected {wanted}, got {label!r}; known are {', '.join(map(repr, known))}.")
-        return [known.index(label)] * len(bags)
+        names = self._classes.tolist()
+        if self.target_ == "binary" or label not in names:
+            expected = "no class with two: the score is that of the positive" if self.target_ == "binary" else "a class"
+            raise ConfigError(f"Expected {expected}, got {label!r}; known are {', '.join(map(repr, names))}.")
+        return [names.index(label)] * len(bags)
 
     def _logits(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the logits of the probabilities of classes or labels, from scores [N, C]; or those of the scores."""
@@ -210,9 +210,9 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         labeled = with_classes(bags, y, positive=self.positive, estimator=self, before=before)
         present = labeled.classes
         known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
-        wanted, got = np.unique(known).tolist(), np.unique(present).tolist()
-        if wanted != got:
-            raise BagDataError(f"Expected the classes {wanted}, got {got}; give bags of each.")
+        expected, got = np.unique(known).tolist(), np.unique(present).tolist()
+        if expected != got:
+            raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
         if going_on and self.positive_ != labeled.positive:
             raise ConfigError(
                 f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."

@@ -105,29 +105,29 @@ def setting_defaults() -> dict[str, Any]:
 def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
     """Make settings from the parameters of an estimator; raise a `ConfigError` for invalid values."""
     defaults = Settings().flat()
-    given = {name: parameters[name] for name in setting_defaults()}
-    return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in given.items()})
+    values = {name: parameters[name] for name in setting_defaults()}
+    return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in values.items()})
 
 
 def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
     """Make the ``__init__`` of the class `name`: a keyword parameter for each setting, and the `extra` parameters."""
     defaults = {**setting_defaults(), **extra}
-    named = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
+    keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
     def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
-        for given in parameters:
-            ours = given in defaults or same_meaning(given, defaults)
-            if not ours and same_meaning(given, [setting for setting in _OF_FILES if setting not in defaults]):
-                raise TypeError(f"Expected no parameter {given!r}: it is about files; pass bags, y and groups to fit.")
-            if given in _OF_RUNS:
+        for key in parameters:
+            ours = key in defaults or same_meaning(key, defaults)
+            if not ours and same_meaning(key, [setting for setting in _OF_FILES if setting not in defaults]):
+                raise TypeError(f"Expected no parameter {key!r}: it is about files; pass bags, y and groups to fit.")
+            if key in _OF_RUNS:
                 raise TypeError(
-                    f"Expected no parameter {given!r}: fit has no test bags on which to compare a baseline with the "
+                    f"Expected no parameter {key!r}: fit has no test bags on which to compare a baseline with the "
                     "model; use `midam fit`, or `midam compare`."
                 )
-            if given not in defaults:
-                raise TypeError(f"Expected a known parameter, got {given!r}; {option_advice(given, defaults)}")
+            if key not in defaults:
+                raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, defaults)}")
         vars(self).update({**defaults, **parameters})
 
     __init__.__qualname__ = f"{name}.__init__"
-    __init__.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *named])  # type: ignore[attr-defined]
+    __init__.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *keywords])  # type: ignore[attr-defined]
     return __init__

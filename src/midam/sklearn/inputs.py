@@ -99,20 +99,20 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     """
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
-    named, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
+    is_series, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
     if len(values) == len(X) != len(bags):
-        if named and not values.index.equals(X.index):
+        if is_series and not values.index.equals(X.index):
             raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set it to X.index.")
         rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
         for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {bags[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
-    if not named or values.index.nlevels > 1:
+    if not is_series or values.index.nlevels > 1:
         return values
-    here = values.index.isin(bags)
-    if here.all() and len(values) == len(bags) and values.index.is_unique:
+    inside = values.index.isin(bags)
+    if inside.all() and len(values) == len(bags) and values.index.is_unique:
         return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
-    if here.any() and list(values.index) != list(range(len(values))):
+    if inside.any() and list(values.index) != list(range(len(values))):
         raise BagDataError(
             f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index holds only some; give it "
             "the bags of X, or pass an array."
@@ -135,9 +135,9 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
         )
 
 
-def _differ(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def _differ(first: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether the rows [M] of two arrays [M] or [M, L] differ; values missing in both are equal."""
-    differ = np.asarray((one != other) & ((one == one) | (other == other)))  # noqa: PLR0124
+    differ = np.asarray((first != other) & ((first == first) | (other == other)))  # noqa: PLR0124
     return np.asarray(differ.reshape(len(differ), -1).any(axis=1))
 
 
