@@ -196,7 +196,8 @@ def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):
     assert len(scores.read_text().splitlines()) == 31
     for out in (["--out", "/dev/stdout"], ["--out=/dev/fd/1"]) if Path("/dev/stdout").exists() else ():
         refused = result("predict", run, visits, *out, code=2)
-        assert "--json" in refused["error"] and out[-1] in refused["error"]
+        assert "--json" in refused["error"]
+        assert out[-1] in refused["error"]
     figures = result("evaluate", run, visits, "--out", tmp_path / "e.json")
     assert figures.pop("report").endswith(".html")
     assert figures == json.loads((tmp_path / "e.json").read_text())
