@@ -51,7 +51,7 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
     assert stop(start(*command, log=log, wait_at=Moment(trials, 7)), signal.SIGTERM) == 130
     first = trials.read_text()
     assert 7 <= len(first.splitlines()) - 1 < TOTAL
-    assert "The same command goes on" in log.read_text()
+    assert "The same command continues" in log.read_text()
     further = Moment(trials, len(first.splitlines()) + 2)
     assert stop(start(*command, log=log, wait_at=further), signal.SIGKILL) == -signal.SIGKILL
     second = trials.read_text()

@@ -291,7 +291,7 @@ def test_models_of_several_kinds_go_out_as_weights_alone(tmp_path, kind):
     model = BagEnsemble([first, last], [0.3, 0.7] if kind == "weighted" else None)
     run = replace(run, model=model)
     for name in ("onnx", "python"):
-        with pytest.raises(ExportError, match=r"Expected scorers of one kind for .* got those of several models"):
+        with pytest.raises(ExportError, match=r"Expected scorers of one kind for .* several models"):
             write_export(run, SUMMARY, tmp_path / name, formats=[name])
     assert write_export(run, SUMMARY, tmp_path, formats=["safetensors"]) == ["safetensors"]
     architecture = json.loads((tmp_path / "config.json").read_text())["architecture"]
