@@ -33,6 +33,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "icmil": "studies.tabular.icmil.run",
+        "prior-fitted": "studies.tabular.prior_fitted_study.run",
         "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",

@@ -1,7 +1,7 @@
 """The trials of the study `defaults`: its sets and candidates, and their scores for each fold."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,10 +199,12 @@ def trials_of(bags: Bags, fold: Trial) -> list[Trial]:
 
 
 class Areas:
-    """AUROCs from the stored scores."""
+    """AUROCs from the stored scores; `others` are further methods for `auto`, with the scores `[fold][part][M, n]`."""
 
-    def __init__(self, store: Store, *, epochs: int | None) -> None:
-        self._store, self._epochs = store, epochs
+    def __init__(
+        self, store: Store, *, epochs: int | None, others: Mapping[str, Callable[[str, int], Any]] | None = None
+    ) -> None:
+        self._store, self._epochs, self._others = store, epochs, others or {}
 
     def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
         """Return the AUROC of a candidate for the default, for each fold of the repeats."""
@@ -256,7 +258,8 @@ class Areas:
 
     def _tried(self, data: str, bags: Bags, config: Settings, repeat: int) -> dict[str, Any]:
         fits = nested_fits(data, bags, config, repeat)
-        return {fit.method: self._row(fit) for fit in fits if fit.nested == CHOSEN_EPOCHS or fit.method != DEFAULT}
+        rows = {fit.method: self._row(fit) for fit in fits if fit.nested == CHOSEN_EPOCHS or fit.method != DEFAULT}
+        return rows | {method: scores(data, repeat) for method, scores in self._others.items()}
 
     def nested(
         self, data: str, bags: Bags, chosen: str, prior: Mapping[str, float], *, repeats: range
@@ -266,7 +269,9 @@ class Areas:
         `prior` has the weights of methods before any data; "no prior" is `auto` with equal weights.
         """
         config = config_of(chosen, bags, epochs=self._epochs)
-        areas: dict[str, list[float]] = {name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *AUTO_ROWS)}
+        areas: dict[str, list[float]] = {
+            name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *self._others, *AUTO_ROWS)
+        }
         for repeat in repeats:
             rows = self._tried(data, bags, config, repeat)
             alone = self._row(Fit(data, bags, DEFAULT, config, repeat, nested=True))
