@@ -4,7 +4,7 @@ Prior-fitted networks (Müller et al. 2022, arXiv 2112.10510; for bags Möllers 
 labeled bags of a task and its other bags together. `PriorFitted` has a cell for each feature of each instance, as
 TabPFN 2 has for each feature of a row (Hollmann et al. 2025, doi 10.1038/s41586-024-08328-6).
 
-``python -m studies.tabular.prior_fitted WEIGHTS --seconds 450`` fits the network, on a GPU if there is one. Then
+``python -m studies.tabular.prior_fitted WEIGHTS --seconds 400`` fits the network, on a GPU if there is one. Then
 `python -m studies prior-fitted` evaluates it.
 """
 
@@ -41,7 +41,7 @@ class PriorFitted(nn.Module):
         Number of blocks, and of the heads of each attention.
     """
 
-    def __init__(self, width: int = 96, depth: int = 6, heads: int = 4) -> None:
+    def __init__(self, width: int = 64, depth: int = 6, heads: int = 4) -> None:
         super().__init__()
         self.sizes = {"width": width, "depth": depth, "heads": heads}
         self.value = nn.Sequential(nn.Linear(3, width), nn.GELU(), nn.Linear(width, width))
@@ -229,7 +229,7 @@ class Prior:
 
     def _active(self, tasks: int, features: int) -> Tensor:
         """Choose the features that a rule reads [T, f]: few or many of them."""
-        share = torch.maximum(self._between(0.02, 1.0, tasks, 1), torch.tensor(1.0 / features))
+        share = self._between(0.02, 1.0, tasks, 1).clamp(min=1.0 / features)
         noise = self._uniform(tasks, features)
         return (noise < share) | (noise == noise.min(dim=1, keepdim=True).values)
 
@@ -443,12 +443,13 @@ def load(path: Path) -> PriorFitted:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Fit the network to made-up bags.")
     parser.add_argument("weights", type=Path, help="file to write")
-    parser.add_argument("--seconds", type=float, default=450.0, help="time of the fit")
-    parser.add_argument("--width", type=int, default=96, help="size of the vector in a cell")
+    parser.add_argument("--seconds", type=float, default=400.0, help="time of the fit")
+    parser.add_argument("--width", type=int, default=64, help="size of the vector in a cell")
     parser.add_argument("--depth", type=int, default=6, help="number of blocks")
-    parser.add_argument("--cells", type=int, default=600_000, help="cells in a step")
+    parser.add_argument("--cells", type=int, default=400_000, help="cells in a step")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
     made, found = PriorFitted(given.width, given.depth), torch.device("cuda" if torch.cuda.is_available() else "cpu")
     fit(made, seconds=given.seconds, cells=given.cells, device=found)
