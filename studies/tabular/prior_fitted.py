@@ -4,8 +4,8 @@ Prior-fitted networks (Müller et al. 2022, arXiv 2112.10510; for bags Möllers 
 labeled bags of a task and its other bags together. `PriorFitted` has a cell for each feature of each instance, as
 TabPFN 2 has for each feature of a row (Hollmann et al. 2025, doi 10.1038/s41586-024-08328-6).
 
-``python -m studies.tabular.prior_fitted WEIGHTS --seconds 400`` fits the network, on a GPU if there is one. Then
-`python -m studies prior-fitted` evaluates it.
+``python -m studies.tabular.prior_fitted A.pt`` fits the network, on a GPU if there is one, and ``... B.pt --start A.pt
+--seed 1 --seconds 372`` fits it further. Then `python -m studies prior-fitted` evaluates it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _GROUPS = 32_768  # sequences that one attention call takes on a GPU
 _CLIP = 6.0
 # What a view of a task holds at most.
-_MOST_KNOWN, _MOST_INSTANCES, _MOST_FEATURES, _MOST_COMPONENTS, _MOST_CELLS = 512, 24, 64, 32, 1_000_000
+_MOST_KNOWN, _MOST_INSTANCES, _MOST_FEATURES, _MOST_COMPONENTS, _MOST_CELLS = 512, 12, 48, 24, 1_000_000
 
 
 class PriorFitted(nn.Module):
@@ -334,12 +334,12 @@ def predict(
     labels: Tensor,
     test: Tensor,
     seed: int,
-    views: int = 8,
+    views: int = 4,
 ) -> Tensor:
     """Return the scores in [0, 1] of test bags from labeled bags: the mean logit over several views of the task.
 
-    A view takes up to 24 instances of each bag and up to 512 labeled bags at random, and either up to 64 features at
-    random, or up to 32 principal components of the labeled bags.
+    A view takes up to 12 instances of each bag and up to 512 labeled bags at random, and either up to 48 features at
+    random, or up to 24 principal components of the labeled bags.
 
     Parameters
     ----------
@@ -393,7 +393,14 @@ def _components(x: Tensor, known: int) -> Tensor:
 
 
 def fit(
-    network: PriorFitted, *, seconds: float, device: torch.device, cells: int, lr: float = 1.5e-3, every: float = 15.0
+    network: PriorFitted,
+    *,
+    seconds: float,
+    device: torch.device,
+    cells: int,
+    seed: int = 0,
+    lr: float = 1.5e-3,
+    every: float = 15.0,
 ) -> None:
     """Fit a network to made-up tasks for so many seconds; writes its loss to the log every so many seconds."""
     network.to(device).train()
@@ -403,7 +410,7 @@ def fit(
         lr=lr,
         betas=(0.9, 0.98),
     )
-    shapes, prior = torch.Generator().manual_seed(0), Prior(torch.Generator(device).manual_seed(0))
+    shapes, prior = torch.Generator().manual_seed(seed), Prior(torch.Generator(device).manual_seed(seed))
     started, shown, step, losses = time.perf_counter(), 0.0, 0, list[Tensor]()
     while (spent := time.perf_counter() - started) < seconds:
         rate = lr * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * (1 + math.cos(math.pi * spent / seconds)) / 2)
@@ -447,10 +454,13 @@ if __name__ == "__main__":
     parser.add_argument("--width", type=int, default=64, help="size of the vector in a cell")
     parser.add_argument("--depth", type=int, default=6, help="number of blocks")
     parser.add_argument("--cells", type=int, default=400_000, help="cells in a step")
+    parser.add_argument("--start", type=Path, help="network to fit further")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the made-up bags")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
-    made, found = PriorFitted(given.width, given.depth), torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    fit(made, seconds=given.seconds, cells=given.cells, device=found)
+    made = load(given.start) if given.start else PriorFitted(given.width, given.depth)
+    found = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    fit(made, seconds=given.seconds, cells=given.cells, seed=given.seed, device=found)
     save(made, given.weights)

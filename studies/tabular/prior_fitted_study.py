@@ -51,7 +51,8 @@ _SHOWN = {
 RULE = (
     "Written before the network was fitted: it becomes a method that `auto` tries if `auto` with it, minus `auto`, has "
     "a mean over the six kinds of real sets with a 95% interval (t, over kinds) above 0. The prior weights of `auto`, "
-    "that of the network among them, come from the other kinds. Nothing of the network was chosen by a real set."
+    "that of the network among them, come from the other kinds. Nothing of the network was chosen by a real set. When it was fitted, and seen "
+    "on one fold of three sets, its views were made smaller, so that it scores 100 bags in the time that `auto` may take."
 )
 
 
@@ -81,7 +82,7 @@ def run(options: StudyOptions) -> None:
 def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
     """Run the study on these sets, and on the splits of ICMIL."""
     options.use_cuda()
-    views, weights = (2 if options.smaller else 8), options.cache / "prior-fitted.pt"
+    views, weights = (2 if options.smaller else 4), options.cache / "prior-fitted.pt"
     sets = {**real, **synthetic}
     splits = {} if options.smaller else read_splits()
     with Store(options.cache, NAME) as store:
