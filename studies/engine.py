@@ -51,7 +51,7 @@ VERSIONS = {
     "order": 1,
     "tracked": 1,
     "tracked-reference": 1,
-    "prior-fitted": 1,
+    "candidates": 1,
 }
 # Settings that are already in the rows of a study, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

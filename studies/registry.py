@@ -33,7 +33,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "icmil": "studies.tabular.icmil.run",
-        "prior-fitted": "studies.tabular.prior_fitted_study.run",
+        "candidates": "studies.tabular.candidates.run",
         "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",

@@ -5,7 +5,7 @@ labeled bags of a task and its other bags together. `PriorFitted` has a cell for
 TabPFN 2 has for each feature of a row (Hollmann et al. 2025, doi 10.1038/s41586-024-08328-6).
 
 ``python -m studies.tabular.prior_fitted A.pt`` fits the network, on a GPU if there is one, and ``... B.pt --start A.pt
---seed 1 --seconds 372`` fits it further. Then `python -m studies prior-fitted` evaluates it.
+--seed 1 --seconds 372`` fits it further. Then `python -m studies candidates` evaluates it.
 """
 
 import argparse

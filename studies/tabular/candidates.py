@@ -1,0 +1,333 @@
+"""The study `candidates`: methods that `auto` does not try, alone and among those that it tries."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.kernel_approximation import Nystroem
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from midam.compare.baselines import median_gamma, standardized_bags
+from midam.compare.engine import Group, Row
+from midam.compare.fitted import make_forest
+from midam.compare.folds import inner_folds
+from midam.compare.plan import single_threaded
+from midam.data.bags import Bags
+from midam.data.sets import catalog
+from midam.errors import DataNotFoundError
+from midam.evaluate.ranking import auroc
+from midam.train.trials import Trial
+from studies.differences import holm, over_sets, paired
+from studies.engine import PACKED, Store, complete, take_published, trial_name
+from studies.options import OUT, StudyOptions
+from studies.page import section, table, write_page
+from studies.registry import as_study
+from studies.split_statistics import Estimate, mean_interval
+from studies.synthetic import synthetic_sets
+from studies.tabular.defaults_page import prior_of
+from studies.tabular.defaults_trials import CHOSEN, KINDS, SYNTHETIC, TREES, Areas, outer_folds, trials_of
+from studies.tabular.icmil import Splits, read_splits
+from studies.tabular.prior_fitted import PriorFitted, load, predict
+
+Numbers = NDArray[np.float64]
+NAME, NETWORK, WEIGHTS = "candidates", "prior-fitted network", "prior-fitted.pt"
+_ICMIL = "icmil "
+_QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_ROWS, _MAP, _ROUNDS = 6000, 300, 5  # of mi-SVM: most instances, features of the kernel map, rounds
+_HIGHEST = (0.0, 0.05, 1.0)  # shares of a bag whose mean score is the bag's: the highest instance, some, all
+RULE = (
+    "Written before the runs: a method is taken if `auto` with it, minus `auto`, has a mean over the six kinds of real "
+    "sets with a 95% interval (t, over kinds) above 0, and p < 0.05 after Holm's correction over the methods. The "
+    "rule of the network is older than the others and has no correction. The prior weights of `auto`, that of the "
+    "method among them, come from the other kinds. No real set chose anything of a method. When the network was "
+    "fitted, and seen on one fold of three sets, its views were made smaller, so that it scores 100 bags in the time "
+    "that `auto` may take."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A method on trials: it sees the labels of `train`, and scores the other bags of each trial."""
+
+    data: str
+    fold: int
+    method: str
+    bags: Bags
+    trials: list[Trial]
+    weights: Path  # of the network
+    views: int
+
+    def group(self) -> Group["Fit"]:
+        """Return the trial with its name."""
+        views = {"views": self.views} if self.method == NETWORK else {}
+        return Group([trial_name(NAME, set=self.data, fold=self.fold, method=self.method, **views)], [self])
+
+
+@as_study("further methods for `auto`, alone and in it", takes=("device",), store=NAME)
+def run(options: StudyOptions) -> None:
+    """Run the study, and write its page."""
+    real = [name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names]
+    study(options, {name: catalog.load(name) for name in real}, synthetic_sets())
+
+
+def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
+    """Run the study on these sets, and the network on the splits of ICMIL."""
+    options.use_cuda()
+    sets = {**real, **synthetic}
+    splits = {} if options.smaller else read_splits()
+    one = Fit("", 0, "", next(iter(sets.values())), [], options.cache / WEIGHTS, 2 if options.smaller else 4)
+    fits = [
+        replace(one, data=data, fold=number, method=method, bags=bags, trials=trials_of(bags, fold))
+        for method in (NETWORK, *METHODS)
+        for data, bags in sets.items()
+        for number, fold in enumerate(outer_folds(bags, 0))
+    ]
+    fits += [
+        replace(one, data=_ICMIL + data, fold=number, method=NETWORK, bags=bags, trials=[trial])
+        for data, own in splits.items()
+        for number, (bags, trial) in enumerate(own)
+    ]
+    with Store(options.cache, NAME) as store:
+        missing = store.missing([fit.group() for fit in fits])
+        if not one.weights.is_file() and any(fit.method == NETWORK for group in missing for fit in group.tasks):
+            raise DataNotFoundError(
+                f"Expected the network, got no file {one.weights}; fit it (studies/tabular/prior_fitted.py says how), "
+                f"or take its scores with --trials {OUT}/trials/{NAME}{PACKED}."
+            )
+        complete([fit.group() for fit in fits], score_fit, store=store, options=options, section=NAME)
+        found = store.find([fit.group().names[0] for fit in fits])
+        rows = {(fit.method, fit.data, fit.fold): row["scores"] for fit, row in zip(fits, found, strict=True) if row}
+        write_page(
+            options,
+            NAME,
+            title="Further methods for `auto`",
+            shows="`auto` mixes the methods [that its page compares](defaults.md). Would another one help? Among them "
+            "is a network of our own that is fitted once to made-up bags, and labels the bags of a new task in one "
+            "pass, as the newest rival does ([ICMIL](icmil.md)).",
+            seeds="0 for folds, methods, the views of the network and its fit (1 for the second round of it)",
+            seconds=store.wall_time(),
+            store=store,
+            body=[*_judged(options, sets, rows), *_described(), *_on_icmil(splits, rows)],
+        )
+
+
+def score_fit(fit: Fit) -> list[Row]:
+    """Return the scores [1, n] in [0, 1] of the bags that each trial holds out."""
+    with single_threaded():
+        if fit.method == NETWORK:
+            network = load(fit.weights)
+            network.to("cuda" if torch.cuda.is_available() else "cpu")
+            scores = [_network_scores(network, fit, trial) for trial in fit.trials]
+        else:
+            scores = [expit(METHODS[fit.method](fit.bags, trial)) for trial in fit.trials]
+    return [{"scores": [[[round(float(value), 6) for value in own]] for own in scores]}]
+
+
+def _network_scores(network: PriorFitted, fit: Fit, trial: Trial) -> Numbers:
+    labels = fit.bags.require_labels()[trial.train]
+    return predict(
+        network,
+        torch.as_tensor(np.asarray(fit.bags.instances), dtype=torch.float32),
+        torch.as_tensor(fit.bags.starts),
+        torch.as_tensor(fit.bags.sizes),
+        labels=torch.as_tensor(np.stack([trial.train, labels], axis=1)),
+        test=torch.as_tensor(trial.score),
+        seed=0,
+        views=fit.views,
+    ).numpy()
+
+
+def _quantiles(bags: Bags, index: Sequence[int] | NDArray[np.int64]) -> Numbers:
+    """Return mean, deviation and seven quantiles of each feature over the bag [n, 9 f]."""
+    rows = [np.asarray(bags[i], dtype=np.float64) for i in index]
+    return np.stack(
+        [np.concatenate([x.mean(axis=0), x.std(axis=0), np.quantile(x, _QUANTILES, axis=0).ravel()]) for x in rows]
+    )
+
+
+def _quantile_trees(bags: Bags, trial: Trial) -> Numbers:
+    forest = make_forest(seed=trial.seed).fit(_quantiles(bags, trial.train), bags.require_labels()[trial.train])
+    return _log_odds(forest.predict_proba(_quantiles(bags, trial.score))[:, 1])
+
+
+def _boosting(bags: Bags, trial: Trial) -> Numbers:
+    model = HistGradientBoostingClassifier(min_samples_leaf=5, max_leaf_nodes=8, max_bins=64, random_state=trial.seed)
+    model.fit(_quantiles(bags, trial.train), bags.require_labels()[trial.train])
+    return np.asarray(model.decision_function(_quantiles(bags, trial.score)))
+
+
+def _quantile_svm(bags: Bags, trial: Trial) -> Numbers:
+    y, folds = bags.require_labels()[trial.train], inner_folds(bags, trial.train, seed=trial.seed)
+    inner = [(np.setdiff1d(np.arange(len(y)), test), test) for test in folds]
+    model = make_pipeline(StandardScaler(), SVC())
+    search = GridSearchCV(model, {"svc__C": [0.1, 1.0, 10.0, 100.0]}, cv=inner, scoring="roc_auc")
+    return np.asarray(search.fit(_quantiles(bags, trial.train), y).decision_function(_quantiles(bags, trial.score)))
+
+
+def _mi_svm(bags: Bags, trial: Trial) -> Numbers:
+    """Return an RBF-SVM of one witness in each positive bag: at first the instance farthest from all negative ones.
+
+    Then it is the instance that a machine of the other half of the bags scores highest. Those scores choose how a bag
+    is scored.
+    """
+    random = np.random.default_rng(trial.seed)
+    train, score = standardized_bags(bags, trial)
+    labels, most = bags.require_labels()[trial.train], max(1, _ROWS // len(train))
+    train = [x[random.permutation(len(x))[:most]] for x in train]
+    x, bag = np.concatenate(train), np.repeat(np.arange(len(train)), [len(own) for own in train])
+    halves = np.empty(len(train), dtype=np.int64)
+    for label in (0, 1):
+        own = random.permutation(np.flatnonzero(labels == label))
+        halves[own] = np.arange(len(own)) % 2
+    half, positive = halves[bag], labels[bag] == 1
+    kernel = Nystroem(gamma=median_gamma(x, seed=0), n_components=min(_MAP, len(x)), random_state=0).fit(x)
+    near = NearestNeighbors(n_neighbors=2).fit(x[~positive]).kneighbors(x)[0]
+    mapped, scores, marked = kernel.transform(x), np.where(positive, near[:, 0], near[:, 1]), np.zeros(len(x), bool)
+    for _ in range(_ROUNDS):
+        new = np.zeros_like(marked)
+        for number in np.flatnonzero(labels == 1):
+            own = np.flatnonzero(bag == number)
+            new[own[np.argmax(scores[own])]] = True
+        if (new == marked).all():
+            break
+        marked, scores = new, np.empty(len(x))
+        for part in (0, 1):
+            machine = LinearSVC(class_weight="balanced").fit(mapped[half != part], marked[half != part])
+            scores[half == part] = machine.decision_function(mapped[half == part])
+    held = [scores[bag == number] for number in range(len(train))]
+    share = max(_HIGHEST, key=lambda own: auroc(labels, [_highest(x, own) for x in held]))
+    machine = LinearSVC(class_weight="balanced").fit(mapped, marked)
+    return np.array([_highest(machine.decision_function(kernel.transform(own)), share) for own in score])
+
+
+def _highest(scores: Numbers, share: float) -> float:
+    return float(np.sort(scores)[::-1][: max(1, round(share * len(scores)))].mean())
+
+
+def _log_odds(p: Numbers) -> Numbers:
+    clipped = np.clip(p, 0.001, 0.999)
+    return np.asarray(np.log(clipped / (1 - clipped)))
+
+
+METHODS: Mapping[str, Callable[[Bags, Trial], Numbers]] = {
+    "mi-SVM from novelty": _mi_svm,
+    "trees on quantiles": _quantile_trees,
+    "SVM on quantiles": _quantile_svm,
+    "boosting on quantiles": _boosting,
+}
+
+
+def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple[str, str, int], Any]) -> list[str]:
+    """Return the tables of all sets and the decisions."""
+    kinds = {kind: own for kind, names in KINDS.items() if (own := [name for name in names if name in sets])}
+    take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
+    of = {(method, data): _by_fold(rows, method, data) for method in (NETWORK, *METHODS) for data in sets}
+    with Store(options.cache, "defaults") as store:
+        usual = _areas(store, kinds, sets, {})
+        found = {name: _areas(store, kinds, sets, {name: of}) for name in (NETWORK, *METHODS)}
+        every = _areas(store, kinds, sets, dict.fromkeys((NETWORK, *METHODS), of))
+    alone, gains, lines = list[list[str]](), list[list[str]](), dict[str, tuple[Estimate, str]]()
+    for data in sets:
+        areas = [usual[data][TREES], *(by_set[data][name] for name, by_set in found.items())]
+        alone.append([data, *(f"{area.mean():.3f}" for area in areas)])
+        gaps = [by_set[data]["auto"] - usual[data]["auto"] for by_set in (*found.values(), every)]
+        gains.append([data, f"{usual[data]['auto'].mean():.3f}", *map(paired, gaps)])
+    real = {kind: names for kind, names in kinds.items() if kind != SYNTHETIC}
+    for name, by_set in (*found.items(), ("all of them", every)):
+        gap = {data: by_set[data]["auto"] - usual[data]["auto"] for names in real.values() for data in names}
+        means = [float(np.mean([gap[data].mean() for data in names])) for names in real.values()]
+        lines[name] = mean_interval(means, bounds=(-1.0, 1.0)), str(over_sets(list(gap.values())))
+    tested = [lines[name][0] for name in found]
+    adjusted = [*holm([(x.mean, x.low, x.high) for x in tested], freedom=len(real) - 1), None]
+    decided = [
+        [name, f"{kind:+}", "-" if p is None else f"{p:.3f}", over, _verdict(name, kind, p)]
+        for (name, (kind, over)), p in zip(lines.items(), adjusted, strict=True)
+    ]
+    return [
+        *section(
+            "What `auto` gains",
+            RULE,
+            "Test AUROC of `auto` with a method, minus `auto`: mean over the kinds, with the interval over kinds; over "
+            "the sets, with the Nadeau-Bengio corrected interval, which takes the sets for independent.",
+            table(["method", "over 6 kinds", "p (Holm)", "over 9 sets", "taken"], decided),
+            "Each set: AUROC of `auto`, and the difference with the method, over the folds of [the defaults]"
+            "(defaults.md), whose scores of the other methods are used again.",
+            table(["set", "`auto`", *lines], gains),
+        ),
+        *section("Alone", "Test AUROC over the same folds.", table(["set", "ExtraTrees", *found], alone)),
+    ]
+
+
+def _by_fold(rows: Mapping[tuple[str, str, int], Any], method: str, data: str) -> list[Any]:
+    return [scores for (name, own, _), scores in sorted(rows.items()) if (name, own) == (method, data)]
+
+
+def _areas(
+    store: Store,
+    kinds: Mapping[str, Sequence[str]],
+    sets: Mapping[str, Bags],
+    methods: Mapping[str, Mapping[tuple[str, str], Any]],
+) -> dict[str, dict[str, Numbers]]:
+    """Return the AUROCs of each set and method for each fold, with `auto` that also tries these methods."""
+    others = {name: partial(_of_set, of, name) for name, of in methods.items()}
+    areas, found = Areas(store, epochs=None, others=others), dict[str, dict[str, Numbers]]()
+    for kind, names in kinds.items():
+        prior = prior_of(areas, sets, kinds, CHOSEN, without=kind, repeats=range(1))
+        found |= {data: areas.nested(data, sets[data], CHOSEN, prior, repeats=range(1)) for data in names}
+    return found
+
+
+def _of_set(of: Mapping[tuple[str, str], Any], name: str, data: str, _: int) -> Any:
+    return of[name, data]
+
+
+def _verdict(name: str, gain: Estimate, p: float | None) -> str:
+    if p is None:
+        return "-"
+    return "yes" if gain.low > 0 and (p < 0.05 or name == NETWORK) else "no"
+
+
+def _described() -> list[str]:
+    return section(
+        "The methods",
+        "- The network: attention over instances, features and bags in turn, fitted for 400 s and then 372 s on one "
+        "H200 to bags with witnesses, shifts, pairs and other rules (`studies/tabular/prior_fitted.py`).\n"
+        "- mi-SVM from novelty: one witness in each positive bag, at first the instance farthest from all negative "
+        "ones, then the one that a machine of the other half of the bags scores highest.\n"
+        "- On quantiles: mean, deviation and seven quantiles of each feature over the bag, for extra trees, for a "
+        "support vector machine with C by inner folds, and for histogram gradient boosting.",
+    )
+
+
+def _on_icmil(splits: Mapping[str, Splits], rows: Mapping[tuple[str, str, int], Any]) -> list[str]:
+    """Return the table of the splits on which ICMIL is judged."""
+    if not splits:
+        return []
+    found = {
+        data: float(
+            np.mean(
+                [
+                    auroc(bags.require_labels()[trial.score], np.array(rows[NETWORK, _ICMIL + data, k][0][0]))
+                    for k, (bags, trial) in enumerate(own)
+                ]
+            )
+        )
+        for data, own in splits.items()
+    }
+    cells = [f"{area:.3f}" for area in (*found.values(), float(np.mean(list(found.values()))))]
+    return section(
+        "The network on the splits of ICMIL",
+        "Test AUROC of the network alone, mean over five splits; other methods are in [their page](icmil.md).",
+        table(["", *found, "mean"], [["network", *cells]]),
+    )
