@@ -33,6 +33,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "icmil": "studies.tabular.icmil.run",
+        "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",
         "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",

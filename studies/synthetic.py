@@ -9,8 +9,8 @@ _BAGS = 120
 _FEATURES = 40
 
 
-def synthetic_sets(*, seed: int = 0) -> dict[str, Bags]:
-    """Make the sets; 60 positive and 60 negative bags of 4 to 16 instances with 40 features each.
+def synthetic_sets(*, bags: int = _BAGS, every: int = 2, seed: int = 0) -> dict[str, Bags]:
+    """Make the sets of bags of 4 to 16 instances with 40 features; one of `every` so many is positive.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def synthetic_sets(*, seed: int = 0) -> dict[str, Bags]:
     """
     rng = np.random.default_rng(seed)
     made: dict[str, list[NDArray[np.float64]]] = {"witness": [], "shift": [], "pair": [], "sparse": []}
-    labels = np.arange(_BAGS) % 2
+    labels = (np.arange(bags) % every == every - 1).astype(int)
     for number, label in enumerate(labels):
         sizes = rng.integers(4, 17, size=len(made))
         few = int(rng.integers(1, 4))
