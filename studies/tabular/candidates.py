@@ -36,7 +36,18 @@ from studies.registry import as_study
 from studies.split_statistics import Estimate, mean_interval
 from studies.synthetic import synthetic_sets
 from studies.tabular.defaults_page import prior_of
-from studies.tabular.defaults_trials import CHOSEN, KINDS, SYNTHETIC, TREES, Areas, outer_folds, trials_of
+from studies.tabular.defaults_trials import (
+    CHOSEN,
+    KINDS,
+    SYNTHETIC,
+    TREES,
+    Areas,
+    config_of,
+    nested_fits,
+    outer_folds,
+    train_fit,
+    trials_of,
+)
 from studies.tabular.icmil import Splits, read_splits
 from studies.tabular.prior_fitted import PriorFitted, load, predict
 
@@ -231,12 +242,23 @@ METHODS: Mapping[str, Callable[[Bags, Trial], Numbers]] = {
 def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple[str, str, int], Any]) -> list[str]:
     """Return the tables of all sets and the decisions."""
     kinds = {kind: own for kind, names in KINDS.items() if (own := [name for name in names if name in sets])}
-    take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
+    epochs = 2 if options.smaller else None
+    if not options.smaller:
+        take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
     of = {(method, data): _by_fold(rows, method, data) for method in (NETWORK, *METHODS) for data in sets}
     with Store(options.cache, "defaults") as store:
-        usual = _areas(store, kinds, sets, {})
-        found = {name: _areas(store, kinds, sets, {name: of}) for name in (NETWORK, *METHODS)}
-        every = _areas(store, kinds, sets, dict.fromkeys((NETWORK, *METHODS), of))
+        usual_fits = [
+            fit
+            for data, bags in sets.items()
+            for fit in nested_fits(data, bags, config_of(CHOSEN, bags, epochs=epochs), 0)
+        ]
+        complete([fit.group() for fit in usual_fits], train_fit, store=store, options=options, section="judged")
+        usual = _areas(Areas(store, epochs=epochs), kinds, sets)
+        scores = {name: partial(_of_set, of, name) for name in (NETWORK, *METHODS)}
+        found = {
+            name: _areas(Areas(store, epochs=epochs, others={name: own}), kinds, sets) for name, own in scores.items()
+        }
+        every = _areas(Areas(store, epochs=epochs, others=scores), kinds, sets)
     alone, gains, lines = list[list[str]](), list[list[str]](), dict[str, tuple[Estimate, str]]()
     for data in sets:
         areas = [usual[data][TREES], *(by_set[data][name] for name, by_set in found.items())]
@@ -273,15 +295,9 @@ def _by_fold(rows: Mapping[tuple[str, str, int], Any], method: str, data: str) -
     return [scores for (name, own, _), scores in sorted(rows.items()) if (name, own) == (method, data)]
 
 
-def _areas(
-    store: Store,
-    kinds: Mapping[str, Sequence[str]],
-    sets: Mapping[str, Bags],
-    methods: Mapping[str, Mapping[tuple[str, str], Any]],
-) -> dict[str, dict[str, Numbers]]:
-    """Return the AUROCs of each set and method for each fold, with `auto` that also tries these methods."""
-    others = {name: partial(_of_set, of, name) for name, of in methods.items()}
-    areas, found = Areas(store, epochs=None, others=others), dict[str, dict[str, Numbers]]()
+def _areas(areas: Areas, kinds: Mapping[str, Sequence[str]], sets: Mapping[str, Bags]) -> dict[str, dict[str, Numbers]]:
+    """Return the AUROCs of each set and method for each fold; the prior weights of `auto` come from other kinds."""
+    found = dict[str, dict[str, Numbers]]()
     for kind, names in kinds.items():
         prior = prior_of(areas, sets, kinds, CHOSEN, without=kind, repeats=range(1))
         found |= {data: areas.nested(data, sets[data], CHOSEN, prior, repeats=range(1)) for data in names}

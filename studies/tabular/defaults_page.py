@@ -32,6 +32,7 @@ _SHOWN = {
     LINEAR: "logistic",
     KERNEL: "mean map",
 }
+_LEAST_PRIOR = 0.01
 _BESIDE = dict(zip(BESIDE, ("LibAUC", "torchmil"), strict=True))
 # Wanted differences: of `auto` on average, in the worst case, and to the best of all; of `midam` alone on average.
 _NEAR, _BEHIND, _BEST, _CLOSE = -0.005, -0.02, -0.01, -0.01
@@ -122,13 +123,16 @@ def prior_of(
     without: str | None,
     repeats: range,
 ) -> dict[str, float]:
-    """Return the mean weight of each method of `auto`, over the sets of a kind, then over the kinds except one."""
+    """Return the mean weight of each method of `auto`, over the sets of a kind, then over the kinds except one.
+
+    It is at least 0.01, so that a method that these kinds do not take is still tried.
+    """
     by_kind: dict[str, list[float]] = defaultdict(list)
     for names in (names for kind, names in kinds.items() if kind != without):
         found = [areas.weights(data, sets[data], chosen, repeats=repeats) for data in names]
         for method in found[0]:
             by_kind[method].append(float(np.mean([weights[method] for weights in found if method in weights])))
-    return {method: float(np.mean(own)) for method, own in by_kind.items()}
+    return {method: max(_LEAST_PRIOR, float(np.mean(own))) for method, own in by_kind.items()}
 
 
 def candidates_section(
