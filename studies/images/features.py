@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.compare.engine import Row
 from midam.data.bags import Bags
@@ -21,16 +22,17 @@ from midam.embed.bags import embed_bags
 from midam.embed.kinds import fitting_patch
 from midam.embed.others import load_network
 from midam.errors import DataNotFoundError
+from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.train.method_names import DEFAULT
-from studies.engine import Store
+from studies.engine import PACKED, Store, take_published
 from studies.images.design import EXACT, METHODS, Design, Recipe, limited
 from studies.images.results import Key, Results
 from studies.images.sets import ImageSet
 from studies.images.table3_page import differences, intervals, mean_sd
 from studies.images.trials import Job, make_jobs, run_jobs
-from studies.options import StudyOptions
+from studies.options import OUT, StudyOptions
 from studies.page import duration, section, table, write_page
 from studies.paper_tables import label, printed
 from studies.registry import as_study
@@ -175,6 +177,28 @@ def default_study(options: StudyOptions, sets: Mapping[str, ImageSet], design: D
             store=store,
             body=[*section("The rule", RULE), *intervals(design, results), *_cost(results)],
         )
+
+
+def frozen_areas(options: StudyOptions) -> dict[str, dict[str, dict[str, NDArray[np.float64]]]]:
+    """Return the test AUROC for each fold of the trainings with all defaults, by kind, set and method."""
+    take_published(OUT / "trials" / f"features{PACKED}", options.cache)
+    kinds = {"photographs and tiles": ("breast", "colon"), "volumes": ("adrenal",)}
+    recipes = {name + PLAIN: DEFAULTS.recipes[name + PLAIN] for names in kinds.values() for name in names}
+    design = replace(DEFAULTS, recipes=recipes)
+    sets = {name: load_features(name, design, cache=options.cache) for names in kinds.values() for name in names}
+    with Store(options.cache, "features") as store:
+        results = _run(options, sets, design, store=store, name=PRETRAINED)
+    found: dict[str, dict[str, dict[str, NDArray[np.float64]]]] = {}
+    for kind, names in kinds.items():
+        found[kind] = {}
+        for name in names:
+            labels = sets[name].bags.require_labels()
+            trials = {method: results.tested(name + PLAIN, method, epoch="last") for method in _PLAIN.baselines}
+            found[kind][f"{name}, vectors"] = {
+                method: np.array([auroc(labels[own[fold].test], own[fold].scores) for fold in sorted(own)])
+                for method, own in trials.items()
+            }
+    return found
 
 
 def _run(options: StudyOptions, sets: Mapping[str, ImageSet], design: Design, *, store: Store, name: str) -> Results:

@@ -35,7 +35,7 @@ from studies.page import section, table, write_page
 from studies.registry import as_study
 from studies.split_statistics import Estimate, mean_interval
 from studies.synthetic import synthetic_sets
-from studies.tabular.defaults_page import prior_of
+from studies.tabular.defaults_page import Judged, judged_areas
 from studies.tabular.defaults_trials import (
     CHOSEN,
     KINDS,
@@ -295,13 +295,8 @@ def _by_fold(rows: Mapping[tuple[str, str, int], Any], method: str, data: str) -
     return [scores for (name, own, _), scores in sorted(rows.items()) if (name, own) == (method, data)]
 
 
-def _areas(areas: Areas, kinds: Mapping[str, Sequence[str]], sets: Mapping[str, Bags]) -> dict[str, dict[str, Numbers]]:
-    """Return the AUROCs of each set and method for each fold; the prior weights of `auto` come from other kinds."""
-    found = dict[str, dict[str, Numbers]]()
-    for kind, names in kinds.items():
-        prior = prior_of(areas, sets, kinds, CHOSEN, without=kind, repeats=range(1))
-        found |= {data: areas.nested(data, sets[data], CHOSEN, prior, repeats=range(1)) for data in names}
-    return found
+def _areas(areas: Areas, kinds: Mapping[str, Sequence[str]], sets: Mapping[str, Bags]) -> Judged:
+    return judged_areas(areas, sets, kinds, dict.fromkeys(kinds, CHOSEN), repeats=range(1))
 
 
 def _of_set(of: Mapping[tuple[str, str], Any], name: str, data: str, _: int) -> Any:

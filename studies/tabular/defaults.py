@@ -8,12 +8,22 @@ from midam.compare.engine import Group
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from studies.engine import Store, complete
+from studies.images.features import frozen_areas
 from studies.options import StudyOptions
 from studies.page import write_page
 from studies.peers import installed_peers
 from studies.registry import as_study
 from studies.synthetic import synthetic_sets
-from studies.tabular.defaults_page import around_section, candidates_section, judged_section, mixtures_section
+from studies.tabular.defaults_page import (
+    Judged,
+    around_section,
+    candidates_section,
+    frozen_section,
+    judged_areas,
+    judged_section,
+    mixtures_section,
+    prior_of,
+)
 from studies.tabular.defaults_trials import (
     AROUND,
     BESIDE,
@@ -40,16 +50,25 @@ _SHOWN = tuple(name for name, values in CANDIDATES.items() if "pooling" in value
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     real = [name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names]
-    study(options, {name: catalog.load(name) for name in real}, synthetic_sets())
+    frozen = {} if options.quick or options.smaller else frozen_areas(options)
+    study(options, {name: catalog.load(name) for name in real}, synthetic_sets(), frozen)
 
 
-def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
-    """Run the study on these sets: candidates on all sets, then each kind with the choice that was made without it."""
+def study(
+    options: StudyOptions,
+    real: Mapping[str, Bags],
+    synthetic: Mapping[str, Bags],
+    frozen: Mapping[str, Judged] | None = None,
+) -> None:
+    """Run the study on these sets: candidates on all sets, then each kind with the choice that was made without it.
+
+    `frozen` are the finished trainings on vectors of images, by kind.
+    """
     with Store(options.cache, NAME) as store:
-        _study(options, {**real, **synthetic}, store)
+        _study(options, {**real, **synthetic}, store, frozen or {})
 
 
-def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> None:
+def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store, frozen: Mapping[str, Judged]) -> None:
     epochs = 2 if options.smaller else None
     small = options.quick or options.smaller
     candidates = list(CANDIDATES)[:3] if small else list(CANDIDATES)
@@ -91,6 +110,8 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
     real = {data: sets[data] for kind, names in kinds.items() if kind != SYNTHETIC for data in names}
     fits = [Fit(data, bags, name, None, repeat) for data, bags in real.items() for name in others for repeat in judged]
     complete([fit.group() for fit in fits], train_fit, store=store, options=options, section="peers")
+    found = judged_areas(areas, sets, kinds, chosen, repeats=judged)
+    prior = prior_of(areas, sets, kinds, chosen[None], without=None, repeats=judged)
     write_page(
         options,
         NAME,
@@ -107,7 +128,8 @@ def _study(options: StudyOptions, sets: Mapping[str, Bags], store: Store) -> Non
         seconds=store.wall_time(),
         store=store,
         body=[
-            *judged_section(areas, sets, kinds, chosen, repeats=judged),
+            *judged_section(found, kinds, chosen, prior),
+            *(frozen_section(found, kinds, frozen) if frozen else []),
             *candidates_section(kinds, first, second, repeats, kept=_FINALISTS),
             *around_section(areas, sets, kinds, around),
             *([] if small else mixtures_section(areas, sets, kinds)),

@@ -23,6 +23,7 @@ from studies.tabular.defaults_trials import (
     Areas,
 )
 
+Judged = dict[str, dict[str, NDArray[np.float64]]]  # AUROC for each fold, by set and method
 _SHOWN = {
     "auto": "`auto`",
     "no prior": "without its prior",
@@ -38,13 +39,27 @@ _BESIDE = dict(zip(BESIDE, ("LibAUC", "torchmil"), strict=True))
 _NEAR, _BEHIND, _BEST, _CLOSE = -0.005, -0.02, -0.01, -0.01
 
 
-def judged_section(
+def judged_areas(
     areas: Areas,
     sets: Mapping[str, Bags],
     kinds: Mapping[str, Sequence[str]],
     chosen: Mapping[str | None, str],
     *,
     repeats: range,
+) -> Judged:
+    """Return the AUROC for each fold of each set and method, with the choice that was made without the set's kind."""
+    found: Judged = {}
+    for kind, names in kinds.items():
+        prior = prior_of(areas, sets, kinds, chosen[kind], without=kind, repeats=repeats)
+        for data in names:
+            found[data] = areas.nested(data, sets[data], chosen[kind], prior, repeats=repeats)
+            others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
+            found[data] |= {method: own for method, own in others.items() if own is not None}
+    return found
+
+
+def judged_section(
+    judged: Judged, kinds: Mapping[str, Sequence[str]], chosen: Mapping[str | None, str], prior: Mapping[str, float]
 ) -> list[str]:
     """Return the table of each set with the choice that was made without its kind, compared with bag statistics."""
     rows: list[list[str]] = []
@@ -55,29 +70,24 @@ def judged_section(
     over_trees: list[NDArray[np.float64]] = []
     over_even: list[NDArray[np.float64]] = []
     for kind, data in ((kind, data) for kind, names in kinds.items() for data in names):
-        prior = prior_of(areas, sets, kinds, chosen[kind], without=kind, repeats=repeats)
-        found = areas.nested(data, sets[data], chosen[kind], prior, repeats=repeats)
-        mean = {method: float(own.mean()) for method, own in found.items()}
+        found = judged[data]
+        mean = {method: float(found[method].mean()) for method in found}
+        mean |= {method: float("nan") for method in BESIDE if method not in found}
         gap = found["auto"] - found[max((DEFAULT, TREES), key=mean.__getitem__)]
-        others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
-        mean |= {method: float("nan" if own is None else own.mean()) for method, own in others.items()}
         rows.append([data, *(_cell(mean[method]) for method in (*_SHOWN, *BESIDE)), paired(gap)])
         if kind != SYNTHETIC:
             means[data], gaps[data] = mean, gap
             over_trees.append(found["auto"] - found[TREES])
             over_even.append(found["auto"] - found["no prior"])
-            for method, own in others.items():
-                ahead[method] += [] if own is None else [found[DEFAULT] - own]
-                if own is not None:
-                    by_kind[method].setdefault(kind, []).append(float((found[DEFAULT] - own).mean()))
+            for method in (method for method in BESIDE if method in found):
+                ahead[method].append(found[DEFAULT] - found[method])
+                by_kind[method].setdefault(kind, []).append(float(ahead[method][-1].mean()))
     averaged = (*_SHOWN, *BESIDE, "best")
     real = {method: float(np.mean([mean[method] for mean in means.values()])) for method in averaged}
     cells = [_cell(real[method]) for method in (*_SHOWN, *BESIDE)]
     rows.append(["mean of the real sets", *cells, str(over_sets(list(gaps.values())))])
     worst = min(gaps, key=lambda data: float(gaps[data].mean()))
-    singles = (*_SHOWN, *BESIDE)[2:]
-    prior = prior_of(areas, sets, kinds, chosen[None], without=None, repeats=repeats)
-    behind = [mean["auto"] - max(mean[name] for name in singles if np.isfinite(mean[name])) for mean in means.values()]
+    behind = [behind_best(judged[data]) for data in means]
     over, least = float(np.mean([gap.mean() for gap in gaps.values()])), float(gaps[worst].mean())
     return section(
         "Each set under the choice made without its kind",
@@ -111,6 +121,41 @@ def judged_section(
         f"Chosen without a kind: {'; '.join(f'{kind}: {chosen[kind]}' for kind in kinds)}.",
         f"Chosen with all kinds: **{chosen[None]}**.",
         f"Prior weights, of all kinds: {', '.join(f'{method} {weight:.2f}' for method, weight in prior.items())}.",
+    )
+
+
+def behind_best(found: Mapping[str, NDArray[np.float64]]) -> float:
+    """Return the mean AUROC of `auto` minus that of the best single method, known afterwards."""
+    means = {method: float(own.mean()) for method, own in found.items() if method not in ("auto", "no prior", "best")}
+    return float(found["auto"].mean()) - max(mean for mean in means.values() if np.isfinite(mean))
+
+
+def frozen_section(judged: Judged, kinds: Mapping[str, Sequence[str]], frozen: Mapping[str, Judged]) -> list[str]:
+    """Return `auto` minus trees, and minus the best method, over the kinds of real sets with vectors of images."""
+    real = {kind: {data: judged[data] for data in names} for kind, names in kinds.items() if kind != SYNTHETIC}
+    over_trees, behind, rows, each = list[float](), list[float](), list[list[str]](), list[float]()
+    for kind, of in (*real.items(), *frozen.items()):
+        gaps = {data: float((found["auto"] - found[TREES]).mean()) for data, found in of.items()}
+        worse = {data: behind_best(found) for data, found in of.items()}
+        if kind in frozen:
+            shown = ("auto", DEFAULT, TREES, LINEAR)
+            rows += [
+                [data, *(_cell(float(of[data][name].mean())) for name in shown), f"{gaps[data]:+.3f}"] for data in of
+            ]
+        each += gaps.values()
+        over_trees.append(float(np.mean(list(gaps.values()))))
+        behind.append(float(np.mean(list(worse.values()))))
+    return section(
+        "With vectors of a pretrained network",
+        "The trainings with all defaults on vectors of images and slices ([their page](pretrained.md)) join the real "
+        "sets, as two kinds more. The weights of `auto` begin there from the prior of all kinds on this page. LibAUC "
+        "and torchmil were not run there.",
+        table(["set", *(_SHOWN[name] for name in ("auto", DEFAULT, TREES, LINEAR)), "`auto` minus ExtraTrees"], rows),
+        f"- `auto` minus ExtraTrees, mean over {len(over_trees)} kinds: {mean_interval(over_trees, bounds=(-1, 1)):+} "
+        "(wanted: +0.010, the interval above 0); the interval is over kinds. Over the "
+        f"{len(each)} sets, taken for independent: {mean_interval(each, bounds=(-1, 1)):+}.\n"
+        f"- `auto` minus the best single method, chosen for each set afterwards, mean over the kinds: "
+        f"{np.mean(behind):+.3f} (wanted: {_BEST:+.3f} or more).",
     )
 
 

@@ -18,12 +18,14 @@ from studies.registry import find_study
 from studies.synthetic import synthetic_sets
 from studies.tabular import defaults_trials
 from studies.tabular.defaults import finalists, study
+from studies.tabular.defaults_page import frozen_section
 from studies.tabular.defaults_trials import (
     CANDIDATES,
     CHOSEN,
     DEFAULT,
     KERNEL,
     LINEAR,
+    SYNTHETIC,
     TREES,
     Fit,
     config_of,
@@ -156,6 +158,20 @@ def test_the_library_has_the_default_that_the_page_says_was_chosen():
         bags = Bags.from_list([np.zeros((2, width))] * 2, [0, 1])
         usual = Settings(members=1, accelerator="cpu").resolve((width,)).flat()
         assert config_of(chosen, bags, epochs=None).flat() == usual
+
+
+def test_vectors_of_images_join_the_kinds_and_each_kind_counts_once():
+    def areas(auto: float, trees: float) -> dict[str, np.ndarray]:
+        given = {"auto": auto, TREES: trees, DEFAULT: 0.5, LINEAR: 0.5, "best": 0.99}
+        return {name: np.array([value, value]) for name, value in given.items()}
+
+    judged = {"x": areas(0.8, 0.7), "y": areas(0.7, 0.7), "made": areas(0.1, 0.9)}
+    frozen = {"images": {"z, vectors": areas(0.6, 0.8)}}
+    text = "\n".join(frozen_section(judged, {"one": ["x", "y"], SYNTHETIC: ["made"]}, frozen))
+    assert "| z, vectors | 0.600 | 0.500 | 0.800 | 0.500 | -0.200 |" in text
+    assert "mean over 2 kinds: -0.075 [" in text  # +0.05 of two sets, and -0.2
+    assert "Over the 3 sets, taken for independent: -0.033 [" in text
+    assert "mean over the kinds: -0.075 (" in text
 
 
 @pytest.mark.filterwarnings("ignore:Expected at least")
