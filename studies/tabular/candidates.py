@@ -34,7 +34,6 @@ from studies.options import OUT, StudyOptions
 from studies.page import section, table, write_page
 from studies.registry import as_study
 from studies.split_statistics import Estimate, mean_interval
-from studies.synthetic import synthetic_sets
 from studies.tabular.defaults_page import Judged, judged_areas
 from studies.tabular.defaults_trials import (
     CHOSEN,
@@ -89,13 +88,12 @@ class Fit:
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     real = [name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names]
-    study(options, {name: catalog.load(name) for name in real}, synthetic_sets())
+    study(options, {name: catalog.load(name) for name in real})
 
 
-def study(options: StudyOptions, real: Mapping[str, Bags], synthetic: Mapping[str, Bags]) -> None:
-    """Run the study on these sets, and the network on the splits of ICMIL."""
+def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
+    """Run the study on these real sets, and the network on the splits of ICMIL."""
     options.use_cuda()
-    sets = {**real, **synthetic}
     splits = {} if options.smaller else read_splits()
     one = Fit("", 0, "", next(iter(sets.values())), [], options.cache / WEIGHTS, 2 if options.smaller else 4)
     fits = [
@@ -241,7 +239,8 @@ METHODS: Mapping[str, Callable[[Bags, Trial], Numbers]] = {
 
 def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple[str, str, int], Any]) -> list[str]:
     """Return the tables of all sets and the decisions."""
-    kinds = {kind: own for kind, names in KINDS.items() if (own := [name for name in names if name in sets])}
+    of_kind = {kind: [name for name in names if name in sets] for kind, names in KINDS.items()}
+    kinds = {kind: names for kind, names in of_kind.items() if names}
     epochs = 2 if options.smaller else None
     if not options.smaller:
         take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
@@ -265,13 +264,12 @@ def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple
         alone.append([data, *(f"{area.mean():.3f}" for area in areas)])
         gaps = [by_set[data]["auto"] - usual[data]["auto"] for by_set in (*found.values(), every)]
         gains.append([data, f"{usual[data]['auto'].mean():.3f}", *map(paired, gaps)])
-    real = {kind: names for kind, names in kinds.items() if kind != SYNTHETIC}
     for name, by_set in (*found.items(), ("all of them", every)):
-        gap = {data: by_set[data]["auto"] - usual[data]["auto"] for names in real.values() for data in names}
-        means = [float(np.mean([gap[data].mean() for data in names])) for names in real.values()]
+        gap = {data: by_set[data]["auto"] - usual[data]["auto"] for data in sets}
+        means = [float(np.mean([gap[data].mean() for data in names])) for names in kinds.values()]
         lines[name] = mean_interval(means, bounds=(-1.0, 1.0)), str(over_sets(list(gap.values())))
     tested = [lines[name][0] for name in found]
-    adjusted = [*holm([(x.mean, x.low, x.high) for x in tested], freedom=len(real) - 1), None]
+    adjusted = [*holm([(x.mean, x.low, x.high) for x in tested], freedom=len(kinds) - 1), None]
     decided = [
         [name, f"{kind:+}", "-" if p is None else f"{p:.3f}", over, _verdict(name, kind, p)]
         for (name, (kind, over)), p in zip(lines.items(), adjusted, strict=True)

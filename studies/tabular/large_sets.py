@@ -39,10 +39,9 @@ USUAL = ("100 epochs", "last")
 KINDS: Mapping[str, Sequence[str]] = {
     "intensive care": (_SCARCE,),
     "volumes": ("adrenal",),
-    "tiles": ("colon",),
     "made up": ("witness", "shift", "pair", "sparse", "witness 3%", "shift 3%"),
 }
-_FOLDS_RUN, _FEW_FOLDS_RUN = 5, 2  # of intensive care, and of other sets: vectors of 1280 numbers, and sets of one kind
+_FOLDS_RUN, _FEW_FOLDS_RUN = 5, 2  # of intensive care, and of other sets
 RULE = (
     "Written before the first run. Four lengths of a training, each with its last epoch or the one with the best "
     "validation AUROC: eight ways. A way is near if the AUROC of the training bags is at most 0.080 above that of the "
@@ -73,7 +72,7 @@ class Fit:
 def run(options: StudyOptions) -> None:
     """Run the study, and write its page."""
     sets = {_SCARCE: catalog.load(_SCARCE)}
-    sets |= {name: load_features(name, FEATURES, cache=options.cache).bags for name in ("adrenal", "colon")}
+    sets["adrenal"] = load_features("adrenal", FEATURES, cache=options.cache).bags
     sets |= synthetic_sets(bags=1000)
     rare = synthetic_sets(bags=2000, every=33)
     study(options, sets | {f"{name} 3%": rare[name] for name in ("witness", "shift")})
@@ -99,7 +98,8 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
             NAME,
             title="Large sets: when to stop",
             shows="`midam`, one scorer, on sets of more than 500 bags. Of five folds, one is test and one validation, "
-            "as in `midam fit`; the other three are trained on.",
+            "as in `midam fit`; the other three are trained on. Colon, whose vectors every method ranks at 0.999, was "
+            "left out.",
             seeds="0 for the folds, the fold for weights and sampling",
             seconds=store.wall_time(),
             store=store,

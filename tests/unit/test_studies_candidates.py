@@ -105,20 +105,20 @@ def test_a_small_study_of_methods_writes_its_page(tmp_path, monkeypatch, network
     monkeypatch.setattr("midam.compare.auto.candidates._SHARES", (0.02,))
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets(bags=60)
-    real, made = {"musk1": bags["witness"], "fox": bags["sparse"]}, {"shift": bags["shift"]}
+    sets = {"musk1": bags["witness"], "fox": bags["sparse"], "colon_nuclei": bags["shift"]}
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
     with pytest.raises(DataNotFoundError, match=r"prior-fitted\.pt"):
-        candidates.study(options, real, made)
+        candidates.study(options, sets)
     prior_fitted.save(network, options.cache / candidates.WEIGHTS)
-    candidates.study(options, real, made)
+    candidates.study(options, sets)
     text = (options.out / "candidates.md").read_text(encoding="utf-8")
     for name in (candidates.NETWORK, *candidates.METHODS):
         assert re.search(rf"^\| {name} \| [+-][\d.]+ \[[^\]]+\] \| [\d.]+ \| [^|]+ \| (yes|no) \|$", text, re.MULTILINE)
-    assert len(re.findall(r"^\| (?:musk1|fox|shift) \| ", text, re.MULTILINE)) == 6
+    assert len(re.findall(r"^\| (?:musk1|fox|colon_nuclei) \| ", text, re.MULTILINE)) == 6
     with Store(options.cache, candidates.NAME) as store:
         rows = store.select({"study": candidates.NAME})
     assert len(rows) == 3 * 2 * 5
-    candidates.study(options, real, made)
+    candidates.study(options, sets)
     with Store(options.cache, candidates.NAME) as store:
         assert store.select({"study": candidates.NAME}) == rows
 
