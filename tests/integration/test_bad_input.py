@@ -184,7 +184,7 @@ OPTIONS = {
     "no number": (["--lr", "abc"], ["Expected --lr as a number > 0, got 'abc'; choose another value."]),
     "a plane": (["--axis", "axial"], ["Expected --axis as 0 (sagittal), 1 (coronal) or 2 (axial)", "write 2."]),
     "no truth value": (["--resident", "maybe"], ["Expected --resident as true or false, got 'maybe'"]),
-    "near choice": (["--select", "bset"], ["--select as one of last, best, got 'bset'; did you mean 'best'?"]),
+    "near choice": (["--select", "bset"], ["--select as one of auto, last, best, got 'bset'; did you mean 'best'?"]),
     "no numbers": (["--decay-at", "x"], ["--decay-at as a list of numbers in (0, 1), got 'x'"]),
     "two of three sizes": (["--volume-size", "3,4"], ["--volume-size as 3 whole numbers >= 1, got [3, 4]"]),
     "no dictionary": (["--pooling-args", "3"], ["--pooling-args as a dictionary, got 3"]),

@@ -3,7 +3,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from tests.trainings import train, weights, witness_bags
+from tests.trainings import outcome_bags, train, weights, witness_bags
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, OneClassError
@@ -135,6 +135,30 @@ def test_callbacks_see_each_epoch_and_may_stop_the_training():
 def test_what_needs_validation_bags_warns_without_them(settings):
     with pytest.warns(UserWarning, match=next(iter(settings))):
         Trainer(make_config(**settings), witness_bags())
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "validated", "selected"),
+    [
+        (501, {}, True, "best"),
+        (500, {}, True, "last"),
+        (501, {}, False, "last"),
+        (501, {"select": "last"}, True, "last"),
+        (501, {"encoder": "resnet20"}, True, "last"),
+    ],
+)
+def test_the_best_epoch_of_many_bags_of_vectors_is_reported(count, settings, validated, selected):
+    shape = (3, 8, 8) if settings.get("encoder") else (2,)
+    bags = Bags.from_list(np.random.default_rng(0).normal(size=(count + 4, 1, *shape)), np.arange(count + 4) % 2)
+    val = bags.subset(range(count, count + 4)) if validated else None
+    config = Settings(members=1, epochs=2, accelerator="cpu", **settings)
+    assert Trainer(config, bags.subset(range(count)), val).config.training.select == selected
+
+
+def test_the_best_epoch_of_numbers_is_not_reported_unless_asked():
+    bags = outcome_bags("continuous", 505)
+    config = Settings(members=1, epochs=2, accelerator="cpu")
+    assert Trainer(config, bags.subset(range(501)), bags.subset(range(501, 505))).config.training.select == "last"
 
 
 @pytest.mark.parametrize("estimator", ["vrsp", "exact"])

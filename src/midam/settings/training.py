@@ -98,10 +98,11 @@ class TrainingSettings(SettingsGroup):
         Column of the site (hospital, scanner) of a bag, read like `covariates`: batches then take the bags of each
         class from the sites in turn. Default: as many as each site has.
     val_every
-        Score the validation bags every N epochs, and after the last. Default: 1; if `select` is "last",
+        Score the validation bags every N epochs, and after the last. Default: 1; unless `select` is "best", if
         `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
     select
-        Weights to report: of the last epoch, or of the epoch with the best validation AUROC.
+        Weights to report: of the last epoch, or of the epoch with the best validation AUROC. "auto": the best for
+        feature vectors of more than 500 training bags of two classes, which the network overfits; else the last.
     average_from
         From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
         (stochastic weight averaging); default: the weights themselves.
@@ -127,7 +128,7 @@ class TrainingSettings(SettingsGroup):
     num_instances: OpenCount = 8
     balance: Annotated[str, Field(min_length=1)] | None = None
     val_every: Count | None = None
-    select: Literal["last", "best"] = "last"
+    select: Literal["auto", "last", "best"] = AUTO
     average_from: Annotated[float, Field(ge=0, lt=1)] | None = None
     patience: Count | None = None
 

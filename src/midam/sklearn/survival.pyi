@@ -43,7 +43,7 @@ class MIDAMSurvival(BagSurvival):
         num_instances: int | Literal["auto"] = 8,
         balance: str | None = None,
         val_every: int | None = None,
-        select: Literal["last", "best"] = "last",
+        select: Literal["auto", "last", "best"] = "auto",
         average_from: float | None = None,
         patience: int | None = None,
         encoder: str = "auto",

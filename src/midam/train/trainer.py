@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
 from midam.processes import Processes
 from midam.settings import ResolvedSettings, Settings
+from midam.settings.method import AUTO
 from midam.targets import target_of
 from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _STEP_WORK = 3  # passes of an instance in a training step, forward and backward
 _LEAST_VALIDATIONS = 20
+_MANY = 500  # of more training bags, the epoch that ranks the validation bags best is reported
 
 Callback = Callable[["Trainer", dict[str, Any]], None]
 
@@ -120,6 +122,7 @@ class Trainer:
         val = None if val is None else align_features(val, train.feature_names, reference=train.source)
         _warn_without_validation(config, val)
         config = config.resolve(train.instance_shape)
+        config, select = config.replace(select=_selection(config, train, val)), config.training.select
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
         self.chosen: str | None = None
@@ -137,7 +140,7 @@ class Trainer:
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
-        self._val_every = 1 if val is None else _validation_interval(config, train, val)
+        self._val_every = 1 if val is None else _validation_interval(config.replace(select=select), train, val)
         if start is not None:
             self.model.load_state_dict(start)
         elif config.model.standardize:
@@ -333,6 +336,16 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
 
     strategy = processes.strategy()
     return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **options)
+
+
+def _selection(config: ResolvedSettings, train: Bags, val: Bags | None) -> Literal["last", "best"]:
+    """Return which weights to report, for `select` "auto" by the bags (`python -m studies large-sets`)."""
+    if config.training.select != AUTO:
+        return config.training.select
+    target = target_of(train)
+    learned_by_heart = len(train) > _MANY and config.model.encoder == "mlp" and target.pairs == "binary"
+    measured = learned_by_heart and val is not None and target.has_metric(target.values(val))
+    return "best" if measured else "last"
 
 
 def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:
