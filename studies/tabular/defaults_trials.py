@@ -205,6 +205,7 @@ class Areas:
         self, store: Store, *, epochs: int | None, others: Mapping[str, Callable[[str, int], Any]] | None = None
     ) -> None:
         self._store, self._epochs, self._others = store, epochs, others or {}
+        self._weights: dict[tuple[str, str, range], dict[str, float]] = {}
 
     def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
         """Return the AUROC of a candidate for the default, for each fold of the repeats."""
@@ -248,6 +249,12 @@ class Areas:
 
     def weights(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, float]:
         """Return the mean weight over the folds of each method that `auto` tries, if only the inner folds decide."""
+        key = data, chosen, repeats
+        if key not in self._weights:
+            self._weights[key] = self._mean_weights(data, bags, chosen, repeats)
+        return self._weights[key]
+
+    def _mean_weights(self, data: str, bags: Bags, chosen: str, repeats: range) -> dict[str, float]:
         config, found = config_of(chosen, bags, epochs=self._epochs), defaultdict[str, list[float]](list)
         for repeat in repeats:
             rows = self._tried(data, bags, config, repeat)
