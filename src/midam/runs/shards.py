@@ -202,9 +202,8 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise DataNotFoundError(missing(path, "a file or folder of shards"))
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        files += [file for file in inside if not path.is_dir() or _is_table(file)]
-    tables = [path for path in files if path.suffix not in (".json", ".part")]
+        files += [file for file in sorted(path.iterdir()) if _NAME.fullmatch(file.stem)] if path.is_dir() else [path]
+    tables = [path for path in files if path.suffix not in (".json", ".part", ".lock")]
     if not tables:
         places = ", ".join(map(str, paths))
         raise ConfigError(f"Expected files of shards, got none (in {places}); name the files, or their folder.")
@@ -280,10 +279,6 @@ def _all_once(shards: Mapping[Path, ShardFacts], first: ShardFacts) -> None:
             f"Expected all {first.count} shards, got {len(files)}, without {text} (in {next(iter(shards)).parent}); "
             f"score them, as with --shard {missing[0]}/{first.count}, or name their files too."
         )
-
-
-def _is_table(path: Path) -> bool:
-    return bool(_NAME.fullmatch(path.stem)) and path.suffix not in (".json", ".part", ".lock")
 
 
 def _facts_path(table: Path) -> Path:

@@ -277,7 +277,7 @@ class _Memory:
 
     def of(self, size: BatchSize) -> int:
         """Return the bytes that a step needs."""
-        instances = _instances(size, largest=self._largest)
+        instances = size.bags * min(size.num_instances, self._largest)
         if self._most is not None:
             instances = min(size.bags * self._largest, self._most)
         return self._cost.weights + self._cost.instance * instances
@@ -286,11 +286,6 @@ class _Memory:
         """Describe the memory of a step and the limit."""
         unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
         return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
-
-
-def _instances(size: BatchSize, *, largest: int) -> int:
-    """Return the maximum number of instances of a step."""
-    return size.bags * min(size.num_instances, largest)
 
 
 def _about(amount: float) -> str:

@@ -340,12 +340,10 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
 
 def _selection(config: ResolvedSettings, train: Bags, val: Bags | None) -> Literal["last", "best"]:
     """Return which weights to report, for `select` "auto" by the bags (`python -m studies large-sets`)."""
-    if config.training.select != AUTO:
-        return config.training.select
-    target = target_of(train)
-    learned_by_heart = len(train) > _MANY and config.model.encoder == "mlp" and target.pairs == "binary"
-    measured = learned_by_heart and val is not None and target.has_metric(target.values(val))
-    return "best" if measured else "last"
+    select, target = config.training.select, target_of(train)
+    overfits = len(train) > _MANY and config.model.encoder == "mlp" and target.pairs == "binary"
+    best = overfits and val is not None and target.has_metric(target.values(val))
+    return select if select != AUTO else "best" if best else "last"
 
 
 def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:

@@ -153,7 +153,7 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     table = Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows)
     units = "groups" if "groups" in entry["difference_method"] else "bags"
     texts = {"verdict": words.verdict_words(entry), "caution": baseline.caution, "advice": baseline.advice}
-    sentences = {key: text and _sentence(text) for key, text in texts.items()}
+    sentences = {key: text and f"{text[0].upper()}{text[1:]}." for key, text in texts.items()}
     return {"missing": None, "table": table, "cox": name.endswith("-cox"), "units": units, **sentences}
 
 
@@ -183,10 +183,6 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
     low, high = entry[f"{name}_ci95"]
     low, high = (low, high) if low < high else (np.nan, np.nan)  # both rank alike: no interval
     return Estimate(entry[name], low, high, bags)
-
-
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
