@@ -47,12 +47,10 @@ from studies.tabular.defaults_trials import (
     train_fit,
     trials_of,
 )
-from studies.tabular.icmil import Splits, read_splits
 from studies.tabular.prior_fitted import PriorFitted, load, predict
 
 Numbers = NDArray[np.float64]
 NAME, NETWORK, WEIGHTS = "candidates", "prior-fitted network", "prior-fitted.pt"
-_ICMIL = "icmil "
 _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _ROWS, _MAP, _ROUNDS = 6000, 300, 5  # of mi-SVM: most instances, features of the kernel map, rounds
 _HIGHEST = (0.0, 0.05, 1.0)  # shares of a bag whose mean score is the bag's: the highest instance, some, all
@@ -92,20 +90,14 @@ def run(options: StudyOptions) -> None:
 
 
 def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
-    """Run the study on these real sets, and the network on the splits of ICMIL."""
+    """Run the study on these real sets."""
     options.use_cuda()
-    splits = {} if options.smaller else read_splits()
     one = Fit("", 0, "", next(iter(sets.values())), [], options.cache / WEIGHTS, 2 if options.smaller else 4)
     fits = [
         replace(one, data=data, fold=number, method=method, bags=bags, trials=trials_of(bags, fold))
         for method in (NETWORK, *METHODS)
         for data, bags in sets.items()
         for number, fold in enumerate(outer_folds(bags, 0))
-    ]
-    fits += [
-        replace(one, data=_ICMIL + data, fold=number, method=NETWORK, bags=bags, trials=[trial])
-        for data, own in splits.items()
-        for number, (bags, trial) in enumerate(own)
     ]
     with Store(options.cache, NAME) as store:
         missing = store.missing([fit.group() for fit in fits])
@@ -127,7 +119,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
             seeds="0 for folds, methods, the views of the network and its fit (1 for the second round of it)",
             seconds=store.wall_time(),
             store=store,
-            body=[*_judged(options, sets, rows), *_described(), *_on_icmil(splits, rows)],
+            body=[*_judged(options, sets, rows), *_described()],
         )
 
 
@@ -316,27 +308,4 @@ def _described() -> list[str]:
         "ones, then the one that a machine of the other half of the bags scores highest.\n"
         "- On quantiles: mean, deviation and seven quantiles of each feature over the bag, for extra trees, for a "
         "support vector machine with C by inner folds, and for histogram gradient boosting.",
-    )
-
-
-def _on_icmil(splits: Mapping[str, Splits], rows: Mapping[tuple[str, str, int], Any]) -> list[str]:
-    """Return the table of the splits on which ICMIL is judged."""
-    if not splits:
-        return []
-    found = {
-        data: float(
-            np.mean(
-                [
-                    auroc(bags.require_labels()[trial.score], np.array(rows[NETWORK, _ICMIL + data, k][0][0]))
-                    for k, (bags, trial) in enumerate(own)
-                ]
-            )
-        )
-        for data, own in splits.items()
-    }
-    cells = [f"{area:.3f}" for area in (*found.values(), float(np.mean(list(found.values()))))]
-    return section(
-        "The network on the splits of ICMIL",
-        "Test AUROC of the network alone, mean over five splits; other methods are in [their page](icmil.md).",
-        table(["", *found, "mean"], [["network", *cells]]),
     )
