@@ -47,8 +47,9 @@ RULE = (
     "validation bags, as a mean over each kind. Of the near ways that lose at most 0.005 of test AUROC to the usual "
     "one (100 epochs, the last) on each kind, the one with the highest mean test AUROC over the kinds becomes the "
     "default above 500 training bags; if all lose more, nothing changes. If no way is near, the one with the smallest "
-    "gap does, if it gains test AUROC over the kinds. The same choice without each kind is shown. When two sets had been seen, each of the first 30 epochs was looked "
-    "at, for all trainings alike, no longer 20 points of each; the rule stayed."
+    "gap does, if it gains test AUROC over the kinds. The same choice without each kind is shown. When two sets had "
+    "been seen, each of the first 30 epochs was looked at, for all trainings alike, no longer 20 points of each; the "
+    "rule stayed."
 )
 
 
