@@ -200,7 +200,9 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     # Studies on images name the encoder in their rows.
     named = config.resolve((1,)).flat()
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr", "objective")}
-    settings |= {"select": "last"} if settings["select"] == "auto" else {}  # what it is in a trial
+    # What they are in a trial, which has no validation bags.
+    settings |= {"select": "last"} if settings["select"] == "auto" else {}
+    settings |= {"weight_decay": 1e-4} if settings["weight_decay"] is None else {}
     settings["hidden"] = settings["hidden"] or []  # for sets of at least the minimum width, the default is as before
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}

@@ -140,11 +140,13 @@ def test_what_needs_validation_bags_warns_without_them(settings):
 @pytest.mark.parametrize(
     ("count", "settings", "validated", "selected"),
     [
-        (501, {}, True, "best"),
-        (500, {}, True, "last"),
-        (501, {}, False, "last"),
-        (501, {"select": "last"}, True, "last"),
-        (501, {"encoder": "resnet20"}, True, "last"),
+        (501, {}, True, ("best", 0.01)),
+        (501, {"weight_decay": 0.0}, True, ("best", 0.0)),
+        (500, {}, True, ("last", 1e-4)),
+        (501, {}, False, ("last", 1e-4)),
+        (501, {"select": "last"}, True, ("last", 1e-4)),
+        (501, {"select": "best"}, True, ("best", 1e-4)),
+        (501, {"encoder": "resnet20"}, True, ("last", 1e-4)),
     ],
 )
 def test_the_best_epoch_of_many_bags_of_vectors_is_reported(count, settings, validated, selected):
@@ -152,7 +154,8 @@ def test_the_best_epoch_of_many_bags_of_vectors_is_reported(count, settings, val
     bags = Bags.from_list(np.random.default_rng(0).normal(size=(count + 4, 1, *shape)), np.arange(count + 4) % 2)
     val = bags.subset(range(count, count + 4)) if validated else None
     config = Settings(members=1, epochs=2, accelerator="cpu", **settings)
-    assert Trainer(config, bags.subset(range(count)), val).config.training.select == selected
+    training = Trainer(config, bags.subset(range(count)), val).config.training
+    assert (training.select, training.weight_decay) == selected
 
 
 def test_the_best_epoch_of_numbers_is_not_reported_unless_asked():

@@ -134,10 +134,11 @@ def _gpu() -> Entry:
         return Entry(
             "machine", "GPU", ", ".join(f"{card.name} ({card.total_memory / 2**30:.0f} GiB)" for card in cards)
         )
+    has_driver = Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
     advice = "torch is built for CUDA, but finds no GPU: see whether `nvidia-smi` does"
     if torch.version.cuda is None:
         advice = "there is a GPU, but this torch is built for the CPU: install a CUDA build, see https://pytorch.org"
-    return Entry("machine", "GPU", "none; training runs on the CPU", advice if _has_driver() else "")
+    return Entry("machine", "GPU", "none; training runs on the CPU", advice if has_driver else "")
 
 
 def _paces() -> list[Entry]:
@@ -168,7 +169,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _has_driver() -> bool:
-    return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None

@@ -285,7 +285,8 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
     table = {"mean": mean, "max": high, "min": low, "range": high - low, **distance}
     if int(part.sizes.max()) == 1:
         table = {"value": mean, **distance}
-    elif _ranked_by_size(part, labels):  # max and min of any feature then rank the bags by size
+    # Where sizes alone rank the bags almost as well as a reported feature, so do max and min of any feature.
+    elif any(_area(label, part.sizes.astype(np.float64), tests=len(labels)) > MOST - 0.1 for label in labels):
         table = {"mean": mean}
     if gaps is not None:
         table = {GAPS: gaps[positions], **table}
@@ -301,11 +302,6 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
                     if single.area > best.get(single.name, single._replace(area=0.0)).area:
                         best[single.name] = single
     return sorted(best.values(), key=lambda single: -single.area)
-
-
-def _ranked_by_size(bags: Bags, labels: Sequence[_Label]) -> bool:
-    """Return whether bag sizes alone rank the bags almost as well as a reported feature."""
-    return any(_area(label, bags.sizes.astype(np.float64), tests=len(labels)) > MOST - 0.1 for label in labels)
 
 
 def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:

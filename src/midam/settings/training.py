@@ -87,7 +87,7 @@ class TrainingSettings(SettingsGroup):
     momentum
         beta1 of "sgd", in [0, 1).
     weight_decay
-        On the model's weights; never on the centers a and b.
+        On the model's weights; never on the centers a and b. Default: 1e-4; 0.01 if `select` "auto" is the best epoch.
     num_positive
         Positive bags per batch (S+); "auto": 8, or as many as class and memory allow.
     num_negative
@@ -122,7 +122,7 @@ class TrainingSettings(SettingsGroup):
     lr: Positive | None = None
     decay_at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.5, 0.75)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
     num_positive: OpenCount = 8
     num_negative: OpenCount = 8
     num_instances: OpenCount = 8
@@ -160,7 +160,8 @@ class TrainingSettings(SettingsGroup):
         """Return these settings with the defaults of an MLP or of a deep encoder."""
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
-        return ResolvedTraining(**self._filled(lr=_RATES[optimizer][deep], members=members) | {"optimizer": optimizer})
+        filled = self._filled(lr=_RATES[optimizer][deep], members=members, weight_decay=1e-4)
+        return ResolvedTraining(**filled | {"optimizer": optimizer})
 
 
 class ResolvedTraining(TrainingSettings):
@@ -169,6 +170,7 @@ class ResolvedTraining(TrainingSettings):
     members: Count
     optimizer: Literal["sgd", "adam"]
     lr: Positive
+    weight_decay: Annotated[float, Field(ge=0)]
 
 
 class RunSettings(SettingsGroup):

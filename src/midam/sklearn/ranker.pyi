@@ -37,7 +37,7 @@ class MIDAMRanker(BagRanker):
         lr: float | None = None,
         decay_at: Sequence[float] = (0.5, 0.75),
         momentum: float = 0.1,
-        weight_decay: float = 0.0001,
+        weight_decay: float | None = None,
         num_positive: int | Literal["auto"] = 8,
         num_negative: int | Literal["auto"] = 8,
         num_instances: int | Literal["auto"] = 8,

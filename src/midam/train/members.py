@@ -201,13 +201,9 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
     for stratum in np.unique(strata):
         missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
         if missing:
-            lost.append(f"{_name(target.stratum_names, int(stratum))} at {listed(missing)}")
+            name = dict(enumerate(target.stratum_names)).get(int(stratum), f"stratum {stratum}")
+            lost.append(f"{name} at {listed(missing)}")
     return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
-
-
-def _name(names: tuple[object, ...], stratum: int) -> str:
-    """Return the name of a stratum of the sampler."""
-    return str(names[stratum]) if stratum < len(names) else f"stratum {stratum}"
 
 
 class Checkpointed(nn.Module):

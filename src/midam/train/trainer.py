@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from midam.process_group import Ranks
 from midam.processes import Processes
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.method import AUTO
+from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _STEP_WORK = 3  # passes of an instance in a training step, forward and backward
 _LEAST_VALIDATIONS = 20
-_MANY = 500  # of more training bags, the epoch that ranks the validation bags best is reported
+_MANY, _DECAY = 500, 0.01  # of more training bags: the weight decay, with the best epoch
 
 Callback = Callable[["Trainer", dict[str, Any]], None]
 
@@ -121,8 +122,7 @@ class Trainer:
             )
         val = None if val is None else align_features(val, train.feature_names, reference=train.source)
         _warn_without_validation(config, val)
-        config = config.resolve(train.instance_shape)
-        config, select = config.replace(select=_selection(config, train, val)), config.training.select
+        given, config = config.training, _resolved(config, train, val)
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
         self.chosen: str | None = None
@@ -140,7 +140,7 @@ class Trainer:
         self._average = WeightAverage(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
-        self._val_every = 1 if val is None else _validation_interval(config.replace(select=select), train, val)
+        self._val_every = 1 if val is None else _validation_interval(config, given, train, val)
         if start is not None:
             self.model.load_state_dict(start)
         elif config.model.standardize:
@@ -338,22 +338,27 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
     return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **options)
 
 
-def _selection(config: ResolvedSettings, train: Bags, val: Bags | None) -> Literal["last", "best"]:
-    """Return which weights to report, for `select` "auto" by the bags (`python -m studies large-sets`)."""
-    select, target = config.training.select, target_of(train)
+def _resolved(config: Settings, train: Bags, val: Bags | None) -> ResolvedSettings:
+    """Return the settings for these bags. Of many bags of vectors, `select` "auto" is "best", with more weight decay.
+
+    `python -m studies large-sets` chose this.
+    """
+    given, config, target = config.training, config.resolve(train.instance_shape), target_of(train)
+    if given.select != AUTO:
+        return config
     overfits = len(train) > _MANY and config.model.encoder == "mlp" and target.pairs == "binary"
-    best = overfits and val is not None and target.has_metric(target.values(val))
-    return select if select != AUTO else "best" if best else "last"
+    if not overfits or val is None or not target.has_metric(target.values(val)):
+        return config.replace(select="last")
+    return config.replace(select="best", weight_decay=_DECAY if given.weight_decay is None else given.weight_decay)
 
 
-def _validation_interval(config: ResolvedSettings, train: Bags, val: Bags) -> int:
-    """Return the number of epochs from one scoring of the validation bags to the next."""
-    training = config.training
+def _validation_interval(config: ResolvedSettings, training: TrainingSettings, train: Bags, val: Bags) -> int:
+    """Return the number of epochs from one scoring of the validation bags to the next; `training` is as given."""
     if training.val_every is not None:
         return training.val_every
     if training.select == "best" or training.patience is not None:
         return 1
-    seen = train.sizes if config.method.estimator == "exact" else np.minimum(train.sizes, training.batch[2])
+    seen = train.sizes if config.method.estimator == "exact" else np.minimum(train.sizes, config.training.batch[2])
     as_dear = math.ceil(val.num_instances / (_STEP_WORK * int(seen.sum())))
     return min(as_dear, max(1, training.epochs // _LEAST_VALIDATIONS))
 
