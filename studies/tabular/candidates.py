@@ -58,7 +58,7 @@ RULE = (
     "Written before the runs: a method is taken if `auto` with it, minus `auto`, has a mean over the six kinds of real "
     "sets with a 95% interval (t, over kinds) above 0, and p < 0.05 after Holm's correction over the methods. The "
     "rule of the network is older than the others and has no correction. The prior weights of `auto`, that of the "
-    "method among them, come from the other kinds. No real set chose anything of a method. When the network was "
+    "method among them, come from the other real kinds. No real set chose anything of a method. When the network was "
     "fitted, and seen on one fold of three sets, its views were made smaller, so that it scores 100 bags in the time "
     "that `auto` may take."
 )
