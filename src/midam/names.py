@@ -17,7 +17,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u20
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-_WHOLE = re.compile(r"0*(\d+?)(\.0*)?")
+_ZEROS, _WHOLE = re.compile(r"(?<![\d.])0+(?=\d)"), re.compile(r"^(\d+)\.0*$")
 # Words that tables use for a missing value; `none` and `na` in small letters do not count.
 MISSING = frozenset(
     [
@@ -26,6 +26,7 @@ MISSING = frozenset(
     ]
 )
 EXACT = 2**53  # float64 holds every whole number below this
+_BITS = {"float16": 11, "float32": 24}  # of the whole numbers that short decimals of numpy hold
 _SHOWN = 3
 _ALIKE = 0.7  # similarity of two file names from which one is suggested for the other
 _MOST = 1000  # files of a folder that a message searches
@@ -45,11 +46,11 @@ def name_of(value: object) -> str:
     if isinstance(value, bytes):
         value = value.decode()
     if isinstance(value, Real) and not isinstance(value, Integral):  # also of numpy
-        number = float(value)
-        if number.is_integer() and abs(number) >= EXACT:
+        number, bits = float(value), _BITS.get(type(value).__name__, 53)
+        if number.is_integer() and abs(number) >= 2**bits:
             raise BagDataError(
-                f"Expected names as text or as whole numbers below 2**53, got the decimal number {number:.0f}, which "
-                "may be a rounded name; store such names as text."
+                f"Expected names as text or as whole numbers below 2**{bits}, got the decimal number {number:.0f}, "
+                "which may be a rounded name; store such names as text."
             )
         value = int(number) if number.is_integer() else value
     text = str(value)
@@ -167,7 +168,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return groups of names that differ only in case, in inner blanks, or like 1, 01 and 1.0; the order is kept."""
+    """Return groups of names that differ only in case, blanks or zeros, as P1 and P01, or 1 and 1.0; order is kept."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         groups.setdefault(_near(name), []).append(name)
@@ -212,5 +213,4 @@ def _near(name: str) -> str:
     name = name.casefold()
     if " " in name:
         name = " ".join(name.split())
-    whole = _WHOLE.fullmatch(name) if name[:1].isdigit() else None
-    return name if whole is None else whole[1]
+    return _WHOLE.sub(r"\1", _ZEROS.sub("", name))

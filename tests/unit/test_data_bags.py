@@ -258,3 +258,24 @@ def test_a_data_frame_is_read_as_a_table_is():
 def test_a_faulty_data_frame_is_refused(frame, how, text):
     with pytest.raises(BagDataError, match=text):
         Bags.from_dataframe(frame, **how)
+
+
+def test_masked_entries_are_refused():
+    """NumPy reads the numbers behind a mask, where a sensor left -999."""
+    hidden = np.ma.masked_equal([[1.0], [-999.0]], -999.0)
+    x, four = [np.ones((2, 1))] * 4, np.ma.masked_equal([0, 1, 1, 9], 9)
+    told = "Expected no masked entries, got 1"
+    with pytest.raises(BagDataError, match=rf"{told} \(bag 3\)"):
+        Bags.from_list([*x[:3], hidden], [0, 1, 0, 1])
+    for call in (
+        lambda: Bags.from_list(x, four),
+        lambda: Bags.from_list(x, groups=four),
+        lambda: Bags.from_list(x, ids=four),
+        lambda: Bags.from_list(x, coords=[*x[:3], hidden]),
+        lambda: Bags.from_arrays(hidden, [0, 1], [0, 1]),
+        lambda: Bags.from_arrays([[1.0], [2.0]], [0, 1], coords=hidden),
+        lambda: Bags(hidden, sizes=[1, 1]),
+    ):
+        with pytest.raises(BagDataError, match=told):
+            call()
+    assert Bags.from_list([np.ma.masked_equal(part, -999.0) for part in x], [0, 1, 0, 1])[0].ravel().tolist() == [1, 1]

@@ -4,7 +4,9 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
@@ -326,3 +328,15 @@ def test_unknown_metrics_are_refused():
             measure(["odd"], LABELS, SCORES)
     finally:
         METRICS.remove("odd")
+
+
+def test_masked_scores_and_groups_without_a_name_are_refused():
+    y, s = [0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4]
+    hidden = np.ma.masked_equal(s, 0.4)
+    for call in (lambda: auroc(y, hidden), lambda: auprc(np.ma.masked_equal(y, 1), s), lambda: summarize(y, hidden)):
+        with pytest.raises(BagDataError, match="Expected no masked entries"):
+            call()
+    for name in (pd.NA, pd.NaT, "", "NA", None, math.nan):
+        with pytest.raises(BagDataError, match=r"Expected a group for each bag, got none \(bag 1\)"):
+            summarize(y, s, groups=["a", name, "c", "d"])
+    assert auroc(y, torch.tensor(s, requires_grad=True)) == auroc(y, s)

@@ -377,6 +377,57 @@ def test_large_whole_numbers_are_exact_names_or_refused(tmp_path, suffix):
         Bags.from_dataframe(table.assign(patient=table.patient.astype(float)), group_column="patient")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("float16", 11), ("float32", 24), ("Float32", 24), ("float[pyarrow]", 24), ("float64", 53)]
+)
+def test_decimals_that_may_be_rounded_are_no_names(tmp_path, dtype, most):
+    """Short decimals round earlier: 16777217 is 16777216 in float32, and two patients or bags would be one."""
+    table = pd.DataFrame({"bag": list("abcd"), "label": [0, 1, 0, 1], "patient": np.arange(4), "a": 1.0})
+    exact = table.assign(patient=(table.patient + 2**most - 4).astype(dtype))
+    bags = Bags.from_dataframe(exact, group_column="patient")
+    assert bags.groups.tolist() == [str(2**most - 4 + n) for n in range(4)]
+    short = f"float{16 if most == 11 else 32 if most == 24 else 64}"
+    rounded = table.assign(patient=(table.patient + 2**most).astype(short).astype(dtype))
+    told = rf"below 2\*\*{most}, got the decimal number {2**most}, .* \(in a DataFrame, column patient\)"
+    with pytest.raises(BagDataError, match=told):
+        Bags.from_dataframe(rounded, group_column="patient")
+    with pytest.raises(BagDataError, match=rf"below 2\*\*{most}"):
+        Bags.from_dataframe(rounded.rename(columns={"patient": "bag", "bag": "x"}), ignore_columns=["x"])
+
+
+def test_numbers_of_excel_that_may_be_rounded_are_no_names(tmp_path):
+    """Excel holds numbers as float64: of longer ids, several would be one patient, or one bag."""
+    ids = [2**53 + number for number in range(4)]
+    table = pd.DataFrame({"slide": list("abcd"), "label": [0, 1, 0, 1], "patient": ids, "a": [1e17, 2.0, 3.0, 4.0]})
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    told = (
+        r"below 2\*\*53, got the decimal number 9007199254740992, .*t.xlsx, column patient\); store such names as text"
+    )
+    with pytest.raises(BagDataError, match=told):
+        read_bags(tmp_path / "t.xlsx", bag_column="slide", group_column="patient")
+    with pytest.raises(BagDataError, match=told):
+        read_bags(tmp_path / "t.xlsx", bag_column="patient", ignore_columns=["slide"])
+    (tmp_path / "f").mkdir()
+    for slide in "abcd":
+        np.save(tmp_path / "f" / f"{slide}.npy", np.ones((2, 2)))
+    table[["slide", "label", "patient"]].to_excel(tmp_path / "labels.xlsx", index=False)
+    with pytest.raises(BagDataError, match=told.replace("t.xlsx", "labels.xlsx")):
+        read_bags(tmp_path / "f", labels=tmp_path / "labels.xlsx")
+    table.assign(patient=table.patient.astype(str)).to_excel(tmp_path / "text.xlsx", index=False)
+    bags = read_bags(tmp_path / "text.xlsx", bag_column="slide", group_column="patient")
+    assert (bags.groups.tolist(), bags[0].item()) == ([*map(str, ids)], 1e17)
+    numbers = table[["slide", "label"]].assign(volume=ids, case_id=[*map(str, ids)])
+    numbers.to_excel(tmp_path / "labels.xlsx", index=False)  # a volume names nothing
+    assert read_bags(tmp_path / "f", labels=tmp_path / "labels.xlsx").groups.tolist() == [*map(str, ids)]
+
+
+def test_names_that_differ_in_zeros_inside_are_warned_of():
+    names = ["P1", "P01", "sub-010_x", "sub-10_x", "P10", "v1.1", "v1.01", "a0", "0.5", "0.05", "5"]
+    assert alike(names) == [("P1", "P01"), ("sub-010_x", "sub-10_x")]
+    with pytest.warns(UserWarning, match="blanks or zeros are kept apart: groups P1 and P01"):
+        Bags.from_list([np.ones((1, 1))] * 4, [0, 1, 0, 1], groups=["P1", "P01", "P2", "P3"])
+
+
 def test_packed_tables_keep_their_names(tmp_path):
     text = "\ufeffbag ,label,a\nb1 ,0,1\nb2,1,2\n"
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))

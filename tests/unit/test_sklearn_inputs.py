@@ -277,3 +277,25 @@ def test_rows_whose_groups_look_like_bags_are_warned_of(recwarn):
     assert not recwarn.list
     with pytest.warns(UserWarning, match="each of the 40 rows of X is taken for a bag of one instance"):
         MIDAMClassifier(epochs=1, members=1).fit(frame, alike.labels, groups=pd.Series(groups))
+
+
+def test_masked_entries_and_foreign_byte_orders_never_change_numbers():
+    """Files of FITS and Stata give big-endian columns, which pandas cannot compare."""
+    hidden = np.ma.masked_greater(np.ones((4, 2, 1)) * np.arange(4)[:, None, None], 2)
+    y = np.array([0, 1, 0, 1])
+    for X, labels in ((hidden, y), (list(hidden), y), (hidden[:, 0], y), (hidden.data, np.ma.masked_equal(y, 1))):
+        with pytest.raises(BagDataError, match="Expected no masked entries"):
+            MIDAMClassifier(epochs=1, members=1).fit(X, labels)
+    frame = pd.DataFrame({"bag": [1, 1, 2], "label": [0, 0, 1], "a": [1.5, 2.5, 3.5]})
+    order = {"bag": ">i4", "label": ">i2", "a": ">f8"}
+    swapped = pd.DataFrame({name: frame[name].to_numpy().astype(order[name]) for name in frame})
+    one, other = (Bags.from_dataframe(table) for table in (frame, swapped))
+    assert np.array_equal(one.instances, other.instances)
+    assert (one.ids.tolist(), one.labels.tolist()) == (other.ids.tolist(), other.labels.tolist())
+
+
+def test_lists_in_the_fields_of_a_frame_are_named():
+    frame = pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "x": [1.0, 2.0], "vector": [[1.0], [2.0]]})
+    with pytest.raises(BagDataError, match=r"got list .in a DataFrame, row 1, column vector.; write a column for each"):
+        Bags.from_dataframe(frame)
+    assert Bags.from_dataframe(frame, ignore_columns=["vector"]).feature_names == ("x",)

@@ -172,6 +172,4 @@ def _metric(columns: Iterable[str]) -> str:
 
 def cell(value: Any) -> str:
     """Format a value of the table for display."""
-    if pd.isna(value):
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "-" if pd.isna(value) else f"{value:.3f}" if isinstance(value, float) else str(value)

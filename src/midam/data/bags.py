@@ -228,13 +228,13 @@ class Bags:
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1]).sizes
         array([1, 2])
         """
-        parts = [validate.as_array(a) for a in arrays]
+        parts = [validate.bag_array(part, number) for number, part in enumerate(arrays)]
         names = validate.name_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
         places = None
         if coords is not None:
-            rows = [np.asarray(c) for c in coords]
+            rows = [validate.as_array(part) for part in coords]
             if [len(c) for c in rows] != sizes.tolist():
                 raise BagDataError(
                     f"Expected coordinates for each instance of each bag, got other lengths (in {source}); "

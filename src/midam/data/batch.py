@@ -364,9 +364,7 @@ def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] |
 
 def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
     """Return the class weights of an epoch's batches, which all have one layout; None for labels [N, L]."""
-    if labels.ndim > 1:
-        return None
-    return class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
+    return None if labels.ndim > 1 else class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
 
 
 def instance_tensor(array: NDArray[Any]) -> Tensor:

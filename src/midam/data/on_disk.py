@@ -306,9 +306,7 @@ def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 def physical_memory() -> int:
     """Return the bytes of memory of this machine; 8 GiB if unknown."""
-    if not hasattr(os, "sysconf"):
-        return _USUAL_MEMORY
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else _USUAL_MEMORY
 
 
 def on_disk(array: object) -> bool:

@@ -23,18 +23,36 @@ _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 
 
-def as_array(values: Any) -> NDArray[Any]:
+def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
     """Return an array of numbers; a tensor may be on any device, and a lazy conjugate or negative is resolved."""
+    refuse_masked(values)
     if hasattr(values, "resolve_neg"):
         values = values.detach().resolve_conj().resolve_neg().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
     try:
-        return np.asarray(values)
-    except ValueError as error:  # rows of several lengths, or no numbers at all
+        return np.asarray(values, dtype)
+    except (TypeError, ValueError) as error:  # rows of several lengths, or no numbers at all
         raise BagDataError(
             f"Expected numbers in rows of equal length, got others ({first_line(error)}); give all rows the "
             "same length."
         ) from None
+
+
+def bag_array(values: Any, bag: int) -> NDArray[Any]:
+    """Act as `as_array` for the instances of a bag, which messages name by its position."""
+    try:
+        return as_array(values)
+    except BagDataError as error:
+        ragged = "Expected instances of one width, got several widths; give each bag as an array [n, ...]."
+        text = str(error) if np.ma.is_masked(values) else ragged
+        raise BagDataError(text.replace("; ", f" (bag {bag}); ", 1)) from None
+
+
+def refuse_masked(values: Any) -> None:
+    """Refuse an array of `numpy.ma` with masked entries: NumPy would read the numbers behind the mask."""
+    if np.ma.is_masked(values):
+        count = np.count_nonzero(values.mask)
+        raise BagDataError(f"Expected no masked entries, got {count}; leave them out, or fill them with NaN.")
 
 
 def int_array(values: ArrayLike, name: str, source: str) -> NDArray[np.int64]:
@@ -67,7 +85,7 @@ def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
     if isinstance(values, np.ndarray) and values.dtype.kind == "U":
         names = name_array(values.ravel(), source)
         return np.where(np.isin(names, [*MISSING]), "", names) if np.isin(names, [*MISSING]).any() else names
-    sites = np.asarray(values, dtype=object).ravel()
+    sites = as_array(values, object).ravel()
     return name_array(np.array(["" if is_missing(value) else value for value in sites], dtype=object), source)
 
 
@@ -141,7 +159,7 @@ def label_array(
     values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: TwoNames | None = None
 ) -> NDArray[np.int64]:
     """Return labels as int64 [N]: each is 0 or 1, or a text of `classes`."""
-    array = np.asarray(values)
+    array = as_array(values)
     check_length(array, ids, "label", source)
     if array.dtype.kind in "biu" and not ((array != 0) & (array != 1)).any():
         return array.astype(np.int64)
@@ -279,6 +297,8 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
 
 def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
     """Refuse instances that are not a numeric array [M, ...], and coordinates that do not fit them."""
+    refuse_masked(instances)
+    refuse_masked(coords)
     sound = isinstance(instances, np.ndarray | Rows) and instances.ndim > 1 and 0 not in instances.shape[1:]
     if not sound or instances.dtype.kind not in "biuf":
         raise BagDataError(

@@ -310,9 +310,7 @@ def cached_store(
     lazy = embedded(bags, network, recipe, accelerator=accelerator)
     directory = re.sub(r"[^\w.-]+", "-", network.name)[-80:]
     store = folder / f"{directory}-{plan_digest(lazy)[:12]}" / name
-    if is_store(store):
-        return store, False
-    return _write(lazy, store, jobs=_jobs(lazy), on_bag=on_bag), True
+    return (store, False) if is_store(store) else (_write(lazy, store, jobs=_jobs(lazy), on_bag=on_bag), True)
 
 
 def _write(bags: Bags, out: Path, **options: Any) -> Path:

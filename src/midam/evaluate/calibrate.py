@@ -13,6 +13,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from midam.data.validate import as_array
 from midam.errors import ConfigError, require, require_counts
 from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
 from midam.evaluate.ranking import Scores, check_bags, check_two_classes, group_numbers
@@ -94,7 +95,7 @@ class OnLogit(Fitted):
 
     def _on_scale(self, scores: ArrayLike) -> Scores:
         """Return scores of any shape on the scale of the line."""
-        s = np.asarray(scores, dtype=np.float64)
+        s = as_array(scores, np.float64)
         return s if self.version_ == _ON_SCORE else score_logits(s)
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import as_array
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
 from midam.evaluate.ranking import Scores, placements, units_of
@@ -185,7 +186,7 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
 
     Raise a `BagDataError` for no bag, different shapes, a label other than 0, 1 and NaN, or a score that is not finite.
     """
-    y, s = np.asarray(labels, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    y, s = as_array(labels, np.float64), as_array(scores, np.float64)
     if y.ndim != 2 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
             f"Expected a label and a score of each bag and class, got shapes {y.shape} and {s.shape}; pass two tables "

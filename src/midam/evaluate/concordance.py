@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import as_array
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, solve_both
@@ -289,8 +290,8 @@ def paired_macro_auroc(
     raised if no column has bags of both kinds. If the variance is zero, the intervals of `macro_auroc_interval` are
     combined.
     """
-    y = np.asarray(labels, dtype=np.float64)
-    a, b = np.asarray(scores_a, dtype=np.float64), np.asarray(scores_b, dtype=np.float64)
+    y = as_array(labels, np.float64)
+    a, b = as_array(scores_a, np.float64), as_array(scores_b, np.float64)
     areas = class_aurocs(y, a), class_aurocs(y, b)
     used = np.flatnonzero(np.isfinite(areas[0])).tolist()
     if not used:

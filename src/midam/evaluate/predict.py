@@ -266,9 +266,7 @@ def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
     A `BagDataError` names missing covariates. A category that was unknown in training causes a warning.
     """
     term = scorers_of(model)[0].covariates
-    if term is None:
-        return None
-    return torch.from_numpy(term.coder.encode(bags)).to(term.weight.device, torch.float32)
+    return None if term is None else torch.from_numpy(term.coder.encode(bags)).to(term.weight.device, torch.float32)
 
 
 def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer | BagEnsemble:

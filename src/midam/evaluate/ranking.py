@@ -19,8 +19,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import name_array
+from midam.data.validate import as_array, name_array
 from midam.errors import BagDataError, OneClassError
+from midam.names import is_missing
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -35,20 +36,14 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
 
     Raise a `BagDataError` for no bag, different shapes, a label other than 0 and 1, or a score that is not finite.
     """
-    try:
-        y, s = np.asarray(labels), np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
-        got = f"{type(labels).__name__} and {type(scores).__name__}"
-        raise BagDataError(f"Expected labels and scores as numbers, got {got}; pass two arrays [N].") from None
+    y, s = as_array(labels), as_array(scores, np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
             f"Expected one label and one score per bag, got shapes {y.shape} and {s.shape}; pass two arrays [N]."
         )
     for bag in np.flatnonzero(~np.isin(y, (0, 1))):
         raise BagDataError(f"Expected labels 0 and 1, got {y[bag]} (bag {bag}); recode the labels.")
-    for bag in np.flatnonzero(~np.isfinite(s)):
-        raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
-    return y.astype(np.int64), s
+    return y.astype(np.int64), check_scores(s, y.size)
 
 
 def check_two_classes(labels: Labels) -> tuple[int, int]:
@@ -67,11 +62,11 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
     """
     if groups is None:
         return None
-    names = np.asarray(groups, dtype=object)
+    names = as_array(groups, object)
     if names.shape != (bags,):
         raise BagDataError(f"Expected one group per bag, got {names.shape} for {bags} bags; pass an array [N].")
     for bag, name in enumerate(names):
-        if name is None or (isinstance(name, float) and np.isnan(name)):
+        if is_missing(name):
             raise BagDataError(f"Expected a group for each bag, got none (bag {bag}); name its group.")
     return np.unique(name_array(names), return_inverse=True)[1].reshape(-1)
 
@@ -257,7 +252,7 @@ class Pairs:
 
 def check_numbers(values: ArrayLike) -> Scores:
     """Return labels [N] as float64; raise a `BagDataError` for no bag, another shape, or a label that is not finite."""
-    y = np.asarray(values, dtype=np.float64)
+    y = as_array(values, np.float64)
     if y.ndim != 1 or y.size == 0:
         raise BagDataError(f"Expected one label per bag, got shape {y.shape}; pass an array [N].")
     for bag in np.flatnonzero(~np.isfinite(y)):
@@ -267,7 +262,7 @@ def check_numbers(values: ArrayLike) -> Scores:
 
 def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.bool_]]:
     """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_numbers`, and for events."""
-    t, e = check_numbers(time), np.asarray(event)
+    t, e = check_numbers(time), as_array(event)
     if e.shape != t.shape:
         raise BagDataError(f"Expected one event per bag, got shape {e.shape} for {t.size} bags; pass an array [N].")
     for bag in np.flatnonzero(~np.isin(e, (0, 1))):
@@ -277,7 +272,7 @@ def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.b
 
 def check_scores(scores: ArrayLike, bags: int) -> Scores:
     """Return scores [N] as float64; raise a `BagDataError` for another shape, or a score that is not finite."""
-    s = np.asarray(scores, dtype=np.float64)
+    s = as_array(scores, np.float64)
     if s.shape != (bags,):
         raise BagDataError(f"Expected one score per bag, got shape {s.shape} for {bags} bags; pass an array [N].")
     for bag in np.flatnonzero(~np.isfinite(s)):
@@ -288,9 +283,7 @@ def check_scores(scores: ArrayLike, bags: int) -> Scores:
 def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
     """Return the independent unit of each bag, and whether units are groups: if a group holds several bags."""
     numbers = group_numbers(groups, bags)
-    if numbers is None or numbers.max() + 1 == bags:
-        return np.arange(bags), False
-    return numbers, True
+    return (np.arange(bags), False) if numbers is None or numbers.max() + 1 == bags else (numbers, True)
 
 
 def _dense(scores: Scores) -> Positions:

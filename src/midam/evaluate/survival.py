@@ -141,9 +141,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
     spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
     covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
     rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
-    if rank == 0:
-        return None
-    return float(scipy.stats.chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank))
+    return float(scipy.stats.chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank)) if rank else None
 
 
 def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:

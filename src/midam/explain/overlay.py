@@ -64,9 +64,7 @@ class PatchMap:
     @property
     def scale(self) -> float:
         """Pixels of the map for a pixel of level 0."""
-        if self.backdrop is not None:
-            return self.backdrop.scale
-        return min(MAX_SIDE / max(self.patches.extent), 1.0)
+        return min(MAX_SIDE / max(self.patches.extent), 1.0) if self.backdrop is None else self.backdrop.scale
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -179,9 +179,8 @@ def label_codes(bags: Bags) -> NDArray[np.int64] | None:
 
 def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
     """Return classes, grades or labels as columns [N, C] of 1 and 0, with NaN if unknown."""
-    if outcome.target in CODED:
-        return one_against_rest(outcome.values[:, 0], len(outcome.names))
-    return outcome.values
+    values = outcome.values
+    return one_against_rest(values[:, 0], len(outcome.names)) if outcome.target in CODED else values
 
 
 def _rare(outcome: TargetLabels) -> Iterator[str]:

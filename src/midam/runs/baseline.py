@@ -52,9 +52,7 @@ class BaselineResult:
 
 def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
     """Return the name of the baseline for instances of a shape: statistics of features, or of colors for images."""
-    if are_pixels(instance_shape):
-        return _PIXELS
-    return _TIMES if target.pairs == "survival" else _FEATURES
+    return _PIXELS if are_pixels(instance_shape) else _TIMES if target.pairs == "survival" else _FEATURES
 
 
 def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> BaselineResult:

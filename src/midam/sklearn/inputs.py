@@ -14,7 +14,7 @@ from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
-from midam.data.validate import as_array, feature_order
+from midam.data.validate import as_array, bag_array, feature_order, refuse_masked
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -56,6 +56,7 @@ def bags_of(
     BagDataError
         If X is none of these, a bag is invalid, or a feature is missing.
     """
+    refuse_masked(X)
     if isinstance(X, Bags):
         return X if names is None or X.feature_names is None else align_features(X, names, reference="fit")
     if isinstance(X, str | PathLike):
@@ -69,7 +70,7 @@ def bags_of(
             return _of_frames(X, names, missing=missing)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
-        parts = [_array(part, number) for number, part in enumerate(X)]
+        parts = [bag_array(part, number) for number, part in enumerate(X)]
         if any(part.ndim > 1 for part in parts):
             return Bags.from_list(parts, missing=missing)
         X = parts if parts else np.empty((0, 1))
@@ -97,6 +98,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     A Series or DataFrame with the bags as index is put in their order. With a value per row, all rows of a bag must
     have the same value.
     """
+    refuse_masked(values)
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
     is_series, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
@@ -139,15 +141,6 @@ def _differ(first: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether the rows [M] of two arrays [M] or [M, L] differ; values missing in both are equal."""
     differ = np.asarray((first != other) & ((first == first) | (other == other)))  # noqa: PLR0124
     return np.asarray(differ.reshape(len(differ), -1).any(axis=1))
-
-
-def _array(part: Any, number: int) -> NDArray[Any]:
-    try:
-        return as_array(part)
-    except ValueError:
-        raise BagDataError(
-            f"Expected instances of one width, got several widths (bag {number}); give each bag as an array [n, ...]."
-        ) from None
 
 
 def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:

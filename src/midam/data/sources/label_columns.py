@@ -46,9 +46,7 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
     if request.target == "survival" or (request.target == "auto" and set(SURVIVAL) <= set(names)):
         return SURVIVAL
     several = tuple(name for name in names if name.startswith(_OF_SEVERAL))
-    if request.target == "multilabel" and several:
-        return several
-    return (column,)
+    return several if request.target == "multilabel" and several else (column,)
 
 
 def is_binary(values: Iterable[object], request: Request) -> bool:

@@ -68,7 +68,7 @@ def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     if column is None or len(parts) < 2 or column in present or not (request.require_labels or present >= {*parts}):
         return frame
     require_columns(frame.columns, [("group_column", name) for name in parts], request.where)
-    rows = zip(*(names_in(frame[name]).tolist() for name in parts), strict=True)
+    rows = zip(*(names_in(frame[name], request.where).tolist() for name in parts), strict=True)
     joined = ["/".join(map(_quoted, row)) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
     return frame.assign(**{column: np.array(joined, dtype=object)})
 
@@ -77,12 +77,17 @@ def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False) if "/" in name or name.startswith('"') else name
 
 
-def names_in(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return the values of a column as names; missing values stay missing."""
+def names_in(values: "pd.Series[Any]", where: object) -> "pd.Series[Any]":
+    """Return the values of a column as names; missing values stay missing. Messages call the table `where`."""
     import pandas as pd
 
     codes, distinct = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
-    names = np.array([*map(name_of, distinct), np.nan], dtype=object)
+    kind = np.dtype(getattr(values.dtype, "numpy_dtype", values.dtype if isinstance(values.dtype, np.dtype) else "O"))
+    parts: Any = map(kind.type, distinct) if kind.kind == "f" else distinct  # pandas turns short decimals into float
+    try:
+        names = np.array([*map(name_of, parts), np.nan], dtype=object)
+    except BagDataError as error:
+        raise BagDataError(str(error).replace("; ", f" (in {where}, column {values.name}); ", 1)) from None
     return pd.Series(names[codes], index=values.index, dtype=object)
 
 
@@ -246,10 +251,9 @@ class Faults:
 
     def refuse(self) -> None:
         """Raise a `BagDataError` that lists all faults, if there are any."""
-        if not self._messages:
-            return
         head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
-        raise BagDataError(fault_list(head, self._messages, most=_SHOWN))
+        if self._messages:
+            raise BagDataError(fault_list(head, self._messages, most=_SHOWN))
 
 
 def refuse_empty_fields(

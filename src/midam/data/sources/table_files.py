@@ -17,10 +17,10 @@ from midam.data.free_memory import fits, require_free
 from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
-from midam.data.sources.table_columns import group_parts, names_in, without_words
+from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
 from midam.files import size_text
-from midam.names import MISSING, missing, name_of, on_disk
+from midam.names import EXACT, MISSING, missing, name_of, on_disk
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +31,7 @@ NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _EMPTY = ["", *sorted(MISSING)]
+_Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 
 
 def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
@@ -51,7 +52,8 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
 
     refuse_empty(path)
     suffix = file_suffix(path)
-    as_text = {*(getattr(request, name) for name in COLUMNS), *group_parts(request.group_column)}
+    ids = {request.bag_column, *group_parts(request.group_column)}
+    as_text = {*(getattr(request, name) for name in COLUMNS), *ids}
     if suffix == ".parquet":
         sheet_of(request, path)
         require_fits(path)
@@ -59,7 +61,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
         frame = renamed(frame, path)
-        _refuse_nested(frame, path)
+        refuse_nested(frame, path)
         return frame
 
     def options(header: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
         return {"dtype": {name: str for name in header if name_of(name) in as_text}, "na_values": words}
 
-    frame = _read(path, options, sheet_of(request, path))
+    frame = _read(path, options, sheet_of(request, path), lambda name: name in ids)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
     return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, as_text, path)
@@ -86,9 +88,14 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
     sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None
-    frame = _read(path, _as_text, sheet, nameless=True)
+    asked = () if request is None else (request.bag_column, *group_parts(request.group_column))
+
+    def is_id(name: str) -> bool:
+        return name != raw and (name in asked or name.lower() in FILE_COLUMNS or is_group_like(name))
+
+    frame = _read(path, _as_text, sheet, is_id, nameless=True)
     for name in frame.columns:
-        words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name])
+        words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name], path)
         frame[name] = words.where(~words.isin([""] if request is not None else _EMPTY))
     frame = frame if request is None else without_words(frame, frame.columns.difference([raw]), request)
     frame = frame.dropna(how="all")
@@ -103,9 +110,9 @@ def _as_text(_header: Sequence[str]) -> dict[str, Any]:
 
 
 def _read(
-    path: Path, options: Callable[[Sequence[str]], dict[str, Any]], sheet: str | None, *, nameless: bool = False
+    path: Path, options: _Options, sheet: str | None, is_id: Callable[[str], bool], *, nameless: bool = False
 ) -> "pd.DataFrame":
-    """Read a text table, or a sheet of a workbook, with the options of pandas for its header.
+    """Read a text table, or a sheet of a workbook, with the options of pandas for its header; see `_cell` for ids.
 
     The index counts the rows of the file; it counts blank lines, and a line `sep=;`, so that it follows the line
     numbers. Columns of a text table may be `nameless`.
@@ -114,7 +121,7 @@ def _read(
 
     require_fits(path)
     if file_suffix(path) == EXCEL:
-        return _read_excel(path, options, sheet)
+        return _read_excel(path, options, sheet, is_id)
     separator, skipped = separator_of(path), int(bool(declared_separator(path)))
     settings: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
     # pandas only warns about rows that are longer than the header, and cuts them.
@@ -130,13 +137,15 @@ def _read(
 
 
 def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
-    """Return the same table with column names in the form of `name_of`; refuse names that become equal."""
+    """Return a table in the byte order of the machine, with columns named by `name_of`; refuse equal names."""
     names = [name_of(name) for name in frame.columns]
     _refuse_repeated(names, path)
-    return frame.set_axis(names, axis=1)
+    frame = frame.set_axis(names, axis=1)
+    other = [name for name, dtype in frame.dtypes.items() if getattr(dtype, "byteorder", "=") in "<>"]
+    return frame.astype({name: frame[name].to_numpy().dtype.newbyteorder("=") for name in other}) if other else frame
 
 
-def _refuse_nested(frame: "pd.DataFrame", path: Path) -> None:
+def refuse_nested(frame: "pd.DataFrame", path: object) -> None:
     """Refuse lists and the like in the fields of a table."""
     for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
         nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
@@ -214,7 +223,7 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     try:
         if file_suffix(path) == EXCEL:
             require_fits(path)
-            header = list(_read_excel(path, _as_text, sheet, rows=0).columns)
+            header = list(_read_excel(path, _as_text, sheet, is_group_like, rows=0).columns)
         elif file_suffix(path) == ".parquet":
             header = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
         else:
@@ -226,7 +235,7 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
 
 
 def _read_excel(
-    path: Path, options: Callable[[Sequence[str]], dict[str, Any]], sheet: str | None, *, rows: int | None = None
+    path: Path, options: _Options, sheet: str | None, is_id: Callable[[str], bool], *, rows: int | None = None
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default."""
     import pandas as pd
@@ -247,7 +256,9 @@ def _read_excel(
         header = ["" if pd.isna(name) else str(name) for name in (first.iloc[0] if len(first) else [])]
         check_header(header, path)
         nrows = EXCEL_ROWS if rows is None else rows
-        frame = book.parse(sheet_name, nrows=nrows, keep_default_na=False, **options(header))
+        # They take the place of the dtype.
+        cells: dict[int | str, Callable[[Any], Any]] = {name: _cell for name in header if is_id(name_of(name))}
+        frame = book.parse(sheet_name, nrows=nrows, keep_default_na=False, converters=cells, **options(header))
         if len(frame) >= EXCEL_ROWS:
             raise BagDataError(
                 f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds, got more (in {path}); save "
@@ -258,6 +269,11 @@ def _read_excel(
         text = f"{sheet_name!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another"
         warnings.warn(text, Note, stacklevel=4)
     return renamed(frame, path)
+
+
+def _cell(value: object) -> object:
+    """Return the cell of an id as text, but a large number as a decimal, which is no name: Excel rounds it."""
+    return float(value) if isinstance(value, int | float) and abs(value) >= EXACT else str(value)
 
 
 @contextmanager
