@@ -199,7 +199,7 @@ def test_settings_changed_in_the_file_are_refused(table_run, capsys):
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("seed: 0", "seed: 1"))
     assert main(["fit", str(data), "--resume", str(run)]) == 2
-    assert "another seed" in capsys.readouterr().err
+    assert "a different seed" in capsys.readouterr().err
     (run / "config.yaml").write_text(text)
 
 

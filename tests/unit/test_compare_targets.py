@@ -106,7 +106,7 @@ def test_a_training_part_that_is_too_small_for_an_inner_one_has_none():
         ("survival", ["midam", "mi-kernel-svm"], "got mi-kernel-svm; "),
         ("survival", ["midam", "bag-statistics-ridge"], f"such as pairwise+vrsp+attention, or {TREES}, {COX}"),
         ("continuous", ["midam", "cox+minibatch+mean"], "cox+minibatch+mean, whose objective is cox"),
-        ("multilabel", ["midam", "auto"], "serve the target 'multilabel', got auto"),
+        ("multilabel", ["midam", "auto"], "support the target 'multilabel', got auto"),
         ("multiclass", ["cross-entropy+vrsp+attention", "instance-logistic-max"], "got instance-logistic-max;"),
     ],
 )

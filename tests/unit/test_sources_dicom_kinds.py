@@ -354,7 +354,7 @@ def test_gray_images_and_colored_ones_are_not_mixed(tmp_path):
     flat(tmp_path, [(100, 100)], modality="US")
     (tmp_path / "z.dcm").write_bytes(sample("SC_rgb_rle.dcm").read_bytes())
     change(tmp_path / "z.dcm", Modality="US")
-    with pytest.raises(BagDataError, match="got 1 gray and 1 colored"):
+    with pytest.raises(BagDataError, match="got 1 gray and 1 color images"):
         probe(tmp_path)
 
 

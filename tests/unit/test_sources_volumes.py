@@ -252,7 +252,7 @@ def cut(folder):
 
 BROKEN = {
     "missing": (lambda folder: remove(folder, 2), "slices are missing"),
-    "double": (double, "one slice at each place, got 1 doubles"),
+    "double": (double, "one slice at each place, got 1 duplicates"),
     "mixed": (lambda folder: save_series(folder, body((2, 4, 5)), names=["x.dcm", "y.dcm"]), "one series, got 2"),
     "cut": (cut, "003.dcm"),
     "no place": (lambda folder: change(folder, ImagePositionPatient=None), "no usable ImagePositionPatient"),

@@ -213,8 +213,7 @@ class Model(Scorer):
         # Values that replace missing ones (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
         weights = read_safetensors(self.folder / "model.safetensors", self.config.get("weights_sha256"))
-        count = self.config["architecture"]["members"]
-        parts = [_below(weights, f"members.{number}.") for number in range(count)]
+        parts = [_below(weights, f"members.{i}.") for i in range(self.config["architecture"]["members"])]
         self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
 
     @torch.no_grad()

@@ -318,7 +318,8 @@ class _Training:
             # The best weights are written first: after a kill between the two writes, a resume repeats the epoch.
             if trainer.best_epoch == trainer.epoch and self.leads:
                 save_checkpoint(folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
-            self.save(Spent(before.seconds + time.monotonic() - start, before.waited + trainer.waited_s))
+            spent = Spent(before.seconds + time.monotonic() - start, before.waited + trainer.waited_s)
+            self.save(spent)
             self.write_metrics()
             if calls.on_epoch is not None and self.leads:
                 calls.on_epoch(row, trainer)

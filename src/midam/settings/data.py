@@ -132,7 +132,7 @@ class DataSettings(SettingsGroup):
         Grades of an ordinal target, the lowest first; default: numbers in ascending order.
     groups
         Column of the group (patient), or columns site,patient, by which splits are disjoint; default: the column group,
-        patient or case of a label table.
+        patient or case of labels.
     split
         Column of a table that names the split: train, val or test; default: the column split of a label table.
     coords

@@ -116,7 +116,7 @@ class MethodSettings(SettingsGroup):
     Attributes
     ----------
     pooling
-        How instance scores become a bag's score.
+        How instance scores are pooled.
     pooling_args
         Further arguments of the pooling.
     attention

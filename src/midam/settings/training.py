@@ -101,8 +101,7 @@ class TrainingSettings(SettingsGroup):
         Score the validation bags every N epochs, and after the last. Default: 1; unless `select` is "best", if
         `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
     select
-        Weights to report: of the last epoch, or of the epoch with the best validation AUROC. "auto": the best for
-        feature vectors of more than 500 training bags of two classes, which the network overfits; else the last.
+        Weights of the last epoch, or of the best validation AUROC; "auto": the best above 500 training bags of vectors.
     average_from
         From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
         (stochastic weight averaging); default: the weights themselves.
