@@ -62,7 +62,7 @@ def test_the_folder_is_complete(run):
 def test_the_settings_are_all_there(run):
     values = yaml.safe_load((run / "config.yaml").read_text())
     assert values.pop("data") == "digits"
-    settings = Settings(epochs=4, members=1, lr=0.01, num_instances=8, select="last").resolve((64,))
+    settings = Settings(epochs=4, members=1, lr=0.01, num_instances=8, select="last", weight_decay=1e-4).resolve((64,))
     assert values == settings.flat()
     assert Settings.from_flat(values).resolve((64,)) == settings
 

@@ -154,8 +154,9 @@ def test_the_best_epoch_of_many_bags_of_vectors_is_reported(count, settings, val
     bags = Bags.from_list(np.random.default_rng(0).normal(size=(count + 4, 1, *shape)), np.arange(count + 4) % 2)
     val = bags.subset(range(count, count + 4)) if validated else None
     config = Settings(members=1, epochs=2, accelerator="cpu", **settings)
-    training = Trainer(config, bags.subset(range(count)), val).config.training
-    assert (training.select, training.weight_decay) == selected
+    for either in (config, config.resolve(shape)):  # commands resolve them first
+        training = Trainer(either, bags.subset(range(count)), val).config.training
+        assert (training.select, training.weight_decay) == selected
 
 
 def test_the_best_epoch_of_numbers_is_not_reported_unless_asked():

@@ -137,6 +137,11 @@ class TrainingSettings(SettingsGroup):
         return [name for name in ("num_positive", "num_negative", "num_instances") if getattr(self, name) == AUTO]
 
     @property
+    def decay(self) -> float:
+        """Weight decay; `Trainer` may have replaced a missing one for its bags."""
+        return 1e-4 if self.weight_decay is None else self.weight_decay
+
+    @property
     def batch(self) -> tuple[int, int, int]:
         """S+, S- and B; raises a `ConfigError` if one is "auto"."""
         counts = self.num_positive, self.num_negative, self.num_instances
@@ -159,8 +164,7 @@ class TrainingSettings(SettingsGroup):
         """Return these settings with the defaults of an MLP or of a deep encoder."""
         optimizer = self.optimizer if self.optimizer != AUTO else "adam" if deep else "sgd"
         members = _MEMBERS_DEEP if deep else _MEMBERS_SHALLOW
-        filled = self._filled(lr=_RATES[optimizer][deep], members=members, weight_decay=1e-4)
-        return ResolvedTraining(**filled | {"optimizer": optimizer})
+        return ResolvedTraining(**self._filled(lr=_RATES[optimizer][deep], members=members) | {"optimizer": optimizer})
 
 
 class ResolvedTraining(TrainingSettings):
@@ -169,7 +173,6 @@ class ResolvedTraining(TrainingSettings):
     members: Count
     optimizer: Literal["sgd", "adam"]
     lr: Positive
-    weight_decay: Annotated[float, Field(ge=0)]
 
 
 class RunSettings(SettingsGroup):

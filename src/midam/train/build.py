@@ -139,7 +139,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
 def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
     """Build the primal optimizer for the parameters of a model, on its device, and of its objective."""
     chosen = config.training
-    groups = parameter_groups(model, objective, weight_decay=chosen.weight_decay)
+    groups = parameter_groups(model, objective, weight_decay=chosen.decay)
     return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 

@@ -344,12 +344,10 @@ def _resolved(config: Settings, train: Bags, val: Bags | None) -> ResolvedSettin
     `python -m studies large-sets` chose this.
     """
     given, config, target = config.training, config.resolve(train.instance_shape), target_of(train)
-    if given.select != AUTO:
-        return config
     overfits = len(train) > _MANY and config.model.encoder == "mlp" and target.pairs == "binary"
-    if not overfits or val is None or not target.has_metric(target.values(val)):
-        return config.replace(select="last")
-    return config.replace(select="best", weight_decay=_DECAY if given.weight_decay is None else given.weight_decay)
+    best = given.select == AUTO and overfits and val is not None and target.has_metric(target.values(val))
+    select = given.select if given.select != AUTO else "best" if best else "last"
+    return config.replace(select=select, weight_decay=_DECAY if best and given.weight_decay is None else given.decay)
 
 
 def _validation_interval(config: ResolvedSettings, training: TrainingSettings, train: Bags, val: Bags) -> int:
