@@ -74,7 +74,7 @@ def _transactions(rng: np.random.Generator, number: int, *, fraud: bool) -> pd.D
 def by_hand(table: pd.DataFrame) -> pd.DataFrame:
     """Return features of the customers as a user would make them in pandas."""
     times = pd.to_datetime(table["time"])
-    rows = table[["amount", "distance_km"]].assign(hour=times.dt.hour, weekday=times.dt.dayofweek)
+    rows = table[["amount", "distance_km"]].assign(hour=times.dt.hour, weekday=times.dt.day_of_week)
     rows["card_present"] = (table["card_present"] == "yes").astype(float)
     rows = rows.join(pd.get_dummies(table[["merchant", "channel"]], dtype=float))
     found = rows.groupby(table["customer"]).agg(["mean", "min", "max", "std"]).fillna(0.0)
