@@ -109,7 +109,7 @@ def test_a_sampler_goes_on_where_it_was_and_repeats_by_its_seed(kind):
 
 
 def test_one_site_a_bag_is_needed():
-    with pytest.raises(BagDataError, match="one site for each of 72 bags"):
+    with pytest.raises(BagDataError, match="one site for each of the 72 bags"):
         sampler_of(BagSampler, sites=["A", "B"])
 
 

@@ -434,9 +434,9 @@ class Bags:
             raise BagDataError(f"Expected columns named as the features, got other names (in {source}); rename them.")
         for name in ("groups", "sites", "sources", "attributes"):
             if getattr(self, name) is not None:
-                validate.check_length(getattr(self, name), ids, name[:-1], source)
+                validate.check_length(getattr(self, name), len(ids), name[:-1], source)
         if self.digests is not None:
-            validate.check_length(self.digests[:, 0], ids, "digest", source)
+            validate.check_length(self.digests[:, 0], len(ids), "digest", source)
         if self.splits is not None:
             validate.check_splits(self.splits, ids, source)
         if self.outcome is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
-from midam.data.validate import usable, wanted
+from midam.data.validate import check_length, usable, wanted
 from midam.errors import BagDataError, Note, listed, nearest
 from midam.names import EXACT, is_missing, merge_words, name_of
 
@@ -95,11 +95,7 @@ class Covariates(BriefRepr):
                 "them, or leave them out."
             )
         for name, column in zip(self.names, self.columns):
-            if column.shape != ids.shape:
-                raise BagDataError(
-                    f"Expected a value of the covariate {name!r} for each of the {len(ids)} bags, got shape "
-                    f"{column.shape} (in {source}); give one for each bag, and None where it is missing."
-                )
+            check_length(column, len(ids), f"value of the covariate {name!r}", source)
 
 
 class Column(NamedTuple):

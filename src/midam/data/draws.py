@@ -11,7 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.score_memory import ScoreMemory, first_largest
-from midam.errors import BagDataError, CheckpointError, ConfigError
+from midam.data.validate import check_length
+from midam.errors import CheckpointError, ConfigError
 
 _STEP_COST = 3  # cost of an instance in a step (forward and backward), in forward passes
 _CONTEST = 256  # at most so many instances compete
@@ -145,8 +146,7 @@ def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
     if sites is None:
         return None
     codes = np.unique(np.asarray(sites), return_inverse=True)[1]
-    if codes.shape != (count,):
-        raise BagDataError(f"Expected one site for each of {count} bags, got shape {codes.shape}; pass all sites.")
+    check_length(codes, count, "site", "memory")
     return codes
 
 

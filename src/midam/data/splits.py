@@ -123,7 +123,7 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     if allow_leakage:
         return
     splits, groups = (name_array(as_array(names).ravel()) for names in (splits, groups))
-    check_length(splits, groups, "split", "memory")
+    check_length(splits, len(groups), "split", "memory")
     pairs = np.unique(np.stack([groups, splits]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
     shared = names[counts > 1]
@@ -169,12 +169,9 @@ def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.in
     """Return the number of each bag's group; without groups, each bag is its own group."""
     if groups is None:
         return np.arange(len(labels))
-    if np.shape(groups) != labels.shape:
-        raise BagDataError(
-            f"Expected one group for each of the {len(labels)} bags, got shape {np.shape(groups)}; "
-            "give as many groups as bags."
-        )
-    return np.unique(name_array(groups), return_inverse=True)[1]
+    names = name_array(groups)
+    check_length(names, len(labels), "group", "memory")
+    return np.unique(names, return_inverse=True)[1]
 
 
 def _assign(

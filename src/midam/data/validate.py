@@ -160,7 +160,7 @@ def label_array(
 ) -> NDArray[np.int64]:
     """Return labels as int64 [N]: each is 0 or 1, or a text of `classes`."""
     array = as_array(values)
-    check_length(array, ids, "label", source)
+    check_length(array, len(ids), "label", source)
     if array.dtype.kind in "biu" and not ((array != 0) & (array != 1)).any():
         return array.astype(np.int64)
     codes: dict[Any, int] = {0: 0, 1: 1}
@@ -207,13 +207,11 @@ def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     return names[0], names[1]
 
 
-def check_length(array: NDArray[Any], ids: NDArray[np.str_], name: str, source: str) -> None:
-    """Refuse an array that is not [N]."""
-    if array.shape != ids.shape:
-        raise BagDataError(
-            f"Expected one {name} for each of the {len(ids)} bags, got shape {array.shape} (in {source}); "
-            f"give as many {name}s as bags."
-        )
+def check_length(array: NDArray[Any], count: int, name: str, source: str) -> None:
+    """Refuse an array that does not have one entry for each of `count` bags."""
+    if array.shape != (count,):
+        got = f"got shape {array.shape} (in {source}); give as many as bags."
+        raise BagDataError(f"Expected one {name} for each of the {count} bags, {got}")
 
 
 def count_instances(
@@ -234,7 +232,7 @@ def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str,
     """Join the arrays of the bags; refuse empty arrays and arrays of different widths."""
     if not parts:
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
-    check_length(ids, np.empty(len(parts), dtype=np.str_), "id", source)
+    check_length(ids, len(parts), "id", source)
     for part, bag in zip(parts, ids, strict=True):
         if part.ndim == 0 or len(part) == 0:
             raise BagDataError(empty_bag_message(bag, source))
@@ -319,8 +317,8 @@ def check_layout(
     """Refuse duplicate ids, empty bags, and bags that reach beyond the ``rows`` instances."""
     if len(sizes) == 0:
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
-    check_length(ids, np.empty(len(sizes), dtype=np.str_), "id", source)
-    check_length(starts, ids, "start", source)
+    check_length(ids, len(sizes), "id", source)
+    check_length(starts, len(sizes), "start", source)
     check_names(ids, source)
     if sizes.min() < 1:
         raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
@@ -357,7 +355,7 @@ def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
     """Refuse names other than train, val and test."""
-    check_length(splits, ids, "split", source)
+    check_length(splits, len(ids), "split", source)
     wrong = np.flatnonzero(~np.isin(splits, SPLITS))
     if len(wrong):
         raise BagDataError(
