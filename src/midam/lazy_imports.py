@@ -1,4 +1,4 @@
-"""Exported names of a package that are imported on first access (PEP 562), so that importing the package is cheap."""
+"""Names that are imported on first access (PEP 562), so that importing midam is cheap: exports, and pandas."""
 
 import ast
 import sys
@@ -6,7 +6,23 @@ import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
 from pkgutil import get_data
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["OLD_OBJECTIVES", "exports", "pandas"]
+
+
+class _Lazy(ModuleType):
+    """A module that is imported when one of its names is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+if TYPE_CHECKING:
+    import pandas
+else:
+    pandas = _Lazy("pandas")
 
 # New names of the objectives by their old names.
 OLD_OBJECTIVES = {

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,9 @@ from midam.data.covariates import Column, are_dates, category_of, days_of, days_
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults, is_group_like, plain_numbers, require_columns
 from midam.errors import BagDataError, Note, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import merge_words
 from midam.synonyms import is_id_like
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
@@ -60,8 +58,6 @@ def read_kinds(
 
     `codes` [M] are the bags of the rows.
     """
-    import pandas as pd
-
     where = request.where
     wanted = [("categories", name) for name in request.categories if request.features is None]
     require_columns(features, wanted, where)
@@ -103,8 +99,6 @@ def read_kinds(
 
 def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
-    import pandas as pd
-
     of_row, distinct = pd.factorize(values)
     words = (*(category_of(value) for value in distinct), "")
     return words, np.where(of_row < 0, len(words) - 1, of_row)
@@ -117,8 +111,6 @@ def _kind(
 
     `firsts` [M] is the first row of the bag of each row.
     """
-    import pandas as pd
-
     known = {word.casefold() for word in words if word}
     if not known:
         return "number"
@@ -147,8 +139,6 @@ def _times(
     values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
 ) -> NDArray[np.float64] | None:
     """Return a column of times as days since 1970-01-01; None for another column."""
-    import pandas as pd
-
     if pd.api.types.is_datetime64_any_dtype(values):
         return days_since(pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
     days = days_of(words, name, where, kind="column") if words else None
@@ -165,8 +155,6 @@ def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.flo
 
 def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
     """Return whether a column has a different value, a whole number or a text, in each row of many bags."""
-    import pandas as pd
-
     if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():
         return False
     return not pd.api.types.is_numeric_dtype(values) or bool((values == np.floor(values)).all())

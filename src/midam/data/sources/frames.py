@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from midam.data.sources.table_files import refuse_nested, renamed, worded_column
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
@@ -284,8 +281,6 @@ class Table:
 
     def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
         """Bring the values of the columns `names` into the form of names, and the values of `others` that are texts."""
-        import pandas as pd
-
         texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
         texts += [name for name in others if self.frame[name].dtype == object]
         columns = dict.fromkeys(filter(None, (*names, *texts)))
@@ -293,8 +288,6 @@ class Table:
 
     def find_bags(self, column: str) -> None:
         """Number the bags by the column that names them."""
-        import pandas as pd
-
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         self.first = np.unique(codes, return_index=True)[1]
@@ -316,8 +309,6 @@ class Table:
 
     def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
         """Return the label of each bag, from one column or several; None, with a fault, if labels are in doubt."""
-        import pandas as pd
-
         where, values = self.where, {}
         for column in columns:
             series = self.frame[column]
@@ -369,8 +360,6 @@ class Table:
 
     def times(self, column: str, *, owners: Collection[str | None]) -> NDArray[np.float64]:
         """Return the time of each row, a number or days since 1970-01-01; refuse a column about bags (`owners`)."""
-        import pandas as pd
-
         if column in owners:
             raise BagDataError(
                 f"Expected a column about instances as `order`, got {column!r}, which is about bags (in "
@@ -403,8 +392,6 @@ class Table:
         With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
         all needed: no message advises to leave one out.
         """
-        import pandas as pd
-
         objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
         if objects:
             self.frame = self.frame.assign(**{str(name): tables.plain_numbers(self.frame[name]) for name in objects})

@@ -6,7 +6,7 @@ Files whose attributes state labels serve as a label table too.
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,8 @@ from midam.data.sources.table_columns import read_covariates, refuse_empty_field
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,6 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
 
     If the request ignores bad labels, all files are kept, and columns that some files lack are ignored.
     """
-    import pandas as pd
-
     texts = [{name_of(key): name_of(value) or None for key, value in entry.items()} for entry in attributes]
     where = request.where
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)

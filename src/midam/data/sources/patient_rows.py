@@ -4,7 +4,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
 from midam.errors import BagDataError, Note, given, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from midam.lazy_imports import pandas as pd
 
 FILE = "file name"  # column of the names, if the table has none
 _BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?", re.IGNORECASE)

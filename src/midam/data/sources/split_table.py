@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,8 @@ from midam.data.sources.table_columns import find_column, find_file_column, grou
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import missing, on_disk
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,9 @@ from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
 from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article
+from midam.lazy_imports import pandas as pd
 from midam.names import is_missing, name_of
 from midam.synonyms import is_id_like
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = (
@@ -79,8 +76,6 @@ def _quoted(name: str) -> str:
 
 def names_in(values: "pd.Series[Any]", where: object) -> "pd.Series[Any]":
     """Return the values of a column as names; missing values stay missing. Messages call the table `where`."""
-    import pandas as pd
-
     codes, distinct = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
     kind = np.dtype(getattr(values.dtype, "numpy_dtype", values.dtype if isinstance(values.dtype, np.dtype) else "O"))
     parts: Any = map(kind.type, distinct) if kind.kind == "f" else distinct  # pandas turns short decimals into float
@@ -124,8 +119,6 @@ def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return a column of number objects, such as `decimal.Decimal`, as float64; other columns as they are."""
-    import pandas as pd
-
     objects = values.dropna() if values.dtype == object else values.iloc[:0]
     if not len(objects) or not all(isinstance(value, Real | Decimal) for value in objects):
         return values

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 from xml.parsers import expat
 
 from midam.data.free_memory import fits, require_free
@@ -20,10 +20,8 @@ from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
 from midam.files import size_text
+from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, missing, name_of, on_disk
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
@@ -48,8 +46,6 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     without a name, and two of the same name, are refused. Numbers with a decimal comma are read if the separator is not
     a comma, with a note.
     """
-    import pandas as pd
-
     refuse_empty(path)
     suffix = file_suffix(path)
     ids = {request.bag_column, *group_parts(request.group_column)}
@@ -117,8 +113,6 @@ def _read(
     The index counts the rows of the file; it counts blank lines, and a line `sep=;`, so that it follows the line
     numbers. Columns of a text table may be `nameless`.
     """
-    import pandas as pd
-
     require_fits(path)
     if file_suffix(path) == EXCEL:
         return _read_excel(path, options, sheet, is_id)
@@ -238,8 +232,6 @@ def _read_excel(
     path: Path, options: _Options, sheet: str | None, is_id: Callable[[str], bool], *, rows: int | None = None
 ) -> "pd.DataFrame":
     """Read a sheet of a workbook, the first by default."""
-    import pandas as pd
-
     need("openpyxl", "Excel", path, extra="excel")
     with (
         sound("an Excel workbook (.xlsx)", path, advice="save it again, or as CSV"),
@@ -310,8 +302,6 @@ def _refuse_repeated(names: Sequence[str], path: object) -> None:
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
     """Read columns as numbers if all their values are numbers, some with a decimal comma."""
-    import pandas as pd
-
     columns = []
     for name in frame.columns.difference(list(texts), sort=False):
         values = frame[name][~frame[name].isin(MISSING)].dropna()

@@ -6,7 +6,7 @@ column of the bag, one of the label, and the rest are features.
 
 import warnings
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, fil
 from midam.data.sources.table_columns import refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import missing, on_disk
 from midam.settings.data import DataSettings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PARQUET = ".parquet"
 
@@ -52,8 +50,6 @@ class ManifestReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the manifest, and inspect each file."""
-        import pandas as pd
-
         path, bag = request.path, request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)

@@ -33,6 +33,7 @@ from midam.data.statistics import coarse
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.reading import check_archive
 from midam.settings.data import VOLUMES
@@ -176,8 +177,6 @@ class CsvReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Read a file."""
-        import pandas as pd
-
         with sound_text("a CSV with a row for each instance", path):
             words = first_line(path)
             numbers = [_number(word) for word in words]
