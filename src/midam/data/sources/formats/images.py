@@ -4,7 +4,7 @@ Tissue in an image is saturated color, separated from the pale background by Ots
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, OpenFile, cut_file, need, sound
+from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
 from midam.data.sources.formats.strips import strips_of
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError, with_article
@@ -68,8 +68,12 @@ class ImageReader(FileReader):
                 with nullcontext() if in_strips or num_bytes <= _LARGE else _TURN:
                     corners = _places(pixels, width, options, path)
                     some = pixels.rows(int(corners[-1, 1]))  # decodes all rows, so that damage is found now
-            shape = (len(some), size, size)
-            return Patches(corners, shape, some.dtype, lambda x, y: pixels.rows(y)[..., x : x + size]), corners
+
+            def patch(number: int) -> NDArray[Any]:
+                x, y = corners[number].tolist()
+                return pixels.rows(y)[..., x : x + size]
+
+            return CutRows((len(corners), len(some), size, size), some.dtype, patch), corners
 
         coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
         return cut_file("patches", cut, {"coords": coords}, held=num_bytes, handle=False)
@@ -78,23 +82,6 @@ class ImageReader(FileReader):
         """Compare the checksums of a PNG, which Pillow ignores when it decodes."""
         with _open(path) as image, sound("a whole image", path):
             image.verify()
-
-
-class Patches:
-    """Patches of an image or slide at `places`, each of `shape` [C, P, P] and read by `patch(x, y)`."""
-
-    def __init__(
-        self, places: Places, shape: tuple[int, int, int], dtype: np.dtype[Any], patch: Callable[[int, int], Any]
-    ) -> None:
-        self.shape, self.dtype = (len(places), *shape), dtype
-        self._places, self._patch = places, patch
-
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        places = self._places[index]
-        patches = np.empty((len(places), *self.shape[1:]), self.dtype)
-        for number, (x, y) in enumerate(places.tolist()):
-            patches[number] = self._patch(x, y)
-        return patches
 
 
 class Pixels:

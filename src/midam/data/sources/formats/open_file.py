@@ -143,6 +143,20 @@ class LazyColumn:
         return self._column()[index]
 
 
+class CutRows:
+    """Instances of an image, slide or volume; `instance` returns the one of a number whenever it is read."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", instance: Callable[[int], NDArray[Any]]) -> None:
+        self.shape, self.dtype, self._instance = shape, dtype, instance
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        numbers = np.arange(self.shape[0])[index].tolist()
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        for place, number in enumerate(numbers):
+            rows[place] = self._instance(number)
+        return rows
+
+
 def cut_file(
     kind: Literal["patches", "slices", "volume"],
     make: Callable[[], tuple[Column, Column]],

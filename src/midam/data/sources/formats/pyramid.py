@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.covariates import number_of
 from midam.data.sources.formats.open_file import need, sound
 from midam.errors import CURRENT, BagDataError
 
@@ -26,6 +27,7 @@ _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, t
 _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
 _PAGES = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches next to each other share them
 _ROWS = 64
+_AGAIN = "copy or convert the file again"
 _Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
 
@@ -77,10 +79,8 @@ def micrometers_of(stated: Any) -> float | None:
     >>> micrometers_of("0.5"), micrometers_of(None), micrometers_of(353), micrometers_of("unknown")
     (0.5, None, None, None)
     """
-    try:
-        return float(stated) if stated is not None and 0 < float(stated) < _COARSE else None
-    except ValueError:
-        return None
+    micrometers = number_of(str(stated))
+    return micrometers if micrometers is not None and 0 < micrometers < _COARSE else None
 
 
 def magnification_of(power: Any, micrometers: float | None) -> float | None:
@@ -91,17 +91,15 @@ def magnification_of(power: Any, micrometers: float | None) -> float | None:
     >>> magnification_of("40", 0.3), magnification_of(None, 0.5), magnification_of(None, None)
     (40.0, 20.0, None)
     """
-    try:
-        if power is not None and float(power) > 0:
-            return float(power)
-    except ValueError:
-        return None
+    stated = number_of(str(power))
+    if stated is not None and stated > 0:
+        return stated
     return None if micrometers is None else _TEN_FOLD / micrometers
 
 
 def whole_slide(path: Path) -> AbstractContextManager[None]:
     """Turn any error into the error about a slide that cannot be read."""
-    return sound("a whole slide", path, advice="copy or convert the file again")
+    return sound("a whole slide", path, advice=_AGAIN)
 
 
 def is_pyramid(path: Path) -> bool:
@@ -246,14 +244,8 @@ def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
     @functools.lru_cache(maxsize=_PAGES // (height * width * 3))
     def block(row: int, column: int) -> NDArray[np.uint8]:
         places = (slice(row, row + height), slice(column, column + width))
-        try:
-            part = np.moveaxis(array[:, *places], 0, 2) if planes else array[places]
-        except Exception as error:  # decoders raise various errors
-            hint = f"{error}; compressed TIFFs may need the package imagecodecs"
-            raise BagDataError(
-                f"Expected a whole slide, got: {hint} (in {path}); copy or convert the file again."
-            ) from error
-        return np.ascontiguousarray(part)
+        with sound("a whole slide", path, advice=f"{_AGAIN}; compressed TIFFs may need the package imagecodecs"):
+            return np.ascontiguousarray(np.moveaxis(array[:, *places], 0, 2) if planes else array[places])
 
     return height, width, block
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.images import ImageReader, Patches, grid, need_pillow, on_tissue, require_patch
-from midam.data.sources.formats.open_file import Column, OpenFile, cut_file
+from midam.data.sources.formats.images import ImageReader, grid, need_pillow, on_tissue, require_patch
+from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file
 from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
@@ -78,20 +78,21 @@ class TiffReader(ImageReader):
         return opened
 
 
-def _patches(slide: Pyramid, places: Places, side: int, size: int) -> Patches:
+def _patches(slide: Pyramid, places: Places, side: int, size: int) -> CutRows:
     """Return patches `side` pixels of level 0 wide, resized to `size` pixels; each is read on access."""
     from PIL import Image
 
     level = max(number for number, factor in enumerate(slide.factors) if factor <= side / size * (1 + _EXACT))
     taken = max(1, round(side / slide.factors[level]))
 
-    def patch(x: int, y: int) -> NDArray[np.uint8]:
+    def patch(number: int) -> NDArray[np.uint8]:
+        x, y = places[number].tolist()
         part = slide.region(x, y, level, taken)
         if taken != size:
             part = np.asarray(Image.fromarray(part).resize((size, size), Image.Resampling.BICUBIC))
         return part.transpose(2, 0, 1)
 
-    return Patches(places, (3, size, size), np.dtype(np.uint8), patch)
+    return CutRows((len(places), 3, size, size), np.dtype(np.uint8), patch)
 
 
 def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:

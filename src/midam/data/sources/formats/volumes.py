@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, OpenFile, cut_file, need, sound
+from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, file_suffix
 from midam.errors import BagDataError, given
 from midam.settings.data import VOLUMES
@@ -63,7 +63,7 @@ class Volume:
 
         Intensities that are not finite, and a volume that shows nothing, are refused.
         """
-        (self._check_flat if self.flat else self._check)(options, where)
+        self._check(options, where)
         gray = not self.flat or len(self.data[0]) == 1
         least, spacings = 0.0, list(self.spacings)
         pads = options.spacing is not None or options.slice_size is not None or _sizes(options)[1]
@@ -88,19 +88,20 @@ class Volume:
                 f"such as with {given(slice_size=64)}."
             )
         resized = next((plan.replaced for plan in plans if plan.replaced is not None), None)
-        return _Resampled(images, plans, whole=options.volume), places, resized
+        shape = (len(images), *((1,) if options.volume else ()), *plans[0].shape)
+        rows = CutRows(shape, plans[0].dtype, lambda number: plans[number](images[number]))
+        return rows, places, resized
 
     def _check(self, options: ImageOptions, where: str) -> None:
-        shape, kind = np.shape(self.data), np.asanyarray(self.data).dtype
-        if len(shape) != 3 or kind.kind not in "biuf" or 0 in shape:
+        if self.flat:
+            self._check_flat(options, where)
+        else:
+            _require_volume(np.asanyarray(self.data), where)
+        unknown = self.spacings.count(None)
+        if options.spacing is not None and unknown:
+            got = f"{unknown} images without" if self.flat else "an array"
             raise BagDataError(
-                f"Expected a volume of three axes of real numbers, got {kind} {list(shape)} (in {where}); "
-                "write one file for each volume and sequence."
-            )
-        if options.spacing is not None and None in self.spacings:
-            raise BagDataError(
-                f"Expected a volume with a known spacing, got an array (in {where}); leave out `spacing`, or convert "
-                "it to NIfTI."
+                f"Expected a known spacing, got {got} (in {where}); leave out `spacing`, or convert the data to NIfTI."
             )
 
     def _check_flat(self, options: ImageOptions, where: str) -> None:
@@ -110,17 +111,20 @@ class Volume:
                     f"Expected slices with a position for `{name}`, got images without one (in {where}); "
                     f"leave out `{name}`, or move the images elsewhere."
                 )
-        if options.spacing is not None and None in self.spacings:
-            raise BagDataError(
-                f"Expected images with a known spacing, got {self.spacings.count(None)} without (in {where}); leave "
-                "out `spacing`."
-            )
         colored = sum(len(image) > 1 for image in self.data)
         if 0 < colored < len(self.data):
             raise BagDataError(
                 f"Expected only gray or only color images, got {len(self.data) - colored} gray and {colored} color "
                 f"images (in {where}); choose one kind with `series`, or move the others elsewhere."
             )
+
+
+def _require_volume(data: NDArray[Any], where: str) -> None:
+    if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
+        raise BagDataError(
+            f"Expected a volume of three axes of real numbers, got {data.dtype} {list(data.shape)} (in {where}); write "
+            "one file for each volume, sequence and time."
+        )
 
 
 def open_volume(
@@ -298,22 +302,6 @@ class Resampling:
         return np.clip((values - np.float32(low)) / np.float32(high - low), 0, 1)
 
 
-class _Resampled:
-    """Images [C, H, W], or a `whole` volume [D, H, W], as instances, resampled when they are read."""
-
-    def __init__(self, images: Sequence[NDArray[Any]], plans: Sequence[Resampling], *, whole: bool) -> None:
-        self._images, self._plans = images, plans
-        self.shape = (len(images), *((1,) if whole else ()), *plans[0].shape)
-        self.dtype = plans[0].dtype
-
-    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        numbers = np.arange(len(self._images))[index].tolist()
-        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        for place, number in enumerate(numbers):
-            rows[place] = self._plans[number](self._images[number])
-        return rows
-
-
 def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Resize [D, H, W] linearly along each axis, with averages where it shrinks; return float32."""
     import torch
@@ -383,11 +371,7 @@ def _read(path: Path, axis: int) -> Volume:
         data = data.astype(np.float32, copy=False)
     while data.ndim > 3 and data.shape[-1] == 1:
         data = data[..., 0]
-    if data.ndim != 3:
-        raise BagDataError(
-            f"Expected a volume of three axes, got {list(data.shape)} (in {path}); write one file for each sequence or "
-            "time."
-        )
+    _require_volume(data, str(path))
     volume = along(data, image.affine, axis, where=str(path))
     return replace(volume, doubt=f"it holds {surplus} bytes more than its header says") if surplus > 0 else volume
 
