@@ -52,7 +52,7 @@ def train(case, ranks):
     for part in (member.model, member.trained, member.estimator, member.objective):
         part.double()
     reader = open_reader(member.config, bags, transform=None, device=torch.device("cpu"))
-    reader._tensor = reader._tensor.double()
+    reader.all = reader.all.double()
     labels = torch.from_numpy(np.asarray(target_of(bags).values(bags), dtype=np.float64))
     training, found = Training(member, reader, labels, ranks=ranks), {}
     for epoch in range(epochs):

@@ -70,6 +70,8 @@ class InstanceReader:
         Seconds that callers have waited for instances that are not resident.
     transforms : bool
         Whether a `transform` was given.
+    all : Tensor [M, ...] or None
+        The resident tensor of all instances, if there is one.
 
     Examples
     --------
@@ -104,23 +106,23 @@ class InstanceReader:
         self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
-        self._tensor: Tensor | None = None
+        self.all: Tensor | None = None
         if resident is None:
             resident = _fits(bags, self.device, widened=transform is not None)
         elif resident and (on_disk(self._array) or self.device.type == "cuda"):
             require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
         if resident and on_disk(self._array):
             # A store may hold more bags: keep only these, one after the other.
-            self._tensor = self._loaded(bags)
+            self.all = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
             if transform is not None and self.device.type == "cpu":
                 warn_of_memory(_bytes(bags, widened=True), "a standardized copy of the instances", source=bags.source)
-            self._tensor = self._transformed(np.ascontiguousarray(self._array[:]))
+            self.all = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def holds(self, bags: Bags) -> bool:
         """Return whether this reader keeps the instances of `bags` in memory."""
-        return self._tensor is not None and bags.instances is self._array and not on_disk(self._array)
+        return self.all is not None and bags.instances is self._array and not on_disk(self._array)
 
     def over(self, bags: Bags) -> "InstanceReader":
         """Return a reader of other bags whose instances this reader holds; both share them."""
@@ -130,8 +132,8 @@ class InstanceReader:
 
     def rows(self, positions: Tensor) -> Tensor:
         """Return the instances [M, ...] at flat positions [M] (int64, CPU), on the device."""
-        if self._tensor is not None:
-            return self._tensor.index_select(0, positions.to(self.device))
+        if self.all is not None:
+            return self.all.index_select(0, positions.to(self.device))
         started = time.perf_counter()
         x = self._placed(self._fetch(positions))
         self.waited_s += time.perf_counter() - started
@@ -142,7 +144,7 @@ class InstanceReader:
 
         The workers read ahead instances that are not resident.
         """
-        if self._tensor is not None:
+        if self.all is not None:
             for positions, extra in jobs:
                 yield positions, extra, self.rows(positions)
             return
@@ -186,11 +188,6 @@ class InstanceReader:
             whole[filled : filled + len(part)] = part
             filled += len(part)
         return whole
-
-    @property
-    def all(self) -> Tensor | None:
-        """The resident tensor of all instances, if there is one."""
-        return self._tensor
 
 
 def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:

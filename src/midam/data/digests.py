@@ -91,6 +91,12 @@ def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "ha
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
 
 
+def begun_hashes(bags: Content) -> list[tuple[NDArray[Any] | Rows, "hashlib._Hash"]]:
+    """Return the instances and the coordinates, if any, each with the begun hash of one bag's part of it in a store."""
+    begun = content_hash(bags.instances.dtype.newbyteorder("<"), bags.instance_shape)
+    return [(bags.instances, begun), *([] if bags.coords is None else [(bags.coords, hashlib.sha256())])]
+
+
 def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:
     """Update a hash with the rows of a bag, a chunk at a time."""
     for first, last in row_chunks(rows, np.array([start]), np.array([size])):

@@ -44,7 +44,40 @@ class ArchiveReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the file."""
-        return _read(request)
+        path = request.path
+        if not path.is_file():
+            raise DataNotFoundError(missing(path, "a file"))
+        refuse_empty(path)
+        arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
+        require_columns([*arrays, *others], request.named_covariates, str(path))
+        refuse_near(others, arrays, _KEYS, path, **_SAME)
+        survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
+        labeled = SURVIVAL if survival else ("y",)
+        required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
+        for key in required:
+            if key not in arrays:
+                raise BagDataError(
+                    f"Expected the keys {', '.join(required)}, got no {key} but {', '.join(arrays) or 'others'} "
+                    f"(in {path}); save the array under the key {key}."
+                )
+        _check_lengths(arrays, path)
+        present = set(labeled) <= arrays.keys()
+        coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
+        coded = coded or Coded()
+        covariates = read_covariates(arrays, request)
+        fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
+        return Bags.from_arrays(
+            arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
+            arrays["bag"],
+            coded.labels,
+            classes=coded.classes,
+            outcome=coded.outcome,
+            covariates=covariates,
+            **fields,
+            feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
+            source=str(path),
+            missing=request.impute,
+        )
 
 
 def read_npz(
@@ -68,44 +101,8 @@ def read_npz(
     >>> read_npz(path).sizes
     array([2, 1])
     """
-    return _read(Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target))
-
-
-def _read(request: Request) -> Bags:
-    path = request.path
-    if not path.is_file():
-        raise DataNotFoundError(missing(path, "a file"))
-    refuse_empty(path)
-    arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
-    require_columns([*arrays, *others], request.named_covariates, str(path))
-    refuse_near(others, arrays, _KEYS, path, **_SAME)
-    survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
-    labeled = SURVIVAL if survival else ("y",)
-    required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
-    for key in required:
-        if key not in arrays:
-            raise BagDataError(
-                f"Expected the keys {', '.join(required)}, got no {key} but {', '.join(arrays) or 'others'} "
-                f"(in {path}); save the array under the key {key}."
-            )
-    _check_lengths(arrays, path)
-    present = set(labeled) <= arrays.keys()
-    coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
-    coded = coded or Coded()
-    covariates = read_covariates(arrays, request)
-    fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
-    return Bags.from_arrays(
-        arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
-        arrays["bag"],
-        coded.labels,
-        classes=coded.classes,
-        outcome=coded.outcome,
-        covariates=covariates,
-        **fields,
-        feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
-        source=str(path),
-        missing=request.impute,
-    )
+    request = Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target)
+    return ArchiveReader().read(request)
 
 
 def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> Coded:

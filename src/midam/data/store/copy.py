@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests, content_hash, described, hash_rows
+from midam.data.digests import bag_digests, begun_hashes, described, hash_rows
 from midam.data.on_disk import Rows, bytes_of
 from midam.data.store.format import TEXTS, RowFacts
 from midam.data.validate import refuse_not_finite, row_chunks
@@ -222,20 +222,17 @@ def write_rows(
 
 def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threading.Event) -> WrittenBag:
     """Copy one bag to its place."""
-    digest = content_hash(bags.instances.dtype.newbyteorder("<"), bags.instance_shape)
     span = (int(bags.starts[number]), int(bags.sizes[number]))
-    file = bags.source if bags.sources is None else str(bags.sources[number])
-    for offset, chunk in _chunks(bags.instances, span, stop):
-        refuse_not_finite(chunk, offset, bag=bags.ids[number], source=file)
-        digest.update(chunk.data)
-        files.write(0, chunk, (start + offset) * chunk[0].nbytes)
-    if bags.coords is None:
-        return WrittenBag(number, digest.hexdigest(), None)
-    checksum = hashlib.sha256()
-    for offset, chunk in _chunks(bags.coords, span, stop):
-        checksum.update(chunk.data)
-        files.write(1, chunk, (start + offset) * chunk[0].nbytes)
-    return WrittenBag(number, digest.hexdigest(), checksum.hexdigest())
+    source = bags.source if bags.sources is None else str(bags.sources[number])
+    parts = begun_hashes(bags)
+    for file, (rows, digest) in enumerate(parts):
+        for offset, chunk in _chunks(rows, span, stop):
+            if rows is bags.instances:
+                refuse_not_finite(chunk, offset, bag=bags.ids[number], source=source)
+            digest.update(chunk.data)
+            files.write(file, chunk, (start + offset) * chunk[0].nbytes)
+    digests = [digest.hexdigest() for _, digest in parts]
+    return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
 
 
 def _chunks(

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from pydantic import TypeAdapter
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
-from midam.data.digests import content_hash, hash_rows
+from midam.data.digests import begun_hashes, hash_rows
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sources.formats.open_file import sound
@@ -342,12 +341,9 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
     bags, coords_digests = _open(path_of(path, "a store"), "pread")
 
     def damage(number: int) -> list[DamagedBag]:
-        expected = [(bags.instances, content_hash(bags.instances.dtype, bags.instance_shape), bags.digests)]
-        if bags.coords is not None:
-            expected.append((bags.coords, sha256(), coords_digests))
         start, size = int(bags.starts[number]), int(bags.sizes[number])
         damaged_bags = []
-        for rows, digest, digests in expected:
+        for (rows, digest), digests in zip(begun_hashes(bags), (bags.digests, coords_digests)):
             if isinstance(rows, Rows) and digests is not None:
                 hash_rows(rows, start, size, digest)
                 if digest.digest() != digests[number].tobytes():

@@ -106,7 +106,7 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
 def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     """Return images without a position, such as X-rays and ultrasound, as a volume."""
     for frame in frames:
-        _require(frame, ("Rows", "Columns", "SamplesPerPixel"))
+        _require(frame, ("Rows", "Columns", "SamplesPerPixel"), colors=True)
     gray = [frame for frame in frames if not is_color(frame)]
     check_scales(gray, where)
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
@@ -177,15 +177,16 @@ def _display(frame: Frame) -> dict[str, Any]:
     return attributes
 
 
-def _require(frame: Frame, names: Sequence[str]) -> None:
-    """Refuse an image that lacks one of these attributes, or whose size or spacing is not positive."""
+def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> None:
+    """Refuse an image with colors, unless it may have them, without one of the attributes, or of no positive size."""
     missing = [name for name in names if len(frame.numbers(name)) != _NEEDED[name]]
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
-    if missing:
+    if missing or (is_color(frame) and not colors):
         several = "several frames, of which one has " if count_of(frame.file) > 1 else ""
+        got = f"{several}no usable {missing[0]}" if missing else "colors"
         raise BagDataError(
-            f"Expected one gray slice with its place, got {several}no usable {missing[0]} (in {frame.path}); convert "
-            "the series to NIfTI, or remove files that are no slices."
+            f"Expected one gray slice with its place, got {got} (in {frame.path}); convert the series to NIfTI, or "
+            "remove files that are no slices."
         )
 
 
@@ -195,11 +196,6 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
     blocks: dict[tuple[float, ...], list[Frame]] = {}
     for frame in views:
         _require(frame, tuple(_NEEDED))
-        if is_color(frame):
-            raise BagDataError(
-                f"Expected one gray slice with its place, got colors (in {frame.path}); convert the series to NIfTI, "
-                "or remove files that are no slices."
-            )
         numbers = np.concatenate([frame.numbers(name) for name in tuple(_NEEDED)[1:]])
         key = next((key for key in blocks if np.allclose(key, numbers, atol=1e-4)), tuple(numbers.tolist()))
         blocks.setdefault(key, []).append(frame)

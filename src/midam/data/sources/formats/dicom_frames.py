@@ -64,11 +64,11 @@ class Frame:
         return f"{self.path.name}, frame {self.index + 1}" if count_of(self.file) > 1 else self.path.name
 
 
-def read_file(path: Path) -> Any:
-    """Read a DICOM file with its pixels, not yet decoded."""
+def read_file(path: Path, *, tags: Sequence[str] | None = None) -> Any:
+    """Read a DICOM file with its pixels, not yet decoded; or only the attributes `tags`."""
     pydicom = need("pydicom", "DICOM", path, extra="medical")
     with sound("a whole DICOM file", path, advice="copy the series again"):
-        return pydicom.dcmread(path)
+        return pydicom.dcmread(path, stop_before_pixels=tags is not None, specific_tags=tags)
 
 
 def count_of(file: Any) -> int:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from midam.data.sources.formats.dicom_frames import count_of, is_flat
-from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.formats.dicom_frames import count_of, is_flat, read_file
 from midam.errors import BagDataError, given, listed
 
 _MAGIC = 128
@@ -180,13 +179,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _headers(paths: Iterable[Path]) -> list[Any]:
     """Read the headers of files, with the attributes that separate series."""
-    headers = []
-    for path in paths:
-        pydicom = need("pydicom", "DICOM", path, extra="medical")
-        with sound("a whole DICOM file", path, advice="copy the series again"):
-            tags = [*_TAGS, *_KIND, _GROUPS]
-            headers.append(pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags))
-    return headers
+    return [read_file(path, tags=[*_TAGS, *_KIND, _GROUPS]) for path in paths]
 
 
 def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Series]:
