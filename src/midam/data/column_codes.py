@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.covariate_codes import Code, Coder, category_code, one_hot, warn_of_missing, warn_of_unseen
+from midam.data.covariate_codes import Code, Coder, category_code
 from midam.data.covariates import Column, category_of
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
 from midam.errors import BagDataError, ConfigError, given, listed
@@ -231,13 +231,7 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
     if column.kind != "category":  # bags read without the run may hold only numbers, or nothing
         values, of_row = np.unique(np.where(np.isnan(x), np.nan, x), return_inverse=True)
         words, x = tuple(category_of(repr(float(value))) for value in values), of_row.astype(np.float64)
-    places = np.append(code.places(words), -1)[x.astype(np.int64)]
-    codes = x[rows].astype(np.int64)
-    warn_of_unseen(code, words, np.bincount(codes[codes >= 0], minlength=len(words)), "instance", bags.source)
-    missing = places < 0
-    warn_of_missing(code, missing[rows], "column", "instance", bags.source)
-    encoded = one_hot(places, len(code.categories or ()) + 1)
-    return np.column_stack([encoded, missing]) if code.missing else encoded
+    return code.one_hot(words, x.astype(np.int64), used=rows, kind="column", source=bags.source)
 
 
 def _time(

@@ -63,6 +63,21 @@ class Code:
         places = [place_of.get(word.casefold(), len(place_of)) if word else -1 for word in words]
         return np.array(places, dtype=np.int64)
 
+    def one_hot(
+        self, words: Sequence[str], codes: NDArray[np.int64], *, used: Any = slice(None), kind: str, source: str
+    ) -> NDArray[np.float64]:
+        """Return the columns of categories, which are the `words` at these `codes` (-1: missing).
+
+        Warn about missing and new words among the `used` rows; `kind` is "covariate", of bags, or "column".
+        """
+        unit = "bag" if kind == "covariate" else "instance"
+        places = np.append(self.places(words), -1)[codes]
+        known = codes[used][codes[used] >= 0]
+        _warn_of_missing(self, places[used] < 0, kind, unit, source)
+        _warn_of_unseen(self, words, np.bincount(known, minlength=len(words)), unit, source)
+        encoded = np.asarray(places[:, None] == np.arange(len(self.categories or ()) + 1), dtype=np.float64)
+        return np.column_stack([encoded, places < 0]) if self.missing else encoded
+
 
 @dataclass(frozen=True)
 class Coder:
@@ -203,41 +218,23 @@ def category_code(
 
 
 def _encoded(code: Code, column: NDArray[Any], ids: NDArray[np.str_], source: str) -> NDArray[np.float64]:
+    if code.categories is not None:
+        # A column of categories may hold only numbers if only some of its bags are read.
+        words, codes = np.unique([category_of(value) for value in column.tolist()], return_inverse=True)
+        return code.one_hot(words.tolist(), codes, kind="covariate", source=source)
     missing = missing_of(column)
-    warn_of_missing(code, missing, "covariate", "bag", source)
-    encoded = (
-        _numbers(code, column, missing, ids, source) if code.categories is None else _one_hot(code, column, source)
-    )
-    return np.column_stack([encoded, missing]) if code.missing else encoded
-
-
-def _numbers(
-    code: Code, column: NDArray[Any], missing: NDArray[np.bool_], ids: NDArray[np.str_], source: str
-) -> NDArray[np.float64]:
+    _warn_of_missing(code, missing, "covariate", "bag", source)
     if column.dtype.kind != "f":
         wrong = next(row for row, word in enumerate(column.tolist()) if word and number_of(word) is None)
         raise BagDataError(
             f"Expected numbers in the covariate {code.name!r} as in training, got {str(column[wrong])!r} (in {source}, "
             f"bag {ids[wrong]}); correct it, or leave the field empty."
         )
-    scaled = ((column - code.center) / code.scale).clip(-_CLIP, _CLIP)
-    return np.where(missing, 0.0, scaled)[:, None]
+    scaled = np.where(missing, 0.0, ((column - code.center) / code.scale).clip(-_CLIP, _CLIP))
+    return np.column_stack([scaled, missing] if code.missing else [scaled])
 
 
-def _one_hot(code: Code, column: NDArray[Any], source: str) -> NDArray[np.float64]:
-    # A column of categories may hold only numbers if only some of its bags are read.
-    words, of_row = np.unique([category_of(value) for value in column.tolist()], return_inverse=True)
-    places = code.places(words.tolist())
-    warn_of_unseen(code, words.tolist(), np.bincount(of_row, minlength=len(words)), "bag", source)
-    return one_hot(places[of_row], len(code.categories or ()) + 1)
-
-
-def one_hot(places: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """Return columns [N, width] with a 1 at each place [N], and only zeros where the place is -1."""
-    return np.asarray(places[:, None] == np.arange(width), dtype=np.float64)
-
-
-def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str, source: str) -> None:
+def _warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str, source: str) -> None:
     """Warn about missing values of a column that no training bag lacks."""
     if missing.any() and not code.missing:
         substitute = "the mean" if code.categories is None else "no category"
@@ -248,7 +245,7 @@ def warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: str
         )
 
 
-def warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
+def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
     """Warn about words, with their counts, that no training bag had."""
     known_words = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
     new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in known_words}
