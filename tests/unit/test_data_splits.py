@@ -65,7 +65,7 @@ def test_too_few_groups_are_counted():
         split_bags([1, 1, 0, 0, 0, 1], groups=list("ababab"), fractions=(0.6, 0.2, 0.2))
     with pytest.raises(BagDataError, match="got 2 bags with positive and 8 with negative"):
         split_bags([1] * 2 + [0] * 8)
-    with pytest.raises(BagDataError, match="as many groups as bags"):
+    with pytest.raises(BagDataError, match="one group for each of the 2 bags"):
         split_bags([0, 1], groups=["a"])
 
 
