@@ -1,4 +1,4 @@
-"""Names that are imported on first access (PEP 562), so that importing midam is cheap: exports, and pandas."""
+"""Names that are imported on first access (PEP 562), so that importing midam is cheap: exports, pandas and torch."""
 
 import ast
 import sys
@@ -9,7 +9,7 @@ from pkgutil import get_data
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["OLD_OBJECTIVES", "exports", "pandas"]
+__all__ = ["OLD_OBJECTIVES", "exports", "pandas", "torch"]
 
 
 class _Lazy(ModuleType):
@@ -21,8 +21,9 @@ class _Lazy(ModuleType):
 
 if TYPE_CHECKING:
     import pandas
+    import torch
 else:
-    pandas = _Lazy("pandas")
+    pandas, torch = _Lazy("pandas"), _Lazy("torch")
 
 # New names of the objectives by their old names.
 OLD_OBJECTIVES = {

@@ -4,21 +4,16 @@ import re
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from midam.data.on_disk import physical_memory
 from midam.errors import BagDataError, ConfigError
 from midam.files import size_text
-
-if TYPE_CHECKING:
-    import torch
+from midam.lazy_imports import torch
 
 
 def free_memory(device: "torch.device | None" = None) -> int:
     """Return the free bytes of a device; on the CPU (default), those that the system, container or job leaves."""
     if device is not None and device.type == "cuda":
-        import torch  # opening a store does not need it
-
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     granted = [left for left in (_available(), _granted()) if left is not None]

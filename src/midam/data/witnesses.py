@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
+from midam.lazy_imports import torch  # opening a store does not need it
 
 if TYPE_CHECKING:
     from midam.data.draws import Drawn
@@ -81,8 +82,6 @@ class WitnessLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Return which witnesses were drawn so far."""
-        import torch  # opening a store does not need it
-
         return {"places": torch.from_numpy(self._places.copy()), "drawn": torch.from_numpy(self._drawn.copy())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

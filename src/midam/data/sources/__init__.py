@@ -208,9 +208,9 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     if split_file is None:
         return bags
     splits = read_splits(bags, request)
-    has_split = splits != ""
-    if not has_split.all():
-        text = f"{int((~has_split).sum())} of {len(bags)} bags: {listed(bags.ids[~has_split].tolist())}"
-        warnings.warn(f"left out, because they have no split: {text} (in {split_file})", stacklevel=3)
-        request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in bags.ids[~has_split].tolist())
-    return bags.subset(np.flatnonzero(has_split)).replace(splits=splits[has_split])
+    kept, lost = np.flatnonzero(splits != ""), bags.ids[splits == ""].tolist()
+    if lost:
+        text = f"left out, because they have no split: {len(lost)} of {len(bags)} bags: {listed(lost)}"
+        warnings.warn(f"{text} (in {split_file})", stacklevel=3)
+        request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in lost)
+    return bags.subset(kept).replace(splits=splits[kept])

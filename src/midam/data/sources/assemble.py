@@ -126,19 +126,14 @@ def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:
     bags = lost_bags(lost)
     have = "1 bag has" if len(bags) == 1 else f"{len(bags)} bags have"
     rest = f"; {have} no other file: {listed(bags)}" if bags else ""
-    reasons = [f"{listed(names)}: {why}" for why, names in _reasons(lost)]
+    files: dict[str, list[str]] = {}  # by reason, which does not repeat their paths
+    for row in lost:
+        why = row.reason.replace(f" (in {row.file})", "").removesuffix(".")
+        files.setdefault(why, []).append(Path(row.file).name)
+    reasons = [f"{listed(names)}: {why}" for why, names in files.items()]
     head = f"{len(lost)} of {count} files are left out"
     only = f"{head}: {reasons[0]}{rest} (in {source})"
     warnings.warn(only if len(reasons) == 1 else fault_list(f"{head}{rest} (in {source}):", reasons), stacklevel=4)
-
-
-def _reasons(lost: Sequence[LeftOut]) -> list[tuple[str, list[str]]]:
-    """Return the names of the files under each reason; the reasons do not repeat their paths."""
-    reasons: dict[str, list[str]] = {}
-    for row in lost:
-        reason = row.reason.replace(f" (in {row.file})", "").removesuffix(".")
-        reasons.setdefault(reason, []).append(Path(row.file).name)
-    return list(reasons.items())
 
 
 def _cut(files: FileSet) -> dict[str, Any] | None:

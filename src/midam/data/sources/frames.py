@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import Column
 from midam.data.sources import table_columns as tables
-from midam.data.sources.feature_kinds import read_kinds
+from midam.data.sources.feature_kinds import FEW, read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
@@ -29,7 +29,6 @@ from midam.names import name_of
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time
-_FEW = 8  # bags: with no more of them, a feature can look suspicious by chance
 
 
 def is_label_like(name: str) -> bool:
@@ -57,7 +56,7 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     """
     frame, codes, where = table.frame, table.codes, table.where
     firsts = np.unique(codes, return_index=True)[1]
-    many = len(firsts) > _FEW
+    many = len(firsts) > FEW
     several, shared = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []
     targets = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1

@@ -94,9 +94,9 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
     """Read the files of one series, or images without a position, in any order; `aside` were set aside before."""
     folder = paths[0].parent
     files = {path: read_file(path) for path in paths}
-    scan = one_scan([*files.values()], paths, wanted, folder)
-    frames = [frame for path in scan.paths for frame in frames_of(files[path], path)]
-    where, aside = str(paths[0] if len(paths) == 1 else folder), aside + scan.aside
+    kept, more = one_scan([*files.values()], paths, wanted, folder)
+    frames = [frame for path in kept for frame in frames_of(files[path], path)]
+    where, aside = str(paths[0] if len(paths) == 1 else folder), aside + more
     if all(is_flat(frame.file) and frame.text("Modality") not in PLACED for frame in frames):
         return _flat(frames, where, aside)
     block = _one_block(frames, where)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from midam.data.sources.formats.dicom_frames import count_of, is_flat, read_file
 from midam.errors import BagDataError, given, listed
@@ -47,13 +47,6 @@ class Series:
         if lowered in (*texts, self.modality.casefold(), self.number, self.uid):
             return True
         return not exactly and any(lowered in text for text in texts)
-
-
-class Scan(NamedTuple):
-    """Files of one scan, and the number of images next to them that are set aside, such as scouts."""
-
-    paths: list[Path]
-    aside: int = 0
 
 
 def is_dicom_folder(folder: Path) -> bool:
@@ -116,18 +109,19 @@ def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
     return _files(folder) if apart or any({path.name, path.stem} & set(named) for path in paths) else []
 
 
-def series_files(folder: Path, wanted: str | None) -> Scan:
-    """Return the files of the one scan in a folder and below it, or of the `wanted` series among several."""
+def series_files(folder: Path, wanted: str | None) -> tuple[list[Path], int]:
+    """Return the files of the one scan in a folder and below it as `one_scan`, or of the `wanted` series of several."""
     homes = list(dicom_folders(folder))
     files = [path for home in homes for path in _files(home)]
     if homes == [folder] and wanted is None:
-        return Scan(files)  # the usual case: all of them are read anyway, and then compared
+        return files, 0  # the usual case: all of them are read anyway, and then compared
     return one_scan(_headers(files), files, wanted, folder)
 
 
-def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, folder: Path) -> Scan:
-    """Return the one scan among files with these headers: a series, or all images without a position.
+def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, folder: Path) -> tuple[list[Path], int]:
+    """Return the files of the one scan among files with these headers, and the number of images that are set aside.
 
+    A scan is a series, or all images without a position.
     A `wanted` series has that description, modality or number. Reports and similar files are ignored; localizers,
     single slices next to a series of several, screenshots and segmentations are set aside. Several series are refused.
     """
@@ -150,7 +144,7 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     else:
         raise _several(series, chosen, wanted, folder)
     aside = 0 if wanted is not None else sum(scan.images for scan in series) - sum(scan.images for scan in chosen)
-    return Scan(chosen_paths, aside)
+    return chosen_paths, aside
 
 
 def _scans(series: Sequence[Series]) -> list[Series]:

@@ -9,7 +9,7 @@ import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,10 @@ from midam.data.validate import is_unicode
 from midam.errors import BagDataError
 from midam.files import size_text
 from midam.lazy_imports import pandas as pd
+from midam.lazy_imports import torch
 from midam.names import name_of
 from midam.reading import check_archive
 from midam.settings.data import VOLUMES
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # Python 3.11 may fail if several threads parse literals at a time, such as the headers of arrays.
 PARSING = threading.Lock()
@@ -216,8 +213,6 @@ class TensorReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file."""
-        import torch
-
         with sound("a whole .pt file", path, advice="write the file again"):
             mapped = zipfile.is_zipfile(path)
             try:
@@ -256,14 +251,14 @@ class TensorReader(FileReader):
 class _BFloat16:
     """Rows of a tensor of bfloat16, which NumPy lacks, as float32."""
 
-    def __init__(self, tensor: "Tensor") -> None:
+    def __init__(self, tensor: "torch.Tensor") -> None:
         self._tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), np.dtype(np.float32)
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         return self._tensor[index].float().numpy()
 
 
-def _is_plain(tensor: "Tensor") -> bool:
+def _is_plain(tensor: "torch.Tensor") -> bool:
     """Return whether NumPy, or `_BFloat16`, can read the numbers of a tensor in place."""
     strange = (
         tensor.is_quantized or tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu"
@@ -271,12 +266,12 @@ def _is_plain(tensor: "Tensor") -> bool:
     return not strange and tensor.ndim > 0 and _kind(tensor) in _PLAIN
 
 
-def _column(tensor: "Tensor") -> Column:
+def _column(tensor: "torch.Tensor") -> Column:
     # A view such as x.conj().imag only marks its numbers as negated.
     tensor = squeezed(tensor.detach().resolve_neg())
     return _BFloat16(tensor) if _kind(tensor) == "bfloat16" else tensor.numpy()
 
 
-def _kind(tensor: "Tensor") -> str:
+def _kind(tensor: "torch.Tensor") -> str:
     """Return the name of the type of a tensor's numbers, such as float32."""
     return str(tensor.dtype).removeprefix("torch.")

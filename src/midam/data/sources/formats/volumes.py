@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,8 @@ from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, file_suffix
 from midam.errors import BagDataError, given
+from midam.lazy_imports import torch
 from midam.settings.data import VOLUMES
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 _DECIMALS = 3  # of a position in mm
 _LARGEST, _SMALLEST = 1e37, 1e-30  # the largest intensity, and the smallest span, with which float32 still computes
@@ -304,8 +301,6 @@ class Resampling:
 
 def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Resize [D, H, W] linearly along each axis, with averages where it shrinks; return float32."""
-    import torch
-
     x = torch.from_numpy(np.ascontiguousarray(data, dtype=np.float32))
     if shape[1:] != tuple(x.shape[1:]):
         x = _bilinear(x[:, None], shape[1:])[:, 0]
@@ -314,9 +309,7 @@ def resized(data: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     return x.numpy()
 
 
-def _bilinear(x: "Tensor", size: tuple[int, ...]) -> "Tensor":
-    import torch
-
+def _bilinear(x: "torch.Tensor", size: tuple[int, ...]) -> "torch.Tensor":
     return torch.nn.functional.interpolate(x, size=list(size), mode="bilinear", antialias=True)
 
 
