@@ -126,15 +126,10 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
 
 def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
     """Return whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
-    usable = ~np.isnan(label) & np.array([value is not None for value in values], dtype=np.bool_)
-    distinct, position = np.unique(values[usable], return_inverse=True)
-    low, high = np.full(len(distinct), np.inf), np.full(len(distinct), -np.inf)
-    np.minimum.at(low, position, label[usable])
-    np.maximum.at(high, position, label[usable])
-    if len(distinct) < 2 or (low != high).any() or low.min() == low.max():
+    labels = pd.Series(label).groupby(values).agg(["min", "max"]).dropna()  # of each value, in their order
+    if (labels["min"] != labels["max"]).any() or labels["min"].nunique() < 2:
         return False
-    steps = np.diff(low)
-    return bool((steps >= 0).all() or (steps <= 0).all())
+    return labels["min"].is_monotonic_increasing or labels["min"].is_monotonic_decreasing
 
 
 def _holds_label(values: NDArray[np.float64], codes: NDArray[np.int64], label: NDArray[np.float64]) -> bool:

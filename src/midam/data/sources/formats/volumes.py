@@ -315,14 +315,10 @@ def _bilinear(x: "torch.Tensor", size: tuple[int, ...]) -> "torch.Tensor":
 
 def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) -> NDArray[np.float32]:
     """Crop and pad around the center; `ground` is the padding."""
-    for axis, (old, new) in enumerate(zip(data.shape, shape)):
-        if old > new:
-            data = data.take(np.arange((old - new) // 2, (old - new) // 2 + new), axis=axis)
-        elif old < new:
-            pads = [(0, 0)] * 3
-            pads[axis] = ((new - old) // 2, new - old - (new - old) // 2)
-            data = np.pad(data, pads, constant_values=ground)
-    return data
+    pads: list[int] = []  # torch begins with the last axis, and crops where they are negative
+    for more in (new - old for old, new in zip(data.shape[::-1], shape[::-1])):
+        pads += [int(more / 2), more - int(more / 2)]
+    return torch.nn.functional.pad(torch.from_numpy(data), pads, value=ground).numpy()
 
 
 class NiftiReader(FileReader):
