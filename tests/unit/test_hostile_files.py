@@ -348,7 +348,7 @@ def test_numbers_beyond_float32_are_named_where_they_stand(tmp_path, number):
     np.save(tmp_path / "f/a.npy", np.array([[1.0, 2.0], [3.0, float(number)]]))
     (tmp_path / "labels.csv").write_text("bag,label\na,0\n")
     bags = read_bags(tmp_path / "f", labels=tmp_path / "labels.csv")
-    with pytest.raises(BagDataError, match=r"largest of float32, got .* in column 1 of row 1 .*a\.npy"):
+    with pytest.raises(BagDataError, match=r"largest of float32, got .* at instance 1, column 1 .*a\.npy"):
         bags[0]
     with pytest.raises(BagDataError, match=r"largest of float32, got .*column 1 .*a\.npy"):
         write_store(bags, tmp_path / "store")

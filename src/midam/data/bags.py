@@ -15,7 +15,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS, ClassName
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError
 from midam.names import name_of, warn_of_alike
 
 if TYPE_CHECKING:
@@ -460,7 +460,7 @@ class Bags:
                 row = int(np.argmin(good))
                 bag = order[np.searchsorted(self.starts[order], first + row, side="right") - 1]
                 at = first + row - int(self.starts[bag])
-                validate.refuse_not_finite(chunk[row:], at, bag=self.ids[bag], source=self.source)
+                validate.refuse_not_finite(chunk[row:], slice(at, None), f"{self.source}, bag {self.ids[bag]}")
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of the content and of ids, sizes, labels, covariates, columns and sites.
@@ -481,9 +481,4 @@ def warn_of_alike_names(bags: Bags) -> None:
 def both_classes(bags: Bags) -> None:
     """Refuse labeled bags of one class only, with a `OneClassError`."""
     labels = bags.require_labels()
-    positives = int(labels.sum())
-    if positives in (0, len(labels)):
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {len(labels) - positives} negative "
-            f"(in {bags.source}); add bags of the other class."
-        )
+    validate.require_both(int(labels.sum()), int((labels == 0).sum()), bags.source)

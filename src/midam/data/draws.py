@@ -11,8 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.score_memory import ScoreMemory, first_largest
-from midam.data.validate import check_length
-from midam.errors import CheckpointError, ConfigError
+from midam.data.validate import check_length, other_data
+from midam.errors import ConfigError
 
 _STEP_COST = 3  # cost of an instance in a step (forward and backward), in forward passes
 _CONTEST = 256  # at most so many instances compete
@@ -56,9 +56,7 @@ class ClassQueue:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         queue = np.array(state["queue"].numpy(), dtype=np.int64)
         if not np.isin(queue, self._members).all():
-            raise CheckpointError(
-                "Expected a sampler state of these bags, got bags of another class; resume with the data of the run."
-            )
+            raise other_data("a sampler state of these bags", "bags of another class")
         self._queue, self._shuffles = queue, int(state["shuffles"])
 
 
@@ -93,10 +91,7 @@ class Turns:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if len(state["queues"]) != len(self._queues):
-            raise CheckpointError(
-                f"Expected a sampler state of {len(self._queues)} {self._kind}, got {len(state['queues'])}; resume "
-                "with the data of the run."
-            )
+            raise other_data(f"a sampler state of {len(self._queues)} {self._kind}", len(state["queues"]))
         for queue, queue_state in zip(self._queues, state["queues"]):
             queue.load_state_dict(queue_state)
         self._turn = int(state["turn"])
@@ -107,9 +102,6 @@ class Classes:
 
     def __init__(self, positive: "Queue", negative: "Queue", num_positive: int) -> None:
         self._queues, self._num_positive = {"positive": positive, "negative": negative}, num_positive
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
 
     def take(self, count: int) -> NDArray[np.int64]:
         """Take ``count`` distinct bags."""
@@ -126,7 +118,7 @@ class Classes:
             queue.load_state_dict(state[name])
 
 
-Queue = ClassQueue | Turns | Classes
+Queue = ClassQueue | Turns
 
 
 def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import ArrayLike
 
 from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
-from midam.data.validate import as_array, int_array
+from midam.data.validate import as_array, int_array, other_data, require_both
 from midam.data.witnesses import WitnessLog, load_log
-from midam.errors import BagDataError, CheckpointError, OneClassError, require_counts
+from midam.errors import BagDataError, require_counts
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
@@ -66,7 +66,7 @@ class Sampler:
 
     num_positive: int
     num_negative: int
-    _bags: Queue  # a step takes S+ + S- bags from it
+    _bags: Queue | Classes  # a step takes S+ + S- bags from it
 
     def __init__(
         self,
@@ -133,10 +133,7 @@ class Sampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if state["num_bags"] != len(self._sizes):
-            raise CheckpointError(
-                f"Expected the sampler state of {len(self._sizes)} bags, got one of {state['num_bags']}; "
-                "resume with the data of the run."
-            )
+            raise other_data(f"the sampler state of {len(self._sizes)} bags", f"one of {state['num_bags']}")
         self._bags.load_state_dict(state)
         self.draw.load_state_dict(state["draw"])
         load_log(self._witnesses, state.get("witnesses"))
@@ -270,11 +267,7 @@ class StrataSampler(Sampler):
 
 def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative: int) -> tuple[int, int]:
     """Return the numbers of positive and negative bags of a step, at most those of the classes."""
-    if not positives or not negatives:
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {negatives} negative; "
-            "add bags of the other class."
-        )
+    require_both(positives, negatives, "memory")
     fitted = min(num_positive, positives), min(num_negative, negatives)
     if fitted != (num_positive, num_negative):
         warnings.warn(

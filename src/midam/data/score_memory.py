@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import other_data
 from midam.errors import CheckpointError
 
 _CANDIDATES = 64
@@ -95,10 +96,7 @@ class ScoreMemory:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the memory of other bags or a damaged one raises a `CheckpointError`."""
         if len(state["values"]) != len(self._values) or state["candidates"].shape != self.candidates.shape:
-            raise CheckpointError(
-                f"Expected the remembered scores of {len(self._values)} instances, got {len(state['values'])}; resume "
-                "with the data of the run."
-            )
+            raise other_data(f"the remembered scores of {len(self._values)} instances", len(state["values"]))
         candidates = state["candidates"].numpy()
         inside = (candidates >= 0) & (candidates < self.sizes[:, None])
         if not inside.all():

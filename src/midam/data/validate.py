@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, Note, first_line, given, listed, nearest_columns
+from midam.errors import BagDataError, CheckpointError, Note, OneClassError, first_line, given, listed, nearest_columns
 from midam.names import MISSING, is_missing, name_of
 
 SPLITS = ("train", "val", "test")
@@ -297,16 +297,21 @@ def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows 
     """Refuse instances that are not a numeric array [M, ...], and coordinates that do not fit them."""
     refuse_masked(instances)
     refuse_masked(coords)
-    sound = isinstance(instances, np.ndarray | Rows) and instances.ndim > 1 and 0 not in instances.shape[1:]
-    if not sound or instances.dtype.kind not in "biuf":
+    sound = isinstance(instances, np.ndarray | Rows)
+    check_rows(instances if sound else np.array(instances, dtype=object), coords, source)
+
+
+def check_rows(instances: Any, coords: Any, source: str) -> None:
+    """Refuse instances and coordinates, in memory or in a file, whose shapes or types do not fit."""
+    shape = tuple(instances.shape)
+    if len(shape) < 2 or 0 in shape[1:] or instances.dtype.kind not in "biuf":
         raise BagDataError(
-            "Expected instances as an array [instances, features, ...] of real numbers, got shape "
-            f"{np.shape(instances)} of {getattr(instances, 'dtype', 'no type')} (in {source}); give each instance at "
-            "least one feature, as float32."
+            f"Expected instances as an array [instances, features, ...] of real numbers, got {instances.dtype} "
+            f"{list(shape)} (in {source}); give each instance at least one feature, as float32."
         )
-    if coords is not None and (coords.ndim != 2 or len(coords) != len(instances) or coords.dtype.kind not in "iuf"):
+    if coords is not None and (tuple(coords.shape[:-1]) != shape[:1] or coords.dtype.kind not in "iuf"):
         raise BagDataError(
-            f"Expected numeric coordinates [{len(instances)}, C], got {coords.dtype} {coords.shape} (in {source}); "
+            f"Expected numeric coordinates [{shape[0]}, C], got {coords.dtype} {list(coords.shape)} (in {source}); "
             "give one row for each instance."
         )
 
@@ -364,21 +369,34 @@ def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -
         )
 
 
-def refuse_not_finite(chunk: NDArray[Any], first: int, *, bag: str, source: str) -> None:
-    """Refuse numbers that are not `usable` in a chunk of a bag's instances that begins at instance `first`."""
-    if chunk.dtype.kind != "f" and chunk.dtype != np.uint64:
+def refuse_not_finite(
+    rows: NDArray[Any], index: slice | NDArray[np.int64], where: str, *, advice: str | None = None
+) -> None:
+    """Refuse numbers that are not `usable` in the instances at these positions of a bag or file."""
+    if rows.dtype.kind != "f" and rows.dtype != np.uint64:
         return
-    flat = chunk.reshape(len(chunk), -1)
+    flat = rows.reshape(len(rows), -1)
     good = usable(flat)
     if not good.all():
-        row, column = np.argwhere(~good)[0]
-        got = flat[row, column]
-        advice = f"drop it, or train with {given(impute='median')}, of a table or npz file"
-        if chunk.dtype.kind != "f":
-            advice = "convert the features to float64"
-        raise BagDataError(
-            f"Expected {wanted(got)}, got {got} at instance {first + row}, column {column} (in {source}, bag {bag}); "
-            f"{advice}."
+        row, column = np.argwhere(~good)[0].tolist()
+        got, at = flat[row, column], index.start + row if isinstance(index, slice) else int(index[row])
+        place = f"instance {at}, column {column} (in {where})"
+        advice = advice or f"drop it, or train with {given(impute='median')}, of a table or npz file"
+        advice = advice if rows.dtype.kind == "f" else "convert the features to float64"
+        raise BagDataError(f"Expected {wanted(got)}, got {got} at {place}; {advice}.")
+
+
+def other_data(expected: str, got: object) -> CheckpointError:
+    """Return the error about a state to resume from that is one of other data."""
+    return CheckpointError(f"Expected {expected}, got {got}; resume with the data of the run.")
+
+
+def require_both(positives: int, negatives: int, source: str) -> None:
+    """Refuse labeled bags of one class only, with a `OneClassError`."""
+    if not positives or not negatives:
+        raise OneClassError(
+            f"Expected positive and negative bags, got {positives} positive and {negatives} negative (in {source}); "
+            "add bags of the other class."
         )
 
 

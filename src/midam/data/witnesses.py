@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.validate import other_data
 from midam.errors import CheckpointError
 from midam.lazy_imports import torch  # opening a store does not need it
 
@@ -100,7 +101,4 @@ def load_log(log: WitnessLog | None, state: Mapping[str, Any] | None) -> None:
 
 
 def _other_witnesses(expected: int, got: int) -> CheckpointError:
-    return CheckpointError(
-        f"Expected the {expected} known witnesses that the run was started with, got {got}, not the same; resume with "
-        "the data of the run."
-    )
+    return other_data(f"the {expected} known witnesses that the run was started with", f"{got}, not the same")

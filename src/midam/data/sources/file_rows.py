@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows
 from midam.data.sources.formats.open_file import OpenFile, sound
-from midam.data.sources.probe import OR_SKIP, FileFacts, open_file, places_width, refuse_not_finite
+from midam.data.sources.probe import AGAIN, OR_SKIP, FileFacts, open_file, places_width
 from midam.data.sources.request import ImageOptions
-from midam.data.validate import feature_order
+from midam.data.validate import feature_order, refuse_not_finite
 from midam.errors import BagDataError, Note, listed
 
 _HANDLES = 64  # files open at a time, far below the limit of a process
@@ -216,6 +216,5 @@ class FileRows(Rows):
     def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, name: object) -> None:
         if len(part) != count:
             raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, try again.")
-        if self.column == "coords" or part.dtype.kind != "f":
-            return
-        refuse_not_finite(part, index, name, advice=f"extract it again{OR_SKIP if self.paths else ''}")
+        if self.column == "features":
+            refuse_not_finite(part, index, str(name), advice=f"{AGAIN}{OR_SKIP if self.paths else ''}")

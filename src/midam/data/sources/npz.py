@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
-from midam.data.sources.formats.open_file import FEATURE_NAMES, refuse_empty
+from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
 from midam.data.sources.label_columns import SURVIVAL, code_columns, is_binary
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none
 from midam.data.sources.reader import BagReader
@@ -20,9 +20,8 @@ from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, r
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import name_array
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, DataNotFoundError, path_of, require
+from midam.errors import BagDataError, path_of, require
 from midam.files import write_bytes
-from midam.names import missing
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
@@ -45,9 +44,7 @@ class ArchiveReader(BagReader):
     def read(self, request: Request) -> Bags:
         """Read the file."""
         path = request.path
-        if not path.is_file():
-            raise DataNotFoundError(missing(path, "a file"))
-        refuse_empty(path)
+        require_file(path)
         arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
         require_columns([*arrays, *others], request.named_covariates, str(path))
         refuse_near(others, arrays, _KEYS, path, **_SAME)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
-from midam.data.validate import check_feature_names, feature_order, usable, wanted
+from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
 from midam.names import missing
 from midam.plain_files import require_plain, require_plain_folder
@@ -28,6 +27,7 @@ _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # rows of features that are checked at a time
 _interned = lru_cache(maxsize=16)(lambda names: names)  # equal names are one object, however many files have them
 OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # advice of errors about one file of many
+AGAIN = "extract it again"
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
 
@@ -83,42 +83,19 @@ def probe(
             facts = facts_of(opened, where=str(path))
             for low in range(0, facts.rows, _ROWS) if values and not opened.cut and facts.dtype.kind == "f" else ():
                 part = slice(low, min(low + _ROWS, facts.rows))
-                refuse_not_finite(np.asarray(opened.features[part]), part, path)
+                refuse_not_finite(np.asarray(opened.features[part]), part, str(path), advice=AGAIN)
         return facts
     finally:
         opened.close()
 
 
-def refuse_not_finite(
-    part: NDArray[Any], index: slice | NDArray[np.int64], name: object, *, advice: str = "extract it again"
-) -> None:
-    """Refuse floating point rows, at these positions of a file, that are not all finite."""
-    flat = part.reshape(len(part), -1)
-    good = usable(flat)
-    if not good.all():
-        at, column = np.argwhere(~good)[0].tolist()
-        row = at + index.start if isinstance(index, slice) else int(index[at])
-        got = flat[at, column]
-        raise BagDataError(f"Expected {wanted(got)}, got {got} in column {column} of row {row} (in {name}); {advice}.")
-
-
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     """Return the content of an open file; refuse a file without instances, or with coordinates of another length."""
     features, coords = opened.features, opened.coords
-    shape = list(features.shape)
-    if shape[:1] == [0] and not opened.cut:
+    if tuple(features.shape[:1]) == (0,) and not opened.cut:
         raise NoInstancesError(f"Expected at least one instance, got none (in {where}); remove the file, or fill it.")
-    if len(shape) < 2 or features.dtype.kind not in "biuf" or 0 in shape:
-        raise BagDataError(
-            f"Expected features [n, D] of real numbers, at least one instance and one feature, got {features.dtype} "
-            f"{shape} (in {where}); write one row for each instance."
-        )
-    n = shape[0]
-    if coords is not None and (len(coords.shape) != 2 or coords.shape[0] != n or coords.dtype.kind not in "iuf"):
-        raise BagDataError(
-            f"Expected coordinates [{n}, 2], a row of numbers for each instance, got {coords.dtype} "
-            f"{list(coords.shape)} (in {where}); extract the slide again."
-        )
+    check_rows(features, coords, where)
+    n = features.shape[0]
     if opened.cut == "patches":
         features[n - 1 :]  # read the end, which an incomplete copy of a slide lacks
     kind, attributes, cut = features.dtype.newbyteorder("="), opened.attributes, opened.cut

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sources.file_names import NameIndex
+from midam.data.sources.formats.open_file import require_file
 from midam.data.sources.patient_rows import barcodes
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
@@ -16,7 +17,7 @@ from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
-from midam.names import missing, on_disk
+from midam.names import on_disk
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
@@ -93,8 +94,7 @@ def _table_of(path: Path, fold: int | None) -> Path:
             if (path / name).is_file():
                 return path / name
         raise DataNotFoundError(f"Expected splits_{fold}.csv, got {names} (in {path}); choose another fold.")
-    if not path.is_file():
-        raise DataNotFoundError(missing(path, "a split table"))
+    require_file(path, "a split table")
     number = _numbered(path)
     if number and fold is not None and int(number) != fold:
         raise ConfigError(

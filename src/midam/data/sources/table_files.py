@@ -14,14 +14,14 @@ from typing import IO, Any, cast
 from xml.parsers import expat
 
 from midam.data.free_memory import fits, require_free
-from midam.data.sources.formats.open_file import need, refuse_empty, sound
+from midam.data.sources.formats.open_file import need, require_file, sound
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
-from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, nearest
+from midam.errors import BagDataError, ConfigError, Note, given, nearest
 from midam.files import size_text
 from midam.lazy_imports import pandas as pd
-from midam.names import EXACT, MISSING, missing, name_of, on_disk
+from midam.names import EXACT, MISSING, name_of, on_disk
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
@@ -46,7 +46,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     without a name, and two of the same name, are refused. Numbers with a decimal comma are read if the separator is not
     a comma, with a note.
     """
-    refuse_empty(path)
+    require_file(path)
     suffix = file_suffix(path)
     ids = {request.bag_column, *group_parts(request.group_column)}
     as_text = {*(getattr(request, name) for name in COLUMNS), *ids}
@@ -78,9 +78,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     from 0. The values of the column `raw` only lose the blanks around them.
     """
     path = on_disk(path)
-    if not path.is_file():
-        raise DataNotFoundError(missing(path, "a table"))
-    refuse_empty(path)
+    require_file(path, "a table")
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
     sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None

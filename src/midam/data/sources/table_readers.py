@@ -25,7 +25,7 @@ from midam.data.sources.table_columns import refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
 from midam.errors import BagDataError, DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
-from midam.names import missing, on_disk
+from midam.names import on_disk
 from midam.settings.data import DataSettings
 
 _PARQUET = ".parquet"
@@ -120,8 +120,6 @@ class TableReader(BagReader):
 
 def _open(request: Request) -> Table:
     path = request.path
-    if not path.is_file():
-        raise DataNotFoundError(missing(path, "a file"))
     frame = read_instances(path, request)
     suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
     unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2

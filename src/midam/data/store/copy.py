@@ -228,7 +228,7 @@ def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threa
     for file, (rows, digest) in enumerate(parts):
         for offset, chunk in _chunks(rows, span, stop):
             if rows is bags.instances:
-                refuse_not_finite(chunk, offset, bag=bags.ids[number], source=source)
+                refuse_not_finite(chunk, slice(offset, None), f"{source}, bag {bags.ids[number]}")
             digest.update(chunk.data)
             files.write(file, chunk, (start + offset) * chunk[0].nbytes)
     digests = [digest.hexdigest() for _, digest in parts]

@@ -12,8 +12,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import CURRENT, BagDataError, MidamError, first_line, need_package
+from midam.errors import CURRENT, BagDataError, DataNotFoundError, MidamError, first_line, need_package
 from midam.files import size_text
+from midam.names import missing
 
 T = TypeVar("T")
 
@@ -221,8 +222,15 @@ def refuse_unreadable(error: Exception, path: Path) -> None:
         ) from error
 
 
+def require_file(path: Path, kind: str = "a file") -> None:
+    """Refuse a missing file, and one without a byte, as a broken download leaves it."""
+    if not path.is_file():
+        raise DataNotFoundError(missing(path, kind))
+    refuse_empty(path)
+
+
 def refuse_empty(path: Path) -> None:
-    """Refuse a file without a byte, as a broken download leaves it."""
+    """Refuse a file without a byte."""
     if path.is_file() and not path.stat().st_size:
         raise BagDataError(f"Expected a file with content, got an empty one (in {path}); copy or write it again.")
 
