@@ -118,7 +118,7 @@ def test_styles_that_grow_beyond_all_measure_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "t.xlsx", "a", zipfile.ZIP_DEFLATED) as book, book.open("xl/a.xml", "w") as file:
         for _ in range(65):
             file.write(bytes(2**20))
-    with pytest.raises(BagDataError, match=r"grow at most 200 times when they are read, got 65\.0 MiB"):
+    with pytest.raises(BagDataError, match=r"grows at most 200 times when it is read, got 65\.0 MiB"):
         read_bags(tmp_path / "t.xlsx")
 
 

@@ -14,12 +14,11 @@ from typing import IO, Any, cast
 from xml.parsers import expat
 
 from midam.data.free_memory import fits, require_free
-from midam.data.sources.formats.open_file import need, require_file, sound
+from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.errors import BagDataError, ConfigError, Note, given, nearest
-from midam.files import size_text
 from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, on_disk
 
@@ -319,7 +318,7 @@ _CHUNK = 1 << 20
 _OF_TEXT, _OF_FIELD = 2, 16  # bytes of memory for each byte of a text table, and for each field
 _MOST_OF_BYTE = _OF_TEXT + _OF_FIELD  # of a text of one-letter fields; gzip packs at most 1032 bytes into one
 _MOST_PACKED = 1032
-_SMALL, _GROWTH = 1 << 26, 200  # bytes of a part of a workbook that need no check; how much larger it may be unpacked
+_SMALL = 1 << 26  # bytes of a part of a workbook that need no check
 _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a value, and for one without
 
 
@@ -390,11 +389,7 @@ def _check_excel(path: Path) -> None:
         texts = [member for member in members if member not in sheets]
         _require_memory(sum(member.file_size for member in texts), "texts", path)
         for member in texts:
-            if member.file_size > max(_SMALL, _GROWTH * member.compress_size):
-                raise BagDataError(
-                    f"Expected texts and styles that grow at most {_GROWTH} times when they are read, got "
-                    f"{size_text(member.file_size)} (in {path}, part {member.filename}); save it again, or as CSV."
-                )
+            check_growth(member.file_size, member.compress_size, f"{path}, part {member.filename}", small=_SMALL)
         for member in sheets:
             if member.filename.endswith(".xml"):
                 with book.open(member) as stream:

@@ -22,6 +22,7 @@ from midam.data.sources.formats.open_file import (
     FEATURES,
     Column,
     OpenFile,
+    check_growth,
     pick_features,
     sound,
     squeezed,
@@ -32,7 +33,6 @@ from midam.data.sources.table_files import check_header, first_line, sound_text
 from midam.data.statistics import coarse
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
-from midam.files import size_text
 from midam.lazy_imports import pandas as pd
 from midam.lazy_imports import torch
 from midam.names import name_of
@@ -43,7 +43,7 @@ from midam.settings.data import VOLUMES
 PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
-_SMALL, _GROWTH = 1 << 28, 200  # bytes of a member that need no check; how many times a member may grow when it is read
+_SMALL = 1 << 28  # bytes of a member that need no check
 _PLAIN = (
     *("float16", "bfloat16", "float32", "float64", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -108,11 +108,7 @@ def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray
         require_free(sum(member.file_size for member in chosen_members), "arrays", source=str(path))
         for member in members:
             name = member.filename.removesuffix(".npy")
-            if member.file_size > max(_SMALL, _GROWTH * member.compress_size):
-                raise BagDataError(
-                    f"Expected arrays that grow at most {_GROWTH} times when they are read, got {name!r} of "
-                    f"{size_text(member.file_size)} in {size_text(member.compress_size)} (in {path}); remove it."
-                )
+            check_growth(member.file_size, member.compress_size, f"{path}, key {name}", small=_SMALL)
             if name in arrays or name in others:
                 raise BagDataError(f"Expected one array of a name, got two {name!r} (in {path}); keep one.")
             with sound("plain arrays in a sound npz archive", path, advice=f"{_ANEW}z"), archive.open(member) as stream:

@@ -244,11 +244,15 @@ def refuse_growth(opened: OpenFile, path: Path) -> None:
     for column in (opened.features, opened.coords):
         if column is not None and not isinstance(column, LazyColumn):
             size = max(size, math.prod(column.shape) * column.dtype.itemsize)
-    if size <= _SMALL:
-        return
-    on_disk = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
-    if size > _GROWTH * on_disk:
+    if size > _SMALL:
+        on_disk = sum(file.stat().st_size for file in path.rglob("*")) if path.is_dir() else path.stat().st_size
+        check_growth(size, on_disk, str(path), small=_SMALL, most=_GROWTH)
+
+
+def check_growth(size: int, packed: int, where: str, *, small: int, most: int = 200) -> None:
+    """Refuse content above the size `small` that is more than `most` times as large as it is when it is `packed`."""
+    if size > max(small, most * packed):
         raise BagDataError(
-            f"Expected a file that grows at most {_GROWTH} times when it is read, got {size_text(size)} in "
-            f"{size_text(on_disk)} (in {path}); write the file again, without parts that were never written."
+            f"Expected content that grows at most {most} times when it is read, got {size_text(size)} in "
+            f"{size_text(packed)} (in {where}); write the file again, without parts that hold nothing."
         )
