@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, Sampler
 
 from midam.data.batch import instance_tensor
 from midam.data.sampling import BagSampler
-from midam.data.validate import as_array, int_array
+from midam.data.validate import as_array, binary_labels
 from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 
 
@@ -146,11 +146,7 @@ class BalancedBags(Sampler[list[int]]):
         rank: int = 0,
         num_ranks: int = 1,
     ) -> None:
-        labels = int_array(labels, "labels", "memory")
-        if not np.isin(labels, (0, 1)).all():
-            raise BagDataError(
-                f"Expected labels 0 and 1, got {np.unique(labels)[:5].tolist()}; give 1 to positive bags."
-            )
+        labels = binary_labels(labels)
         require_counts(num_ranks=num_ranks)
         require(rank, int, "rank", "give the number of this process")
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import SPLITS, as_array, check_length, name_array
+from midam.data.validate import SPLITS, as_array, binary_labels, check_length, name_array
 from midam.errors import BagDataError, ConfigError, LeakageError, given, require, require_counts
 from midam.names import warn_of_alike
 
@@ -65,7 +65,7 @@ def stratified_folds(
 
     shares = _fold_shares(folds)
     require_counts(0, seed=seed)
-    labels = _labels_of(labels)
+    labels = binary_labels(labels)
     if groups is not None:
         return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
     _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")
@@ -182,7 +182,7 @@ def _assign(
     With `binary` labels, each part gets both classes.
     """
     require_counts(0, seed=seed)
-    numbers = _labels_of(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
+    numbers = binary_labels(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
     codes, unit = _codes(numbers, groups), "bags" if groups is None else "groups"
     counts = class_counts(numbers, codes, classes=2 if binary else int(numbers.max(initial=0)) + 1)
     if binary:
@@ -200,21 +200,6 @@ def _assign(
         smallest = zip(order[::-1].tolist(), np.argsort(shares, kind="stable").tolist())
         parts = _fill(counts, order, shares, _seeds(counts, order, shares) if binary else dict(smallest))
     return parts[codes]
-
-
-def _labels_of(labels: ArrayLike) -> NDArray[np.int64]:
-    """Return labels 0 or 1 [N]; refuse anything else, with advice on the argument."""
-    advice = "pass labels 0 and 1, one per bag, such as `bags.labels`"
-    try:
-        values = np.asarray(labels)
-    except ValueError:
-        values = np.empty((0, 2))
-    if hasattr(labels, "instances") or values.ndim != 1:
-        raise BagDataError(f"Expected labels [N], got {type(labels).__name__}; {advice}.")
-    wrong = [value for value in values.tolist() if value not in (0, 1)]
-    if wrong:
-        raise BagDataError(f"Expected labels 0 and 1, got {wrong[0]!r}; {advice}.")
-    return values.astype(np.int64)
 
 
 def _require_both(counts: NDArray[np.int64], parts: int, *, part: str, unit: str) -> None:

@@ -178,6 +178,21 @@ def label_array(
     return np.array(coded, dtype=np.int64)
 
 
+def binary_labels(labels: ArrayLike) -> NDArray[np.int64]:
+    """Return labels 0 or 1 [N]; refuse anything else, with advice on the argument."""
+    advice = "pass labels 0 and 1, one per bag, such as `bags.labels`"
+    try:
+        values = as_array(labels)
+    except ValueError:
+        values = np.empty((0, 2))
+    if hasattr(labels, "instances") or values.ndim != 1:
+        raise BagDataError(f"Expected labels [N], got {type(labels).__name__}; {advice}.")
+    wrong = [value for value in values.tolist() if value not in (0, 1)]
+    if wrong:
+        raise BagDataError(f"Expected labels 0 and 1, got {wrong[0]!r}; {advice}.")
+    return values.astype(np.int64)
+
+
 def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_]:
     """Return which of the `rows` instances are witnesses as bool [rows]; each value is 0 or 1."""
     array = np.asarray(values)
