@@ -264,16 +264,16 @@ def empty_bag_message(bag: object, source: str) -> str:
     return f"Expected at least one instance in each bag, got none (in {source}, bag {bag}); drop the bag or fill it."
 
 
-def check_feature_names(names: Sequence[str], width: int, source: str) -> tuple[str, ...]:
-    """Return names of features in the form of `name_of`; refuse duplicates, and more or fewer names than features."""
+def check_feature_names(names: Sequence[str], width: int, source: str, *, kind: str = "features") -> tuple[str, ...]:
+    """Return names in the form of `name_of`; refuse duplicates, and more or fewer names than features or labels."""
     if len(names) != width:
         raise BagDataError(
-            f"Expected a name for each of the {width} features, got {len(names)} names (in {source}); name all or none."
+            f"Expected a name for each of the {width} {kind}, got {len(names)} names (in {source}); name all or none."
         )
     plain = tuple(map(name_of, names))
     twice = next((name for name, count in Counter(plain).items() if count > 1), None)
     if twice is not None:
-        raise BagDataError(f"Expected unique names of features, got {twice!r} twice (in {source}); rename one.")
+        raise BagDataError(f"Expected unique names of {kind}, got {twice!r} twice (in {source}); rename one.")
     return plain
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,8 @@ def _no_covariates(request: Request) -> ConfigError:
 
 def _says_label(request: Request, path: Path) -> bool:
     """Return whether the first file has a label; refuse a named label column that it lacks."""
-    opened = open_file(path, request.images, reader=request.reader)
-    try:
+    with closing(open_file(path, request.images, reader=request.reader)) as opened:
         attributes = _single(opened.attributes)
-    finally:
-        opened.close()
     columns = label_columns(attributes, request)
     if attributes and request.label_column != "label":
         require_columns(attributes, [("label_column", name) for name in columns], str(path))

@@ -18,7 +18,7 @@ from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COVARIATES, SPLITS, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, require_columns
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import name_array
+from midam.data.validate import check_feature_names, name_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, path_of, require
 from midam.files import write_bytes
@@ -107,11 +107,7 @@ def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence
     y, where = arrays[keys[0]], request.where
     if len(keys) == 1 and y.ndim == 2:
         names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
-        if len(names) != y.shape[1]:
-            raise BagDataError(
-                f"Expected a name for each of the {y.shape[1]} labels, got {len(names)} (in {where}, key names); name "
-                "them all."
-            )
+        check_feature_names(names, y.shape[1], f"{where}, key names", kind="labels")
         return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
     columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
     if len(keys) == 1 and is_binary(columns["y"], request):

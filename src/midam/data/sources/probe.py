@@ -4,6 +4,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -56,12 +57,9 @@ def open_file(
     require_plain(path)
     refuse_empty(path)
     opened = file_format.open(path, options, places)
-    try:
+    with sound("a readable file", path, close=opened.close):
         refuse_growth(opened, path)
-    except BagDataError:
-        opened.close()
-        raise
-    return with_index(opened, path)
+        return with_index(opened, path)
 
 
 class NoInstancesError(BagDataError):
@@ -76,17 +74,13 @@ def probe(
     With `values`, features are read too, and refused if they are not finite.
     """
     require_plain_folder(path)  # of a series or an array, which are folders
-    opened = open_file(path, options, reader=reader)
-    file_reader(path, reader).verify(path)
-    try:
-        with sound("a readable file", path):
-            facts = facts_of(opened, where=str(path))
-            for low in range(0, facts.rows, _ROWS) if values and not opened.cut and facts.dtype.kind == "f" else ():
-                part = slice(low, min(low + _ROWS, facts.rows))
-                refuse_not_finite(np.asarray(opened.features[part]), part, str(path), advice=AGAIN)
-        return facts
-    finally:
-        opened.close()
+    with closing(open_file(path, options, reader=reader)) as opened, sound("a readable file", path):
+        file_reader(path, reader).verify(path)
+        facts = facts_of(opened, where=str(path))
+        for low in range(0, facts.rows, _ROWS) if values and not opened.cut and facts.dtype.kind == "f" else ():
+            part = slice(low, min(low + _ROWS, facts.rows))
+            refuse_not_finite(np.asarray(opened.features[part]), part, str(path), advice=AGAIN)
+    return facts
 
 
 def facts_of(opened: OpenFile, *, where: str) -> FileFacts:

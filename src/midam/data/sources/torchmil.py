@@ -10,7 +10,7 @@ from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
-from midam.data.validate import as_array, usable
+from midam.data.validate import as_array, refuse_not_finite
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -91,10 +91,10 @@ class ItemSet(Parts):
         label = arrays.get("Y")
         if label is not None and label.size != 1:
             raise BagDataError(f"Expected one label, got {label.size} (in {name}); choose one of them.")
-        if not usable(arrays["X"]).all():
-            raise BagDataError(f"Expected finite numbers of float32, got others (in {name}); drop or impute them.")
         self.labels.append(None if label is None else float(label.reshape(())))
-        return facts_of(OpenFile(arrays["X"], arrays.get("coords")), where=name)
+        facts = facts_of(OpenFile(arrays["X"], arrays.get("coords")), where=name)
+        refuse_not_finite(arrays["X"], slice(0, None), name, advice="drop or impute it")
+        return facts
 
     def _arrays(self, number: int) -> dict[str, NDArray[Any]]:
         held = getattr(self._dataset, "loaded_bags", None)

@@ -42,18 +42,14 @@ class Hdf5Reader(FileReader):
         h5py: Any = need("h5py", "HDF5", path, extra="hdf5")
         with sound("a whole HDF5 file", path):
             file = h5py.File(path, "r")
-        try:
-            with sound("a sound HDF5 file", path):
-                nodes = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
-                # A group of that name is not an array.
-                arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
-                for name, node in arrays.items():
-                    _refuse_foreign(node, name, path)
-                single = _single_values(h5py, file)
-                return _of_datasets(arrays | _other_names(file.keys()), file, path, more=single, close=file.close)
-        except BaseException:
-            file.close()
-            raise
+        with sound("a sound HDF5 file", path, close=file.close):
+            nodes = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
+            # A group of that name is not an array.
+            arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
+            for name, node in arrays.items():
+                _refuse_foreign(node, name, path)
+            single = _single_values(h5py, file)
+            return _of_datasets(arrays | _other_names(file.keys()), file, path, more=single, close=file.close)
 
 
 class ZarrReader(FileReader):

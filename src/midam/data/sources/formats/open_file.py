@@ -194,14 +194,18 @@ def need(module: str, kind: str, path: Path, *, extra: str, package: str = "") -
 
 
 @contextmanager
-def sound(expected: str, path: Path, *, advice: str = "copy or write the file again") -> Iterator[None]:
-    """Turn any error of a library about a damaged file into a `BagDataError` that names the file."""
+def sound(
+    expected: str, path: Path, *, advice: str = "copy or write the file again", close: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Turn any error of a library about a damaged file into a `BagDataError` that names it; then `close` the file."""
     before, CURRENT.path = getattr(CURRENT, "path", None), path
     try:
         yield
-    except MidamError:
-        raise
     except Exception as error:  # a decoder of foreign bytes raises any error, from KeyError to MemoryError
+        if close is not None:
+            close()
+        if isinstance(error, MidamError):
+            raise
         refuse_unreadable(error, path)
         text = " ".join(str(error).split())
         text = text if " " in text else first_line(error)  # a bare number or name says nothing

@@ -97,9 +97,9 @@ def magnification_of(power: Any, micrometers: float | None) -> float | None:
     return None if micrometers is None else _TEN_FOLD / micrometers
 
 
-def whole_slide(path: Path) -> AbstractContextManager[None]:
+def whole_slide(path: Path, close: Callable[[], None] | None = None) -> AbstractContextManager[None]:
     """Turn any error into the error about a slide that cannot be read."""
-    return sound("a whole slide", path, advice=_AGAIN)
+    return sound("a whole slide", path, advice=_AGAIN, close=close)
 
 
 def is_pyramid(path: Path) -> bool:
@@ -186,15 +186,11 @@ def tiff_pyramid(path: Path) -> Pyramid:
     file, _ = _opened(path)
     import zarr
 
-    try:
-        with whole_slide(path):
-            series = file.series[0]
-            _require_color(series, path)
-            levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
-            micrometers = micrometers_of(_micrometers(file))
-    except BagDataError:
-        file.close()
-        raise
+    with whole_slide(path, close=file.close):
+        series = file.series[0]
+        _require_color(series, path)
+        levels = [zarr.open_array(series.aszarr(level=n), mode="r") for n in range(len(series.levels))]
+        micrometers = micrometers_of(_micrometers(file))
     planes = series.axes == "SYX"
     sizes = tuple((int(x.shape[planes + 1]), int(x.shape[planes])) for x in levels)
     factors = tuple(sizes[0][0] / width for width, _ in sizes)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.images import ImageReader, grid, need_pillow, on_tissue, require_patch
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file
-from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid
+from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid, whole_slide
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
 from midam.settings.data import PATCHES
@@ -35,13 +35,10 @@ class SlideReader(FileReader):
         need_pillow(path)
         slide = open_pyramid(path)
         width, height = slide.sizes[0]
-        try:
+        with whole_slide(path, close=slide.close):
             scale = _scale(slide, options.magnification, path)
             side = round(options.patch_size * scale)
             require_patch(width, height, side, kind="slide", path=path)
-        except BagDataError:
-            slide.close()
-            raise
         coords = {
             **{"patch_size": options.patch_size, "patch_size_level0": side},
             **{"level0_width": width, "level0_height": height},
