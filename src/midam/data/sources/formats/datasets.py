@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import COORDS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_features, sound
+from midam.data.sources.formats.open_file import ARRAYS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_arrays, sound
 from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
-_KNOWN = (*FEATURES, COORDS, FEATURE_NAMES)
 _HOPS = 16  # links that are followed to one dataset, at most
 _METADATA = 1 << 20  # bytes of the metadata of a Zarr array
 _NAMES = 64  # names in a file, up to which all are searched for single values
@@ -43,7 +42,7 @@ class Hdf5Reader(FileReader):
         with sound("a whole HDF5 file", path):
             file = h5py.File(path, "r")
         with sound("a sound HDF5 file", path, close=file.close):
-            nodes = {name: _own_node(h5py, file, name, path) for name in _KNOWN if name in file}
+            nodes = {name: _own_node(h5py, file, name, path) for name in ARRAYS if name in file}
             # A group of that name is not an array.
             arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
             for name, node in arrays.items():
@@ -71,7 +70,7 @@ class ZarrReader(FileReader):
                 raise BagDataError(f"Expected a Zarr folder, got a file (in {path}); unpack it.")
             whole = _is_array(path)
             # The arrays are opened one by one: a group may hold other metadata of its arrays, which was not checked.
-            names = [""] if whole else [name for name in _KNOWN if _is_array(path / name)]
+            names = [""] if whole else [name for name in ARRAYS if _is_array(path / name)]
             for name in names:
                 _refuse_codecs(path / name)
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
@@ -84,7 +83,7 @@ class ZarrReader(FileReader):
     def verify(self, path: Path) -> None:
         """Compare the length of each chunk with that in its header."""
         with sound("a Zarr array or group", path):
-            for name in ("", *_KNOWN):
+            for name in ("", *ARRAYS):
                 _refuse_cut(path, path / name)
 
 
@@ -112,7 +111,7 @@ def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
     """Return the datasets of a file's root that hold one text or number, by name."""
     values = {}
     for name in file if len(file) <= _NAMES else ():
-        if name in _KNOWN or not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        if name in ARRAYS or not isinstance(file.get(name, getlink=True), h5py.HardLink):
             continue
         node = file[name]
         if not isinstance(node, h5py.Dataset) or node.external or node.is_virtual or node.size != 1:
@@ -214,21 +213,21 @@ class DatasetColumn:
 
 def _other_names(names: Iterable[str]) -> dict[str, Any]:
     """Return the names that a message about missing features shows."""
-    return dict.fromkeys(name for name in names if name not in _KNOWN)
+    return dict.fromkeys(name for name in names if name not in ARRAYS)
 
 
 def _of_datasets(
     arrays: Mapping[str, Any], root: Any, path: Path, *, more: Mapping[str, Any], **options: Any
 ) -> OpenFile:
     """Return the features and coordinates among datasets, with the attributes of each, of the file, and `more`."""
-    features, coords = pick_features(arrays, path), arrays.get(COORDS)
+    features, coords, names = pick_arrays(arrays, path)
     nodes = {"file": root, "features": features, "coords": coords}
     attributes = {
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()
     }
     attributes["file"] = {**more, **attributes["file"]}
-    names = None if FEATURE_NAMES not in arrays else _plain(np.asarray(arrays[FEATURE_NAMES][...]))
+    names = None if names is None else _plain(np.asarray(names[...]))
     for entry in (attributes["features"], attributes["file"]):
         names = entry.pop(FEATURE_NAMES, None) if names is None else names
     return OpenFile(

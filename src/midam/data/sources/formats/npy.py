@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 
 from midam.data.free_memory import require_free
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import (
-    COORDS,
-    FEATURE_NAMES,
-    FEATURES,
-    Column,
-    OpenFile,
-    check_growth,
-    pick_features,
-    sound,
-    squeezed,
-)
+from midam.data.sources.formats.open_file import ARRAYS, Column, OpenFile, check_growth, pick_arrays, sound, squeezed
 from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.request import ImageOptions, Places
 from midam.data.sources.table_files import check_header, first_line, sound_text
@@ -81,17 +71,16 @@ class NpzReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Read a file; refuse Python objects."""
-        keys = (*FEATURES, COORDS, FEATURE_NAMES)
-        arrays, others = read_archive(path, keys)
+        arrays, others = read_archive(path, ARRAYS)
         if len(arrays) == 1 and not others:
             arrays = {"features": next(iter(arrays.values()))}
-        refuse_near(others, arrays, keys, path)
-        features, coords = squeezed(pick_features(arrays, path)), arrays.get(COORDS)
+        refuse_near(others, arrays, ARRAYS, path)
+        features, coords, names = pick_arrays(arrays, path)
+        features = squeezed(features)
         if features.ndim == 3 and coords is None:
             return open_array(features, path, options, held=features.nbytes, places=places)
-        names = arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None
         num_bytes = features.nbytes + (0 if coords is None else coords.nbytes)
-        return OpenFile(features, coords, held=num_bytes, names=names)
+        return OpenFile(features, coords, held=num_bytes, names=None if names is None else names.tolist())
 
 
 def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -219,7 +208,7 @@ class TensorReader(FileReader):
                     f"damage (in {path}); save the features again: torch.save(tensor, path)."
                 ) from error
         tensors = content if isinstance(content, dict) else {"features": content}
-        features, coords = pick_features(tensors, path), tensors.get(COORDS)
+        features, coords, names = pick_arrays(tensors, path)
         parts = [features] if coords is None else [features, coords]
         for tensor in parts:
             if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
@@ -234,7 +223,7 @@ class TensorReader(FileReader):
             _column(features),
             None if coords is None else _column(coords),
             held=0 if mapped else sum(tensor.untyped_storage().nbytes() for tensor in parts),
-            names=tensors.get(FEATURE_NAMES),
+            names=names,
         )
 
     def verify(self, path: Path) -> None:

@@ -51,6 +51,7 @@ _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
 FEATURES = ("features", "feats")
 COORDS = "coords"
 FEATURE_NAMES = "feature_names"
+ARRAYS = (*FEATURES, COORDS, FEATURE_NAMES)
 _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
 
 
@@ -172,11 +173,14 @@ def cut_file(
     )
 
 
-def pick_features(arrays: Mapping[str, Any], path: Path) -> Any:
-    """Find the array ``features`` or ``feats`` of a file; without one, the error names the arrays of the file."""
+def pick_arrays(arrays: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
+    """Return ``features`` or ``feats`` of a file, and its ``coords`` and ``feature_names``, None if absent.
+
+    Without features, the error names the arrays of the file.
+    """
     for name in FEATURES:
         if name in arrays:
-            return arrays[name]
+            return arrays[name], arrays.get(COORDS), arrays.get(FEATURE_NAMES)
     raise BagDataError(
         f"Expected a dataset named {' or '.join(FEATURES)}, got {', '.join(sorted(map(str, arrays))) or 'none'} (in "
         f"{path}); write the instances under one of these names."
