@@ -62,9 +62,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         try:
             self.sizes = np.array([len(bag) for bag in bags], dtype=int)
         except TypeError as error:
-            raise BagDataError(
-                f"Expected a sequence of arrays, one per bag ({first_line(error)}); give a list."
-            ) from None
+            raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
             raise BagDataError(
                 f"Expected a number, or a row of them, as label of each of {len(self.sizes)} bags, got {values.dtype} "
@@ -104,9 +102,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
         if x.is_floating_point():
             if not x.isfinite().all():
-                raise BagDataError(
-                    f"Expected finite instances, got NaN or infinity (in bag {index}); fill or drop them."
-                )
+                raise BagDataError(f"Expected finite numbers, got NaN or infinity (in bag {index}); fill or drop them.")
             x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
         return x
 

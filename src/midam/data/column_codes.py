@@ -98,9 +98,7 @@ class ColumnCoder(Coder):
         x, owner = train.instances[rows], np.repeat(np.arange(len(train)), train.sizes)
         coder = cls(tuple(_code(column, x[:, i], owner, train, settings) for i, column in enumerate(columns)))
         if not coder.features:
-            raise BagDataError(
-                f"Expected at least one column whose values differ, got none (in {train.source}); add columns."
-            )
+            raise BagDataError(f"Expected a column whose values differ, got none (in {train.source}); add columns.")
         return coder if train.columns is not None or any(code.missing for code in coder.codes) else None
 
     @cached_property

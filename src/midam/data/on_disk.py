@@ -170,8 +170,7 @@ class RowFile(Rows):
         status = self.path.stat()
         if status.st_size < self.nbytes:
             raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); the file is cut short, make it "
-                "again."
+                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); it is cut short, make it again."
             )
         self._stamp = _stamp_of(status) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (

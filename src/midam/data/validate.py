@@ -33,8 +33,7 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
         return np.asarray(values, dtype)
     except (TypeError, ValueError) as error:  # rows of several lengths, or no numbers at all
         raise BagDataError(
-            f"Expected numbers in rows of equal length, got others ({first_line(error)}); give all rows the "
-            "same length."
+            f"Expected numbers in rows of equal length, got others ({first_line(error)}); give such rows."
         ) from None
 
 
@@ -149,9 +148,7 @@ def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]
         if array.shape[1:] != (32,):
             raise ValueError(f"shape {array.shape}")
     except (TypeError, ValueError) as error:
-        raise BagDataError(
-            f"Expected digests of 32 bytes, got others: {error} (in {source}); leave them out to compute them."
-        ) from error
+        raise BagDataError(f"Expected digests of 32 bytes, got: {error} (in {source}); leave them out.") from error
     return array
 
 
@@ -216,9 +213,7 @@ def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     names = tuple(name_of(name) if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
-        raise BagDataError(
-            f"Expected two names of classes, that of label 0 first, got {names} (in {source}); name both."
-        )
+        raise BagDataError(f"Expected two names of classes, label 0 first, got {names} (in {source}); name both.")
     return names[0], names[1]
 
 
@@ -267,9 +262,7 @@ def empty_bag_message(bag: object, source: str) -> str:
 def check_feature_names(names: Sequence[str], width: int, source: str, *, kind: str = "features") -> tuple[str, ...]:
     """Return names in the form of `name_of`; refuse duplicates, and more or fewer names than features or labels."""
     if len(names) != width:
-        raise BagDataError(
-            f"Expected a name for each of the {width} {kind}, got {len(names)} names (in {source}); name all or none."
-        )
+        raise BagDataError(f"Expected names of {width} {kind}, got {len(names)} (in {source}); name all or none.")
     plain = tuple(map(name_of, names))
     twice = next((name for name, count in Counter(plain).items() if count > 1), None)
     if twice is not None:

@@ -72,9 +72,7 @@ def parse_archive(path: Path, *, member: str, form: str, features: int) -> Bags:
     except BagDataError:
         raise
     except (ValueError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise BagDataError(
-            f"Expected a {form} table in an archive, got: {error} (in {path}); fetch the archive again."
-        ) from error
+        raise BagDataError(f"Expected a {form} table, got: {error} (in {path}); fetch the archive again.") from error
 
 
 def _read_member(path: Path, pattern: str) -> bytes:

@@ -193,9 +193,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
     if strict and "images" not in reader.parameters:
         refuse_unused(request.images, (), kind=reader.what, where=str(request.source))
     if request.fold is not None and request.split_file is None:
-        raise ConfigError(
-            f"Expected `split_file` with `fold`, got {given(fold=request.fold)} alone; name the split table."
-        )
+        raise ConfigError(f"Expected `split_file` with `fold`, got {given(fold=request.fold)} alone; name the table.")
     if request.slides is not None and request.labels is None:
         raise ConfigError("Expected `labels` with `slides`, got none; name the table of patients.")
     if request.split_file is not None and request.split_column is not None:

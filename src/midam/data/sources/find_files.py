@@ -212,7 +212,5 @@ def _tile_size(config: Path) -> dict[str, Any]:
     if not isinstance(side, int | float):
         return {}
     if isinstance(side, bool) or not 0 < side < _WIDEST:
-        raise BagDataError(
-            f"Expected tile_um in micrometers, between 0 and {_WIDEST}, got {side} (in {config}); correct or remove it."
-        )
+        raise BagDataError(f"Expected tile_um between 0 and {_WIDEST}, got {side} (in {config}); correct or remove it.")
     return {"tile_um": float(side)}

@@ -152,10 +152,7 @@ def sheet_of(request: Request, path: str | Path) -> str | None:
     """Return the sheet that a request names; refuse it for a table without sheets."""
     if request.sheet is not None and file_suffix(Path(path)) != EXCEL:
         if request.require_labels:
-            raise ConfigError(
-                f"Expected no `sheet` with {Path(path).name}, got {request.sheet!r}; only {EXCEL} has sheets: leave it "
-                "out."
-            )
+            raise ConfigError(f"Expected no `sheet` with {Path(path).name}, got {request.sheet!r}; leave it out.")
         return None
     return request.sheet
 

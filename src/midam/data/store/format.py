@@ -188,9 +188,7 @@ def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
     """Return the columns of the bag table as they are stored; its bytes, as many again, are freed on return."""
     content = read_bytes(path, error=BagDataError) if path.is_file() else b""
     if hashlib.sha256(content).hexdigest() != facts.sha256:
-        raise BagDataError(
-            f"Expected the bag table as it was written, got another or none (in {path}); import the data again."
-        )
+        raise BagDataError(f"Expected the bag table as written, got another or none (in {path}); import it again.")
     with np.load(io.BytesIO(content), allow_pickle=False) as table:
         return {name: table[name] for name in table.files}
 
@@ -402,7 +400,5 @@ def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:
     path = folder / facts.file
     size = path.stat().st_size if path.is_file() else 0
     if size != facts.bytes:
-        raise BagDataError(
-            f"Expected {facts.bytes} bytes, got {size} (in {path}); the file was cut or changed: import the data again."
-        )
+        raise BagDataError(f"Expected {facts.bytes} bytes, got {size} (in {path}); it was changed: import it again.")
     return RowFile(path, shape=facts.shape, dtype=facts.dtype, reads=reads)

@@ -144,10 +144,7 @@ def refuse_near(
         plain = name_of(name).lower().strip("_ ")
         meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)
         if meant is not None and meant not in arrays:
-            raise BagDataError(
-                f"Expected the key {meant!r}, got {name!r} (in {path}); rename it, or remove it if it means something "
-                "else."
-            )
+            raise BagDataError(f"Expected the key {meant!r}, got {name!r} (in {path}); rename or remove it.")
 
 
 class CsvReader(FileReader):

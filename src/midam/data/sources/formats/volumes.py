@@ -97,9 +97,7 @@ class Volume:
         unknown = self.spacings.count(None)
         if options.spacing is not None and unknown:
             got = f"{unknown} images without" if self.flat else "an array"
-            raise BagDataError(
-                f"Expected a known spacing, got {got} (in {where}); leave out `spacing`, or convert the data to NIfTI."
-            )
+            raise BagDataError(f"Expected a known spacing, got {got} (in {where}); leave out `spacing`, or use NIfTI.")
 
     def _check_flat(self, options: ImageOptions, where: str) -> None:
         for name in ("axis", "volume"):
