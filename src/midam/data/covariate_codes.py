@@ -194,18 +194,14 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
             f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
             f"{len(values)} training bags: {listed(words.tolist())} (in {source}); this names the bags: leave it out."
         )
+    fault, digits = "", sum(any(map(str.isdigit, word)) for word in words.tolist())
     if 2 * len(words) > len(values) and len(words) > _MANY:
-        warnings.warn(
-            f"the covariate {name} has {len(words)} categories for {len(values)} training bags, so it nearly names the "
-            f"bags: join some of them, or leave it out (in {source})",
-            stacklevel=5,
-        )
-    elif len(words) > _MANY * 2 and 2 * sum(any(map(str.isdigit, word)) for word in words.tolist()) > len(words):
-        warnings.warn(
-            f"the covariate {name} has {len(words)} categories that hold numbers, such as {listed(words.tolist())}, "
-            f"and none is near another: write times and amounts as numbers, dates as 2023-01-31 (in {source})",
-            stacklevel=5,
-        )
+        fault = f"for {len(values)} training bags, so it nearly names the bags: join some of them, or leave it out"
+    elif len(words) > _MANY * 2 and 2 * digits > len(words):
+        fault = f"that hold numbers, such as {listed(words.tolist())}, and none is near another: write times and "
+        fault += "amounts as numbers, dates as 2023-01-31"
+    if fault:
+        warnings.warn(f"the covariate {name} has {len(words)} categories {fault} (in {source})", stacklevel=5)
     return category_code(name, words, counts, missing=missing)
 
 

@@ -98,13 +98,10 @@ def note_of_filled(bags: Bags, method: str, counts: NDArray[np.int64], *, fitted
     places = [np.unravel_index(at, counts.shape) for at in most]
     named = ", ".join(f"{_name(bags, np.array(at))} {counts[at]}" for at in places)
     rest = int((counts > 0).sum()) - len(places)
-    with_what = "0" if method == "zero" else f"the {method} of {fitted_on}"
-    warnings.warn(
-        f"{int(counts.sum())} missing values are filled with {with_what}: {named}"
-        f"{f' and {rest} more features' if rest else ''} (in {bags.source})",
-        Note,
-        stacklevel=4,
-    )
+    named += f" and {rest} more features" if rest else ""
+    value = "0" if method == "zero" else f"the {method} of {fitted_on}"
+    text = f"{int(counts.sum())} missing values are filled with {value}: {named} (in {bags.source})"
+    warnings.warn(text, Note, stacklevel=4)
 
 
 def _may_miss(bags: Bags) -> bool:
@@ -136,16 +133,11 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -
     if names is None or features is None:
         if len(bags.instance_shape) != 1 or len(names or features or ()) != bags.instance_shape[0]:
             return bags  # another width, which the caller refuses
-        order = (
-            f"have no names, and are taken in the order of {reference}"
-            if features is None
-            else f"are taken in order: {reference} has no names"
-        )
-        warnings.warn(
-            f"the features {order}: {listed(names or features or (), most=FEATURES_SHOWN)} (in {bags.source})",
-            Note,
-            stacklevel=3,
-        )
+        order = f"are taken in order: {reference} has no names"
+        if features is None:
+            order = f"have no names, and are taken in the order of {reference}"
+        shown = listed(names or features or (), most=FEATURES_SHOWN)
+        warnings.warn(f"the features {order}: {shown} (in {bags.source})", Note, stacklevel=3)
         return bags.replace(feature_names=names)
     places = np.array(feature_order(names, features, reference=reference, where=bags.source))
     x = bags.instances
