@@ -314,8 +314,8 @@ def check_rows(instances: Any, coords: Any, source: str) -> None:
     shape = tuple(instances.shape)
     if len(shape) < 2 or 0 in shape[1:] or instances.dtype.kind not in "biuf":
         raise BagDataError(
-            f"Expected instances as an array [instances, features, ...] of real numbers, got {instances.dtype} "
-            f"{list(shape)} (in {source}); give each instance at least one feature, as float32."
+            f"Expected instances as an array [instances, features, ...] of real numbers, got shape {shape} of "
+            f"{instances.dtype} (in {source}); give each instance at least one feature, as float32."
         )
     if coords is not None and (tuple(coords.shape[:-1]) != shape[:1] or coords.dtype.kind not in "iuf"):
         raise BagDataError(
