@@ -234,11 +234,8 @@ def _warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: st
     """Warn about missing values of a column that no training bag lacks."""
     if missing.any() and not code.missing:
         substitute = "the mean" if code.categories is None else "no category"
-        warnings.warn(
-            f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s, and was in no "
-            f"training bag: {substitute} is used (in {source})",
-            stacklevel=5,
-        )
+        text = f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s"
+        warnings.warn(f"{text}, and was in no training bag: {substitute} is used (in {source})", stacklevel=5)
 
 
 def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
@@ -246,12 +243,9 @@ def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64],
     known_words = {word.casefold() for word in ("", *(code.categories or ()), *code.rare)}
     new = {word: int(count) for word, count in zip(words, counts) if count and word.casefold() not in known_words}
     if new:
-        spelled = {word.casefold(): word for word in reversed(new)}
-        warnings.warn(
-            f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag "
-            f"had: {listed(sorted(spelled.values()))}; they are scored as an unknown one (in {source})",
-            stacklevel=6,
-        )
+        shown = listed(sorted({word.casefold(): word for word in reversed(new)}.values()))
+        text = f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag"
+        warnings.warn(f"{text} had: {shown}; they are scored as an unknown one (in {source})", stacklevel=6)
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:

@@ -82,9 +82,8 @@ def _whole_groups(
         return of_table
     where = f"take groups of the store apart ({int((counts > 1).sum())}), such as {names[counts > 1][0]}"
     if request.group_column is not None:
-        warnings.warn(
-            f"the groups of the table {where} (in {request.labels}): bags of one may stand in two splits", stacklevel=4
-        )
+        advice = "bags of one may stand in two splits"
+        warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
         return of_table
     advice = "both are joined, so that each stays whole; name the column with `group_column` if the table's should hold"
     warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)

@@ -142,10 +142,8 @@ def open_pyramid(path: Path) -> Pyramid:
             slide.close()
             return tiff_pyramid(path)
         if levels > 1:
-            warnings.warn(
-                f"{path}: its smaller levels need the package imagecodecs; without it all is read from level 0, slowly",
-                stacklevel=1,
-            )
+            text = f"{path}: its smaller levels need the package imagecodecs"
+            warnings.warn(f"{text}; without it all is read from level 0, slowly", stacklevel=1)
     slide.set_cache(_tile_cache())
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
