@@ -149,7 +149,7 @@ def test_bad_settings_are_refused():
             make(**{name: 0})
     with pytest.raises(ConfigError, match="seed"):
         make(seed=-1)
-    with pytest.raises(BagDataError, match="same length"):
+    with pytest.raises(BagDataError, match="one label for each of the 1 bags"):
         BagSampler([0, 1], [3], num_instances=1)
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
-from midam.data.validate import as_array, int_array, other_data, require_both
+from midam.data.validate import as_array, check_length, int_array, other_data, require_both
 from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, require_counts
 
@@ -198,14 +198,10 @@ class BagSampler(Sampler):
         witnesses: WitnessLog | None = None,
         sites: ArrayLike | None = None,
     ) -> None:
-        labels, sizes = as_array(labels), as_array(sizes)
-        if labels.shape != sizes.shape or labels.ndim != 1:
-            raise BagDataError(
-                f"Expected one label and one size for each bag, got {labels.shape} labels and {sizes.shape} "
-                "sizes; give both the same length."
-            )
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
+        labels = as_array(labels)
+        check_length(labels, len(self._sizes), "label", "memory")
         codes = site_codes(sites, len(labels))
         positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
         negative = queue_of(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
@@ -252,11 +248,7 @@ class StrataSampler(Sampler):
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
         codes, stratum_of = np.unique(as_array(strata), return_inverse=True)
-        if stratum_of.shape != self._sizes.shape:
-            raise BagDataError(
-                f"Expected one stratum and one size for each bag, got {stratum_of.shape} strata and "
-                f"{self._sizes.shape} sizes; give both the same length."
-            )
+        check_length(stratum_of, len(self._sizes), "stratum", "memory")
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
         site_of = site_codes(sites, len(stratum_of))
         queues = [queue_of(bags, site_of, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]

@@ -151,10 +151,7 @@ def _single(target: str, columns: Mapping[str, Sequence[object]], request: Reque
     wrong = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if wrong is not None:
         expected = f"one of the {_kinds(request)} {', '.join(names)}"
-        raise BagDataError(
-            f"Expected {expected} in column {column}, got {words[wrong]} (in {place_of(wrong, request, ids)}); correct "
-            "it, or leave such bags out."
-        )
+        raise _misfit(expected, column, words[wrong], place_of(wrong, request, ids), "correct it")
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
 
@@ -235,17 +232,17 @@ def _numbers(
     wrong = next((row for row, number in enumerate(parsed) if number is None), None)
     if wrong is not None:
         got = "none" if is_missing(values[wrong]) else str(values[wrong])
-        raise BagDataError(
-            f"Expected numbers in column {column}, got {got} (in {place_of(wrong, request, ids)}); {advice}, or leave "
-            "such bags out."
-        )
+        raise _misfit("numbers", column, got, place_of(wrong, request, ids), advice)
     numbers = np.array(parsed, dtype=np.float64)
     for row in np.flatnonzero(~usable(numbers))[:1].tolist():
-        raise BagDataError(
-            f"Expected {wanted(numbers[row])} in column {column}, got {values[row]} (in {place_of(row, request, ids)}"
-            "); correct it, give it in another unit, or leave such bags out."
-        )
+        place, advice = place_of(row, request, ids), "correct it, give it in another unit"
+        raise _misfit(wanted(numbers[row]), column, values[row], place, advice)
     return numbers
+
+
+def _misfit(expected: str, column: str, got: object, where: str, advice: str) -> BagDataError:
+    text = f"Expected {expected} in column {column}, got {got} (in {where}); {advice}, or leave such bags out."
+    return BagDataError(text)
 
 
 def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:

@@ -328,7 +328,7 @@ class NiftiReader(FileReader):
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file; needs the package nibabel."""
-        nibabel = _nibabel(path)
+        nibabel = need("nibabel", "NIfTI", path, extra="medical")
         axis = 2 if options.axis is None else options.axis
         with _whole(path):
             image = nibabel.load(path)
@@ -346,10 +346,6 @@ class NiftiReader(FileReader):
         return open_volume(path, options, lambda: _read(path, axis), held=held, attributes=attributes, places=places)
 
 
-def _nibabel(path: Path) -> Any:
-    return need("nibabel", "NIfTI", path, extra="medical")
-
-
 def _read(path: Path, axis: int) -> Volume:
     with _whole(path):
         image, data, surplus = _data(path)
@@ -365,7 +361,7 @@ def _read(path: Path, axis: int) -> Volume:
 
 def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
     """Return an image, its numbers, and how many bytes follow them."""
-    image = _nibabel(path).load(path)
+    image = need("nibabel", "NIfTI", path, extra="medical").load(path)
     if file_suffix(path) == ".nii":
         end = image.dataobj.offset + math.prod(image.shape) * image.dataobj.dtype.itemsize
         return image, np.asanyarray(image.dataobj), path.stat().st_size - end
