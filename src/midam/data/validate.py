@@ -305,17 +305,17 @@ def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows 
     """Refuse instances that are not a numeric array [M, ...], and coordinates that do not fit them."""
     refuse_masked(instances)
     refuse_masked(coords)
-    sound = isinstance(instances, np.ndarray | Rows)
-    check_rows(instances if sound else np.array(instances, dtype=object), coords, source)
+    check_rows(instances, coords, source, sound=isinstance(instances, np.ndarray | Rows))
 
 
-def check_rows(instances: Any, coords: Any, source: str) -> None:
+def check_rows(instances: Any, coords: Any, source: str, *, sound: bool = True) -> None:
     """Refuse instances and coordinates, in memory or in a file, whose shapes or types do not fit."""
-    shape = tuple(instances.shape)
-    if len(shape) < 2 or 0 in shape[1:] or instances.dtype.kind not in "biuf":
+    shape: tuple[int, ...] = tuple(np.shape(instances))
+    dtype: Any = getattr(instances, "dtype", "no type")
+    if not sound or len(shape) < 2 or 0 in shape[1:] or dtype.kind not in "biuf":
         raise BagDataError(
-            f"Expected instances as an array [instances, features, ...] of real numbers, got shape {shape} of "
-            f"{instances.dtype} (in {source}); give each instance at least one feature, as float32."
+            f"Expected instances as an array [instances, features, ...] of real numbers, got shape {shape} of {dtype} "
+            f"(in {source}); give each instance at least one feature, as float32."
         )
     if coords is not None and (tuple(coords.shape[:-1]) != shape[:1] or coords.dtype.kind not in "iuf"):
         raise BagDataError(
