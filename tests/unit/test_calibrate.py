@@ -1,6 +1,7 @@
 """Platt scaling and the calibration line against a general optimiser."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,14 @@ from scipy.special import expit, logit, softmax
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.calibrate import PlattCalibrator, calibration_line, score_logits
+from midam.evaluate.bands import net_benefit
+from midam.evaluate.calibrate import (
+    PlattCalibrator,
+    calibration_interval,
+    calibration_line,
+    reliability_bins,
+    score_logits,
+)
 
 
 def fitted_by_bfgs(x, targets):
@@ -207,3 +215,12 @@ def test_classes_and_labels_are_calibrated_on_the_logit_too():
     scores = np.array([[0.2, 0.7]])
     expected = softmax(4 * (scores - 0.5) + [0.0, 1.0], axis=1)
     np.testing.assert_allclose(TemperatureCalibrator.from_dict(earlier).predict(scores), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "function", [reliability_bins, calibration_line, calibration_interval, partial(net_benefit, thresholds=[0.2])]
+)
+def test_a_number_outside_0_and_1_is_no_probability(function):
+    for wrong in (1.5, -0.1):
+        with pytest.raises(BagDataError, match=rf"probabilities.*{wrong} \(bag 1\)"):
+            function([0, 1] * 20, [0.2, wrong] * 20)

@@ -340,3 +340,10 @@ def test_masked_scores_and_groups_without_a_name_are_refused():
         with pytest.raises(BagDataError, match=r"Expected a group for each bag, got none \(bag 1\)"):
             summarize(y, s, groups=["a", name, "c", "d"])
     assert auroc(y, torch.tensor(s, requires_grad=True)) == auroc(y, s)
+
+
+def test_whole_numbers_that_rounding_makes_equal_are_refused():
+    assert auroc([0, 1], np.array([2**53 - 1, 2**53])) == 1.0
+    for scores in (np.array([2**60, 2**60 + 1]), torch.tensor([2**60, 2**60 + 1]), [2**60, 2**60 + 1]):
+        with pytest.raises(BagDataError, match=r"up to 2\*\*53"):
+            auroc([0, 1], scores)

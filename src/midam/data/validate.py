@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
 from midam.errors import BagDataError, CheckpointError, Note, OneClassError, first_line, given, listed, nearest_columns
-from midam.names import MISSING, is_missing, name_of
+from midam.names import EXACT, MISSING, is_missing, name_of
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
@@ -24,17 +24,24 @@ _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a tim
 
 
 def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
-    """Return an array of numbers; a tensor may be on any device, and a lazy conjugate or negative is resolved."""
+    """Return an array of numbers; a tensor may be on any device, and a lazy conjugate or negative is resolved.
+
+    Whole numbers that float64 would round are refused where it is wanted: different ones would become equal.
+    """
     refuse_masked(values)
     if hasattr(values, "resolve_neg"):
         values = values.detach().resolve_conj().resolve_neg().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
     try:
-        return np.asarray(values, dtype)
+        array = np.asarray(values, dtype)
+        whole = dtype is np.float64 and np.asarray(values).dtype.kind in "iu"
     except (TypeError, ValueError) as error:  # rows of several lengths, or no numbers at all
         raise BagDataError(
             f"Expected numbers in rows of equal length, got others ({first_line(error)}); give such rows."
         ) from None
+    if whole and np.abs(array).max(initial=0) > EXACT:
+        raise BagDataError(f"Expected whole numbers up to 2**53, got {np.abs(array).max():.0f}; scale them down.")
+    return array
 
 
 def bag_array(values: Any, bag: int) -> NDArray[Any]:

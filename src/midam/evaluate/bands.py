@@ -11,7 +11,7 @@ from midam.data.validate import as_array
 from midam.errors import ConfigError
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import check_bags, check_two_classes, group_numbers
+from midam.evaluate.ranking import check_bags, check_probabilities, check_two_classes, group_numbers
 
 Numbers = NDArray[np.float64]
 
@@ -233,7 +233,7 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
     >>> net_benefit([0, 0, 1, 1], [0.1, 0.6, 0.4, 0.8], [0.0, 0.2, 0.5]).tolist()
     [0.5, 0.4375, 0.0]
     """
-    y, p = check_bags(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities)
     return _weighted_benefit(y, p, check_thresholds(thresholds), np.ones((1, y.size)))[0]
 
 

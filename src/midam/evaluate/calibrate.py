@@ -16,7 +16,7 @@ from pydantic import Field
 from midam.data.validate import as_array
 from midam.errors import ConfigError, require, require_counts
 from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
-from midam.evaluate.ranking import Scores, check_bags, check_two_classes, group_numbers
+from midam.evaluate.ranking import Scores, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.reading import Count, Form, Number
 
 # Probabilities of exactly 0 or 1 have no logit.
@@ -302,7 +302,7 @@ def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float
     >>> round(slope, 2), round(intercept, 2)
     (0.62, 0.1)
     """
-    y, p = check_bags(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities)
     x = scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST))
     pos, neg = x[y == 1], x[y == 0]
     # The likelihood has a maximum exactly when the two classes overlap on both sides (Albert and Anderson 1984).
@@ -358,7 +358,7 @@ def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: Arr
     >>> [(round(part.probability, 2), part.observed.value) for part in bins]
     [(0.4, 0.5), (0.9, 1.0)]
     """
-    y, p = check_bags(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities)
     units = None if groups is None else np.asarray(groups, dtype=np.str_)
     count = int(np.clip(y.size // _BAGS_A_BIN, 1, _MOST_BINS))
     edges = np.unique(np.quantile(p, np.linspace(0, 1, count + 1)[1:-1]))
@@ -387,7 +387,7 @@ def calibration_interval(
     line = calibration_line(labels, probabilities)
     if line is None:
         return None
-    y, p = check_bags(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities)
     slope, intercept = line
     x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
     fitted = scipy.special.expit(x @ [slope, intercept])

@@ -20,7 +20,7 @@ from midam.errors import BagDataError, ConfigError, OneClassError, first_line
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import wilson
-from midam.evaluate.ranking import auroc, check_bags, check_two_classes, group_numbers
+from midam.evaluate.ranking import auroc, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.registry import METRICS, build, typed
 
 FEW_BAGS = 20
@@ -73,9 +73,7 @@ def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
 
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
     """Return the mean squared error of probabilities in [0, 1]."""
-    y, p = check_bags(labels, probabilities)
-    for bag in np.flatnonzero((p < 0) | (p > 1)):
-        raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
+    y, p = check_probabilities(labels, probabilities)
     return float(np.mean((p - y) ** 2))
 
 

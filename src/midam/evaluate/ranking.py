@@ -46,6 +46,14 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
     return y.astype(np.int64), check_scores(s, y.size)
 
 
+def check_probabilities(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Scores]:
+    """Return what `check_bags` returns; raise a `BagDataError` for a probability outside [0, 1] too."""
+    y, p = check_bags(labels, probabilities)
+    for bag in np.flatnonzero((p < 0) | (p > 1)):
+        raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
+    return y, p
+
+
 def check_two_classes(labels: Labels) -> tuple[int, int]:
     """Return the numbers of positive and negative bags; raise an `OneClassError` if one of them is 0."""
     positives, negatives = int((labels == 1).sum()), int((labels == 0).sum())
