@@ -16,7 +16,7 @@ from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
-from midam.report.page.render import Number, Section, Table, Tile, drawing, interval
+from midam.report.page.render import Number, Section, Table, Tile, interval
 from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, TargetPage
 from midam.report.words import form_apart
 from midam.targets import Target
@@ -24,9 +24,6 @@ from midam.targets import Target
 _NO_INTERVAL = "no interval: every resample has the same"
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
-_PRECISION = "Precision and recall."
-_SIDES = "Positive bags upward, negative ones downward. Where they overlap, bags are confused."
-_OTHERS = "Results of all thresholds on these bags; do not choose a threshold by them."
 _NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -35,13 +32,7 @@ class BinaryPage(TargetPage):
     """Page of two classes, one of them positive."""
 
     of_target = "binary"
-    label = "label 1"
-    claim = ", a positive bag scored above a negative one"
-    pairs = "pairs"
-    validates = "thresholds, calibration"
-    val_role = "which chose threshold and calibration, so that this is no test"
     missing = "one class only"
-    without = "needs tested bags of both classes"
     always_errors = True
     flow_heads = ("positive", "share")
 
@@ -131,27 +122,20 @@ class BinaryPage(TargetPage):
         study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
         if bands is None:
             return {}
-        value, (low, high), threshold = summary["auroc"], summary["auroc_ci95"], study.threshold
+        threshold, share = study.threshold, tested.positives / len(tested)
         baseline = None if study.baseline is None else study.baseline.scores
-        of_roc = f"AUROC {value:.3f}, 95% interval {low:.3f} to {high:.3f}"
-        alt = f"ROC curve: sensitivity against 1 minus specificity. {of_roc}."
-        alt += "" if baseline is None else f" Baseline: AUROC {auroc(tested.values, baseline):.3f}."
         bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
-        roc = plot_scores.plot_roc(**bags, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc)
-        ap, share = bands.auprc, tested.positives / len(tested)
-        bounds = f"95% interval {ap.low:.3f} to {ap.high:.3f}" if np.isfinite(ap.low) else _NO_INTERVAL
-        of_ap = f"Average precision {ap.value:.3f}, {bounds}"
-        precision = plot_scores.plot_precision(bands, share=share)
-        histogram = plot_scores.plot_histogram(**bags, threshold=threshold)
-        trade = plot_scores.plot_thresholds(**bags, threshold=threshold)
-        figures = [
-            drawing(roc, alt, "ROC.", f"{of_roc}; n = {tested.counts()}."),
-            drawing(precision, f"Precision-recall curve. {of_ap}.", _PRECISION, f"{of_ap}; no skill: {share:.3f}."),
-            drawing(histogram, "Histogram of scores: positive bags upward, negative bags downward.", "Scores.", _SIDES),
-            drawing(trade, "Sensitivity and specificity along the threshold on the score.", "Trade.", _OTHERS),
-        ]
-        unit = "groups" if tested.grouped else "bags"
-        return {"figures": figures, "resamples": bands.resamples, "unit": unit, "method": summary["auroc_method"]}
+        return {
+            "roc": plot_scores.plot_roc(
+                **bags, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc
+            ),
+            "precision": plot_scores.plot_precision(bands, share=share),
+            "histogram": plot_scores.plot_histogram(**bags, threshold=threshold),
+            "trade": plot_scores.plot_thresholds(**bags, threshold=threshold),
+            "baseline": None if baseline is None else auroc(tested.values, baseline),
+            "no_interval": None if np.isfinite(bands.auprc.low) else _NO_INTERVAL,
+            **{"summary": summary, "bands": bands, "share": share, "tested": tested},
+        }
 
     def _calibration(self) -> dict[str, Any]:
         tested, summary, p = self.tested, self.summary, self.tested.predicted
@@ -165,28 +149,17 @@ class BinaryPage(TargetPage):
         low, value, high = (0.0, 0.0, 0.0) if observed is None else (observed.low, observed.value, observed.high)
         expected = Estimate(value / mean, low / mean, high / mean, len(tested))
         slope, intercept = line or (None, None)
-        numbers = [
-            ("Brier score (0 is perfect)", Number(summary["brier"], key="brier")),
-            ("Brier score of a constant, the share of positive bags", Number(naive)),
-            ("Scaled Brier score (1 is perfect, 0 is this constant)", Number(scaled)),
-            ("Calibration slope (1 is perfect, below: too extreme)", _recorded(slope, summary, "calibration_slope")),
-            ("Calibration intercept (0 is perfect)", _recorded(intercept, summary, "calibration_intercept")),
-            ("Observed over expected positive bags (1 is perfect)", Number(expected, ".2f")),
-        ]
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
-        sizes = sorted({part.observed.bags for part in bins})
-        bin_sizes = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         marks: dict[str, Any] = {"line": line, "labels": tested.values, "probabilities": p}
-        curve = plot_scores.plot_reliability(bins, up="Observed share of positive bags", **marks)
-        alt = "Reliability curve: share of positive bags against their mean probability, in bins of equal size."
-        text = f"{plural(len(bins), 'bin')} of {bin_sizes} bags. Below: where the probabilities lie."
-        reliability = drawing(curve, alt, "Reliability.", text)
-        thresholds = self._thresholds
-        before = None if thresholds is None else f"{thresholds.positives / thresholds.bags:.1%}"
-        caption = f"Calibration of {tested.counts()}"
-        kind = "validation" if thresholds is None else thresholds.kind
-        content = {"reliability": reliability, "numbers": numbers, "caption": caption, "kind": kind}
-        return {**content, "line": line, "before": before, "share": f"{share:.1%}"}
+        return {
+            "curve": plot_scores.plot_reliability(bins, up="Observed share of positive bags", **marks),
+            "bins": plural(len(bins), "bin"),
+            "sizes": sorted({part.observed.bags for part in bins}),
+            "slope": _recorded(slope, summary, "calibration_slope"),
+            "intercept": _recorded(intercept, summary, "calibration_intercept"),
+            **{"line": line, "brier": summary["brier"], "naive": naive, "scaled": scaled, "expected": expected},
+            **{"tested": tested, "share": share, "thresholds": self._thresholds},
+        }
 
     def _usefulness(self) -> dict[str, Any]:
         tested, p = self.tested, self.tested.predicted
@@ -194,7 +167,6 @@ class BinaryPage(TargetPage):
         if benefit is None or p is None:
             return {}
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
-        alt = "Decision curve: net benefit against the threshold probability, also of acting on all bags and on none."
         model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
         everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
         rows = [
@@ -202,8 +174,7 @@ class BinaryPage(TargetPage):
             for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
         ]
         heads = ["act from", "model", "act on all", "model minus the better of all and none"]
-        chart = drawing(curve, alt, "Decision curve.", f"n = {tested.counts()}.")
-        return {"curve": chart, "table": Table("Net benefit", heads, rows)}
+        return {"curve": curve, "counts": tested.counts(), "table": Table("Net benefit", heads, rows)}
 
     @cached_property
     def _thresholds(self) -> calibrate.Thresholds | None:
@@ -290,21 +261,10 @@ class BinaryPage(TargetPage):
         threshold_text = f"{threshold:{form_apart(worst, threshold, least=3)}}"
         return self.error_section(f"At the run's threshold, {threshold_text}; the bags furthest from it first.", *parts)
 
-    def few(self) -> list[str]:
-        """Return a caution if a class is rare."""
+    def rarest(self) -> tuple[int, str] | None:
+        """Return how many bags the rarer class has."""
         few = min(self.tested.positives, len(self.tested) - self.tested.positives)
-        usual = "a hundred or more of each class are usually required"
-        text = f"calibration, subgroups and net benefit rest on few bags; {usual}"
-        text = "every interval is wide, and its coverage approximate" if few < FEW_BAGS else text
-        return [f"{few} bags of the rarer class: {text}."] if few < FEW else []
-
-    @property
-    def shift(self) -> Sequence[str]:  # type: ignore[override]
-        """Caution about other shares of positive bags."""
-        return [
-            f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
-            "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
-        ]
+        return (few, "very rare" if few < FEW_BAGS else "rare") if few < FEW else None
 
     level_heads = ("positive",)
 

@@ -13,7 +13,7 @@ from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.report.figures import ORANGE
-from midam.report.page.render import Drawing, Number, Section, Table, Tile, drawing
+from midam.report.page.render import Number, Section, Table, Tile
 from midam.report.page.target_page import (
     FEW,
     MOST_NAMES,
@@ -41,11 +41,6 @@ class ClassesPage(TargetPage):
     one, against = "class", "the rest"
     of_target = "multiclass"
     sides = ("of it", "others")
-    validates = "probabilities"
-    label = "each class"
-    claim = ", a bag of a class scored above a bag of another, by the score of that class,"
-    pairs = "such pairs, averaged over the classes"
-    calibrated = "Probabilities come from temperature scaling with an offset of each class on the validation bags, and "
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -115,9 +110,7 @@ class ClassesPage(TargetPage):
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking, confusion and calibration."""
-        decided = "The run has no probabilities." if self.tested.predicted is None else ""
-        opening = f"The predicted class of a bag is the one with the largest {self._measure}. {decided}"
-        content = decisions(self, opening, self.codes, self._shown.argmax(axis=1), kind="class")
+        content = decisions(self, self.codes, self._shown.argmax(axis=1), kind="class")
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
             Section("operating", "Decisions: which class is predicted", "classes.html", content),
@@ -126,24 +119,18 @@ class ClassesPage(TargetPage):
 
     def ranking(self) -> dict[str, Any]:
         """Return ROC curves, a forest plot, and a table of the classes."""
-        names, summary, figures = list(self.target.names), self.summary, list[Drawing]()
-        if len(names) <= _CURVES:
-            bags: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
-            curves = plot_class_rocs(names=names, summary=summary, **bags)
-            alt = f"ROC curve of each {self.one}: sensitivity against 1 minus specificity."
-            figures.append(drawing(curves, alt, "ROC.", f"A curve for each {self.one}, against {self.against}."))
-        lines = self.estimates()
+        names, summary, lines = list(self.target.names), self.summary, self.estimates()
         if len(lines) > _FOREST:
             lines = sorted(lines, key=lambda line: 1.0 if line[1] is None else line[1].value)[:_FOREST]
-        omitted = "" if len(lines) == len(names) else f" The lowest {_FOREST} of {len(names)}."
         total = self.study.figure("auroc_macro")
         rows = [*(Row(name, estimate) for name, estimate in lines), Row("mean of all", total, "D", ORANGE)]
-        forest = plot_forest(rows, "AUROC", reference=total and total.value, missing="not defined here")
-        title = f"AUROC of each {self.one}"
-        text = f"Lines are 95% intervals.{omitted}"
-        figures.append(drawing(forest, f"{title}, with 95% intervals.", f"{title}.", text))
-        content = {"figures": figures, "table": self._table(), "many": len(names) > _FOREST, "one": self.one}
-        return {**content, "against": self.against, "method": summary["auroc_macro_method"]}
+        bags: dict[str, Any] = {"labels": self.columns(self.tested), "scores": self.tested.scores}
+        return {
+            "curves": plot_class_rocs(names=names, summary=summary, **bags) if len(names) <= _CURVES else None,
+            "forest": plot_forest(rows, "AUROC", reference=total and total.value, missing="not defined here"),
+            **{"shown": len(lines), "count": len(names), "table": self._table()},
+            **{"one": self.one, "against": self.against, "method": summary["auroc_macro_method"]},
+        }
 
     def _table(self) -> Table:
         rows = []
@@ -161,9 +148,9 @@ class ClassesPage(TargetPage):
             return {"missing": UNDECIDED}
         correct = (p.argmax(axis=1) == self.codes).astype(np.float64)
         bins = reliability_bins(correct, p.max(axis=1), groups=self.tested.groups)
-        return self.reliability(bins, ("Largest probability", "Share classified correctly"))
+        return self.reliability(bins, "Largest probability", "Share classified correctly")
 
-    def reliability(self, bins: Sequence[Any], axes: tuple[str, str], more: str = "") -> dict[str, Any]:
+    def reliability(self, bins: Sequence[Any], across: str, up: str) -> dict[str, Any]:
         """Return the reliability curve, and the mean probability and share of each class."""
         p, labels, rows = self.tested.predicted, self.columns(self.tested), list[list[Any]]()
         if p is None:
@@ -172,12 +159,10 @@ class ClassesPage(TargetPage):
         for at, name in enumerate(self.target.names):
             inside = finite[:, at]
             rows.append([name, *(Number(float(x[inside, at].mean()) if inside.any() else None) for x in (p, labels))])
-        figure = plot_reliability(bins, across=axes[0], up=axes[1])
-        alt = f"Reliability curve: {axes[1].lower()} against {axes[0].lower()}."
-        chart = drawing(figure, alt, "Reliability.", f"{plural(len(bins), 'bin')}.")
         table = Table("Mean probability and share", [self.one, "mean probability", "share of bags"], rows, sorts=True)
-        note = f"{self.calibrated}apply to the shares of its {self.one}{'es' if self.one == 'class' else 's'}.{more}"
-        return {"missing": None, "reliability": chart, "table": table, "note": note}
+        curve, count = plot_reliability(bins, across=across, up=up), plural(len(bins), "bin")
+        axes = {"across": across.lower(), "up": up.lower()}
+        return {"missing": None, "curve": curve, **axes, "bins": count, "table": table, "one": self.one}
 
     def errors(self) -> Section | None:
         """Return the section of the bags whose true class had the lowest probability."""
@@ -197,19 +182,10 @@ class ClassesPage(TargetPage):
             self.error_table("Misclassified", order, heads, cells),
         )
 
-    def few(self) -> list[str]:
-        """Return a caution if a class is rare."""
+    def rarest(self) -> tuple[int, str] | None:
+        """Return how many bags the rarest class has."""
         least = min(part["positives"] for part in self.summary["per_class"].values())
-        words = (
-            f"The rarest {self.one} has {plural(least, 'bag')}: its figures and all probabilities rest on few bags; "
-        )
-        words += f"a hundred of each {self.one} are usually required."
-        return [*super().few(), *([words] if FEW_BAGS <= least < FEW else [])]
-
-    shift = (
-        "Where the classes have other shares, accuracy, average precision and probabilities differ; with other classes "
-        "in the rest, every AUROC differs too.",
-    )
+        return (least, self.one) if FEW_BAGS <= least < FEW else None
 
 
 class LabelsPage(ClassesPage):
@@ -218,10 +194,6 @@ class LabelsPage(ClassesPage):
     one, against = "label", "bags without it"
     of_target = "multilabel"
     sides = ("with it", "without")
-    label = "each label"
-    claim = ", a bag with a label scored above a bag without it, by the score of that label,"
-    pairs = "such pairs, averaged over the labels"
-    calibrated = "Probabilities come from Platt scaling of each label on the validation bags, and "
     flow_heads = ("labels per bag", "entries unknown")
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
@@ -265,8 +237,7 @@ class LabelsPage(ClassesPage):
         units = self.tested.ids if self.tested.groups is None else self.tested.groups
         of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[finite]
         bins = reliability_bins(values[finite], p[finite], groups=of_entry)
-        more = " The curve pools all labels; its intervals treat the labels of a bag as one unit."
-        return self.reliability(bins, ("Probability of a label", "Share that have it"), more)
+        return self.reliability(bins, "Probability of a label", "Share that have it")
 
     def errors(self) -> Section | None:
         """Return the section of the labels whose probability was furthest from the truth."""
@@ -287,19 +258,15 @@ class LabelsPage(ClassesPage):
             tables.append(self.error_table(title, bags, ["label", "probability"], cells))
         return self.error_section("For each bag, the label whose probability was the furthest off.", *tables)
 
-    shift = ("Where labels have other shares, average precision and probabilities differ.",)
 
-
-def decisions(page: TargetPage, opening: str, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:
+def decisions(page: TargetPage, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:
     """Return the confusion as a chart (of many classes, the most frequent errors) and a table, and figures by class."""
     names, matrix = page.target.names, np.asarray(page.summary["confusion"], dtype=np.int64)
-    content: dict[str, Any] = {"missing": None, "opening": opening, "chart": None, "pairs": None, "matrix": None}
+    content: dict[str, Any] = {"missing": None, "kind": kind, "calibrated": page.tested.predicted is not None}
+    content |= {"chart": None, "pairs": None, "matrix": None, "count": len(names), "counted": plural(len(names), kind)}
     content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
     if len(names) <= MOST_NAMES:
-        figure = plot_confusion(names=names, confusion=matrix, what=kind)
-        alt = f"Confusion of {plural(len(names), kind)}: true {kind} in rows, predicted {kind} in columns."
-        text = f"Rows: true {kind}; columns: predicted {kind}. The darker a cell, the larger its share of the row."
-        content["chart"] = drawing(figure, alt, "Confusion.", text, wide=len(names) > 6)
+        content["chart"] = plot_confusion(names=names, confusion=matrix, what=kind)
     else:
         content["pairs"] = _pairs(matrix, names, kind)
     if len(names) <= _FOLDED:

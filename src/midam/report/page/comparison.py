@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
-from midam.report.page.render import Drawing, Number, Section, Table, cell, drawing, render
+from midam.report.page.render import Number, Section, Table, render
 from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest, plot_mean_curves
 from midam.report.words import METRIC_NAMES
 
@@ -87,23 +86,19 @@ def comparison_page(study: MethodsStudy) -> str:
     provenance = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
     sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", provenance))
     title, count = f"{study.data}: {len(study.methods)} methods on the same folds", len(study.methods)
-    context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": _lead(study), "sections": sections}
-    return render("page.html", **context, description=f"Comparison of {count} methods on {study.data}", naming="")
+    lead = Section("lead", "", template, _lead(study))
+    context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": lead, "sections": sections}
+    return render("page.html", **context, description=f"Comparison of {count} methods on {study.data}", naming=None)
 
 
-def _lead(study: MethodsStudy) -> list[str | Markup]:
-    first, *others = study.methods
-    metric = study.metric
+def _lead(study: MethodsStudy) -> dict[str, Any]:
+    """Return the method with the highest mean, and those whose paired interval excludes 0."""
+    (first, *others), metric = study.methods, study.metric
     ranked = sorted((m for m in study.methods if m.estimate(metric)), key=lambda m: -m.figures[metric])
     best = ranked[0] if ranked else first
     apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
-    opening = Markup("The highest mean {} has <strong>{}</strong> with {}, of {} methods.").format(
-        METRIC_NAMES[metric], best.name, cell(best.estimate(metric)), len(study.methods)
-    )
-    if not apart:
-        return [opening, f"No paired interval separates a method from {first.name}, the reference."]
-    names = ", ".join(f"{m.name} ({'above' if m.figures['difference'] > 0 else 'below'})" for m in apart)
-    return [opening, f"Different from {first.name}, the reference, by the paired interval: {names}."]
+    content = {"metric": METRIC_NAMES[metric], "count": len(study.methods), "first": first.name, "apart": apart}
+    return {**content, "best": best.name, "estimate": best.estimate(metric)}
 
 
 def _summary(study: MethodsStudy) -> dict[str, Any]:
@@ -120,25 +115,22 @@ def _summary(study: MethodsStudy) -> dict[str, Any]:
     areas = [Row(method.name, method.estimate(metric)) for method in study.methods]
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
     gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
-    means = plot_forest(areas, f"Mean {metric_name} over folds")
-    drawings = [drawing(means, f"Mean {metric_name} of each method.", f"Mean {metric}, 95% intervals.")]
-    differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
-    drawings.append(drawing(differences, "Paired difference of each method.", "Paired differences, 95% intervals."))
-    table = Table("Methods on the same folds", heads, rows, sorts=True)
-    return {"table": table, "figures": drawings, "basis": study.basis, "notes": study.notes}
+    return {
+        "table": Table("Methods on the same folds", heads, rows, sorts=True),
+        "means": plot_forest(areas, f"Mean {metric_name} over folds"),
+        "differences": plot_forest(gaps, f"Difference to {first}", reference=0.0),
+        **{"metric": metric, "metric_name": metric_name, "basis": study.basis, "notes": study.notes},
+    }
 
 
-def _curves(study: MethodsStudy) -> list[Drawing]:
+def _curves(study: MethodsStudy) -> dict[str, Any]:
     def means(curve: Callable[[Tested], NDArray[np.float64]]) -> dict[str, tuple[Any, Any]]:
         tested = (method for method in study.methods if method.tested)
         return {method.name: (_GRID, np.mean([curve(part) for part in method.tested], axis=0)) for method in tested}
 
     roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", chance=True)
     precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)", chance=False)
-    alt = "Mean precision-recall curve of each method."
-    text = "Mean sensitivity of the folds at each specificity."
-    curves = [drawing(roc, "Mean ROC curve of each method.", "ROC.", text)]
-    return [*curves, drawing(precision, alt, "Precision and recall.", "Mean precision of the folds at each recall.")]
+    return {"roc": roc, "precision": precision}
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -162,20 +154,19 @@ def _folds(study: MethodsStudy) -> dict[str, Any] | None:
         folds[name].append((part.metric, f"{name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}"))
     estimates = {method.name: method.estimate(study.metric) for method in study.methods}
     means = {name: None if estimate is None else estimate.value for name, estimate in estimates.items()}
-    title = f"{study.title} of each fold"
-    strip = plot_fold_strip(study.title, folds, means)
-    figures = [drawing(strip, f"{title}, by method.", f"{title}.", f"{len(first.tested)} folds.")]
+    assignment, repeat = None, first.tested[0].repeat
     if 1 < len(study.kinds) <= _MOST_KINDS:
-        inside = [part for part in first.tested if part.repeat == first.tested[0].repeat]
+        inside = [part for part in first.tested if part.repeat == repeat]
         counts = {f"fold {p.fold}": np.bincount(p.labels, minlength=len(study.kinds)).tolist() for p in inside}
-        caption = f"Folds of repeat {inside[0].repeat}."
-        words = "Each bag is tested once; groups stay together."
-        figures.append(drawing(plot_assignment(counts, study.kinds), "Bags that each fold tests.", caption, words))
-    repeats = len({part.repeat for part in first.tested})
+        assignment = plot_assignment(counts, study.kinds)
     positives = _range([int(part.labels.sum()) for part in first.tested])
-    folds_text = f"{repeats} repeat{'s' * (repeats > 1)} of {len(first.tested) // repeats} folds"
-    content = {"figures": figures, "made": folds_text, "sizes": _range([len(part.ids) for part in first.tested])}
-    return {**content, "positives": positives if study.metric == "auroc" else None}
+    return {
+        **{"strip": plot_fold_strip(study.title, folds, means), "assignment": assignment, "repeat": repeat},
+        **{"title": f"{study.title} of each fold", "folds": len(first.tested)},
+        "repeats": len({part.repeat for part in first.tested}),
+        "sizes": _range([len(part.ids) for part in first.tested]),
+        "positives": positives if study.metric == "auroc" else None,
+    }
 
 
 def _range(values: Sequence[int]) -> str:

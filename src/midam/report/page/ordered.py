@@ -14,17 +14,12 @@ from midam.evaluate.ranking import Pairs, auroc
 from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
-from midam.report.page.render import Number, Section, Table, Tile, drawing
+from midam.report.page.render import Number, Section, Table, Tile
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
 from midam.report.words import signed
 from midam.targets import Target
 
 _PARTS = 5
-_CUTS = (
-    "The cuts of the score between grades maximize the quadratic kappa of the validation bags; a bag gets the grade of "
-    "the last cut that its score has reached. Kappa counts an error of two grades four times as much as an error of "
-    "one grade."
-)
 _ON_AVERAGE = "Calibration: are predicted numbers right on average?"
 _TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
 
@@ -33,10 +28,6 @@ class GradesPage(TargetPage):
     """Page of grades, the lowest first."""
 
     of_target = "ordinal"
-    label = "each grade"
-    claim = ": of two bags of different grades, the one with the higher grade had the higher score"
-    pairs = "such pairs"
-    validates = "cuts between grades"
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -83,13 +74,12 @@ class GradesPage(TargetPage):
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
         bags: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
         figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **bags)
-        chart = drawing(figure, "Score of each bag, by grade.", "Score by grade.", _some(tested.scores))
-        ranking = {"figure": chart, "table": self._steps(), "note": "", "method": self.summary["c_index_method"]}
-        content: dict[str, Any] = dict.fromkeys(("opening", "chart", "pairs", "matrix", "each"))
-        content["missing"] = UNDECIDED
+        ranking = {"figure": figure, **_shown(tested.scores), "steps": self._steps()}
+        ranking["method"] = self.summary["c_index_method"]
+        content: dict[str, Any] = {"missing": UNDECIDED}
         if predicted is not None and "confusion" in self.summary:
-            content = decisions(self, _CUTS, self.codes, predicted, kind="grade")
-        first = Section("ranking", "Ranking: do higher grades score higher?", "ordered.html", ranking)
+            content = decisions(self, self.codes, predicted, kind="grade")
+        first = Section("ranking", "Ranking: do higher grades score higher?", "grades.html", ranking)
         return [first, Section("operating", "Decisions: which grade is predicted", "classes.html", content)]
 
     def _steps(self) -> Table:
@@ -119,27 +109,17 @@ class GradesPage(TargetPage):
             tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
         return self.error_section("Misclassified bags, the most grades off first.", *tables)
 
-    def few(self) -> list[str]:
-        """Return a caution if a grade is rare, in addition to the warnings of the summary."""
+    def rarest(self) -> tuple[int, str] | None:
+        """Return how many bags the rarest grade has, and its name."""
         counts = np.bincount(self.codes, minlength=len(self.target.names))
-        least, name = int(counts.min()), self.target.names[int(counts.argmin())]
-        words = f"The rarest grade, {name}, has {plural(least, 'bag')}: figures that involve it rest on few bags."
-        return [*super().few(), *([words] if least < FEW else [])]
-
-    shift = (
-        "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to tell apart "
-        "than distant ones.",
-    )
+        least = int(counts.argmin())
+        return (int(counts[least]), self.target.names[least]) if counts[least] < FEW else None
 
 
 class NumbersPage(TargetPage):
     """Page of a number."""
 
     of_target = "continuous"
-    label = "the number"
-    claim = ": of two bags, the one with the larger number had the higher score"
-    pairs = "pairs of different numbers"
-    validates = "numbers for scores"
     flow_heads = ("lowest", "quarter", "median", "three quarters", "highest")
 
     @classmethod
@@ -187,35 +167,21 @@ class NumbersPage(TargetPage):
         tested, summary, name = self.tested, self.summary, self.target.names[0]
         bags: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
         figure = plot_order.plot_number_scores(name=name, summary=summary, **bags)
-        numbers = [
-            ("C-index (1 is perfect, 0.5 chance)", Number(summary["c_index"])),
-            ("Pairs of different numbers", f"{Pairs.of_numbers(self.numbers).total:,.0f}"),
-            ("Kendall's tau-b, which corrects for ties", Number(summary["kendall_tau"])),
-            ("Spearman's rank correlation", Number(summary["spearman"])),
-        ]
-        chart = drawing(figure, f"Score against {name}.", "Score and number.", _dot(self.numbers))
-        ranking = {"figure": chart, "table": None, "numbers": numbers, "note": "", "method": summary["c_index_method"]}
+        pairs = Pairs.of_numbers(self.numbers).total
+        ranking = {"figure": figure, "name": name, **_shown(self.numbers), "pairs": pairs, "summary": summary}
         title, predicted = "Decisions: which number is predicted", tested.predicted
-        first = Section("ranking", "Ranking: do larger numbers score higher?", "ordered.html", ranking)
+        first = Section("ranking", "Ranking: do larger numbers score higher?", "numbers.html", ranking)
         if predicted is None or "mae" not in summary:
             return [first, Section("operating", title, "numbers.html", {"missing": UNDECIDED})]
-        calibration = Section("calibration", _ON_AVERAGE, "ordered.html", self._calibration(predicted))
+        calibration = Section("calibration", _ON_AVERAGE, "numbers.html", self._calibration(predicted))
         return [first, Section("operating", title, "numbers.html", self._predictions(predicted)), calibration]
 
     def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         name = self.target.names[0]
         figure = plot_order.plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
-        chart = drawing(figure, f"Predicted against true {name}.", "Predicted and true.", _dot(self.numbers))
-        error, off = float(self.summary["mae"]), np.abs(predicted - self.numbers)
-        constant = float(self.summary["mae_constant"])
-        numbers = [
-            ("Mean absolute error (MAE)", Number(error, ".4g", "mae")),
-            ("MAE of a constant, the median of these bags", Number(constant, ".4g", "mae_constant")),
-            ("Share of this error that the model avoids", Number(None if constant == 0 else 1 - error / constant)),
-            ("Half of the bags are off by at most", Number(float(np.quantile(off, 0.5)), ".4g")),
-            ("Nine of ten are off by at most", Number(float(np.quantile(off, 0.9)), ".4g")),
-        ]
-        return {"missing": None, "figure": chart, "numbers": numbers, "caption": f"Errors of the predicted {name}"}
+        half, most = np.quantile(np.abs(predicted - self.numbers), (0.5, 0.9)).tolist()
+        content = {"missing": None, "figure": figure, "name": name, "half": half, "most": most}
+        return {**content, **_shown(self.numbers), "summary": self.summary}
 
     def _calibration(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         """Return the mean true numbers of bags with similar predicted numbers."""
@@ -229,10 +195,9 @@ class NumbersPage(TargetPage):
             ends = [signed(float(end)) for end in (guess.min(), guess.max())]
             means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(guess - true).mean()))]
             rows.append([" to ".join(dict.fromkeys(ends)), int(inside.sum()), *means])
-        alt = "Mean of the true numbers against the mean of the predicted numbers."
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
         table = Table("Bags by the predicted number", heads, rows)
-        return {"figure": drawing(plot_order.plot_number_reliability(dots), alt, "Reliability."), "table": table}
+        return {"curve": plot_order.plot_number_reliability(dots), "table": table}
 
     def errors(self) -> Section | None:
         """Return the section of the bags with the largest errors."""
@@ -251,17 +216,7 @@ class NumbersPage(TargetPage):
             tables.append(self.error_table(title, order, ["true", "predicted", "off by"], cells))
         return self.error_section("The bags whose predicted number is the furthest off.", *tables)
 
-    shift = (
-        "Among bags with more similar numbers, the C-index is lower. Predicted numbers are pulled toward the numbers "
-        "of the validation bags.",
-    )
 
-
-def _dot(values: NDArray[np.float64]) -> str:
-    """Return a sentence on the bags that a scatter plot shows."""
-    return f"A dot is a bag:{some}" if (some := _some(values)) else f"A dot is a bag, n = {len(values)}."
-
-
-def _some(values: NDArray[np.float64]) -> str:
-    count = len(evenly(values))
-    return "" if count == len(values) else f" {count} of {len(values)} bags, evenly along their order."
+def _shown(values: NDArray[np.float64]) -> dict[str, int]:
+    """Return the numbers of shown bags and of all bags of a figure."""
+    return {"shown": len(evenly(values)), "count": len(values)}

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 
 from midam._version import __version__
+from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import svg_text
 from midam.report.words import as_flags, signed
@@ -36,15 +36,6 @@ class Link(NamedTuple):
 
     text: str
     address: str
-
-
-class Drawing(NamedTuple):
-    """A figure with the title and the text of its caption; a `wide` figure gets more of the page."""
-
-    svg: Markup
-    title: str
-    text: str = ""
-    wide: bool = False
 
 
 class Tile(NamedTuple):
@@ -81,11 +72,6 @@ class Section(NamedTuple):
     title: str
     template: str
     content: Any = None
-
-
-def drawing(figure: Figure, description: str, title: str, text: str = "", *, wide: bool = False) -> Drawing:
-    """Return a figure for a page; screen readers read `description`."""
-    return Drawing(Markup(svg_text(figure, description)), title, text, wide)
 
 
 def render(template: str, **context: Any) -> str:
@@ -152,8 +138,9 @@ def _environment() -> Environment:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
+    filters["svg"] = lambda figure, description: Markup(svg_text(figure, description))
     environment.filters.update(filters)
-    environment.globals.update(version=__version__, asset=_asset)
+    environment.globals.update(version=__version__, asset=_asset, number=Number, plural=plural)
     return environment
 
 

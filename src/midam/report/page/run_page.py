@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import unescape
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from midam.errors import plural
@@ -16,7 +17,7 @@ from midam.report.figures import BLUE, ORANGE
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage
-from midam.report.page.render import Drawing, Number, Section, Table, drawing, interval, render
+from midam.report.page.render import Number, Section, Table, interval, render
 from midam.report.page.survival import SurvivalPage
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
@@ -25,12 +26,6 @@ from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
 _SHOWN = 20  # most features in the chart
-# Role of the tested bags in the training.
-_ROLES = {
-    "test": "that played no part in training",
-    "new": "of other data than the run's",
-    "train": "which the model was fitted to, so that this is no test",
-}
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 
 
@@ -63,33 +58,18 @@ def report_page(study: Study) -> str:
     if study.external:
         title = f"Trained on {study.trained_on}, tested on {study.data}"
         kicker += f" {middot} {study.method}"
-    context: dict[str, Any] = {"title": title, "kicker": kicker, "description": f"{kind}: {title}"}
-    context |= {"lead": _lead(study, page), "sections": sections}
-    html = render("page.html", **context, naming="")
-    caution = _naming(study, html)
-    return render("page.html", **context, naming=caution) if caution else html
+    lead: dict[str, Any] = {"target": page.of_target, "part": study.part, "part_name": words.PART_NAMES[study.part]}
+    lead |= {"counted": page.counted(), "ranked": page.ranked, "estimate": study.figure(study.metric)}
+    lead["second"] = page.second() if page.ranked else None
+    context = {"title": title, "kicker": kicker, "lead": Section("lead", "", "words.html", lead), "sections": sections}
+    return render("page.html", **context, description=f"{kind}: {title}", naming=partial(_naming, study))
 
 
-def _lead(study: Study, page: TargetPage) -> list[str | Markup]:
-    counted = page.counted()
-    if not page.ranked:
-        part = words.PART_NAMES[study.part]
-        return [f"Of the {part} bags ({counted}), the labels order no two: ranking cannot be measured."]
-    estimate = study.figure(study.metric)
-    if estimate is None:
-        return []
-    role = _ROLES.get(study.part, page.val_role)
-    first = Markup("On {}, {}{} in <strong>{}</strong> of all {} {}.").format(
-        counted, role, page.claim, f"{estimate.value:.1%}", page.pairs, interval(estimate, ".1%")
-    )
-    return [first, *filter(None, [page.second()])]
-
-
-def _naming(study: Study, html: str) -> str:
+def _naming(study: Study, bodies: Sequence[str]) -> str:
     """Return a caution about names on the page for readers who share it; "" if there are no names."""
     if study.pseudonyms:
         return "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
-    cells = set(re.findall(r">([^<>]+)<", html.partition("<main")[2]))
+    cells = {cell for body in bodies for cell in re.findall(r">([^<>]+)<", body)}
     cells |= {cell.partition(": ")[0] for cell in cells}  # tips of a chart begin with a name
     cells = set(map(unescape, cells))
     bag_and_group_names = (study.tested.ids, study.tested.groups)
@@ -102,23 +82,19 @@ def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
     return {"tiles": page.tiles(), "counted": page.tiles_note(), **compared, "limits": _limits(study, page)}
 
 
-def _limits(study: Study, page: TargetPage) -> list[str]:
-    """List the limits of the numbers on the page."""
-    points = [f"{message}." for message in study.cautions]
-    if study.part in ("val", "train"):
-        points.append(f"These are {words.PART_NAMES[study.part]} bags: the figures are too good, and not a test.")
-    points += page.few()
-    if study.external:
-        points.append("These figures apply to this other data: they say nothing about a third site.")
-    else:
-        points.append("One split of one data set: `midam report RUN DATA` measures performance on other data.")
-    if study.tested.groups is None:
-        points.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    points += page.shift
-    if study.selected.get("weights") == "best":
-        metric = words.METRIC_NAMES[words.metric_of_history(study.history)]
-        points.append(f"The epoch was chosen by its validation {metric}: figures of the validation bags are too good.")
-    return points
+def _limits(study: Study, page: TargetPage) -> dict[str, Any]:
+    """Return what limits the numbers on the page."""
+    chosen_by = words.METRIC_NAMES[words.metric_of_history(study.history)]
+    return {
+        "target": page.of_target,
+        "cautions": study.cautions,
+        "of_training": words.PART_NAMES[study.part] if study.part in ("val", "train") else None,
+        "warnings": study.summary.get("warnings", ()),
+        "rarest": page.rarest(),
+        "tested": study.tested,
+        "external": study.external,
+        "chosen_by": chosen_by if study.selected.get("weights") == "best" else None,
+    }
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
@@ -188,7 +164,6 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
     """Return the flow of bags: the run's data with its parts, and new data."""
     parts = {name: bags for name, bags in study.parts.items() if name != "new"}
-    roles = {"train": "fits the weights", "val": page.validates, "test": "tests, and nothing else"}
     heads = ["part", "bags", *page.flow_heads, "groups", "instances"]
     rows = []
     for name, bags in study.parts.items():
@@ -196,24 +171,24 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
         instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
         rows.append([words.PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
     by_name, new = page.flow_by_name(), study.parts.get("new")
-    many = by_name and len(by_name.rows) > MOST_NAMES and f"{by_name.caption}: all {len(by_name.rows)}"
-    cards = [_card(words.PART_NAMES[name], [bags], page, roles[name]) for name, bags in parts.items()]
-    content: dict[str, Any] = {
+    return {
+        "target": page.of_target,
         "whole": _card("all bags of the run", list(parts.values()), page) if parts else None,
-        "cards": cards,
+        "cards": {name: _card(words.PART_NAMES[name], [bags], page) for name, bags in parts.items()},
+        "new": new and {"source": study.data, "card": _card("new data", [new], page)},
+        "left_out": study.left_out,
+        "table": Table("Bags of each part", heads, rows),
+        **{"by_name": by_name, "many": by_name and len(by_name.rows) > MOST_NAMES},
     }
-    content["new"] = new and {"source": study.data, "card": _card("new data", [new], page, roles["test"])}
-    table = Table("Bags of each part", heads, rows)
-    return {**content, "left_out": study.left_out, "table": table, "by_name": by_name, "many": many}
 
 
-def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage, role: str = "") -> dict[str, Any]:
+def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage) -> dict[str, Any]:
     lines = [plural(sum(map(len, parts)), "bag"), *page.card_lines(parts)]
     groups = [part.groups.tolist() for part in parts if part.groups is not None]
     sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
     lines += [plural(len(set().union(*groups)), "group")] if len(groups) == len(parts) else []
     lines += [plural(sum(sizes), "instance")] if len(sizes) == len(parts) else []
-    return {"title": title, "lines": lines, "role": role}
+    return {"title": title, "lines": lines}
 
 
 def names_sites(column: str) -> bool:
@@ -227,23 +202,19 @@ def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_])
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
-    alt = f"{metric} of each level of {name}, with 95% intervals."
-    text = "Lines are 95% intervals; the dashed line is that of all bags."
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
     shared = len({group for group, _ in pairs}) < len(pairs)
     title = f"Site by site: {name}" if names_sites(name) else f"By {name}"
-    chart = drawing(forest, alt, f"{metric} by {name}.", text, wide=True)
-    return {"title": title, "forest": chart, "table": table, "shared": shared}
+    return {"title": title, "forest": forest, "metric": metric, "name": name, "table": table, "shared": shared}
 
 
 def _training(study: Study) -> Section:
     """Return the section of the learning curves."""
-    history, content, curves = study.history, None, list[Drawing]()
+    history, content, curves = study.history, None, list[tuple[str, Figure]]()
     if history:
         for title, lines in learning_panels(history):
             if any(row.get(key) is not None for key in lines for row in history):
-                figure = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
-                curves.append(drawing(figure, f"{title} along the epochs.", f"{title} along the epochs."))
+                curves.append((title, plot_learning(history, (title, lines), best_epoch=study.best_epoch)))
         metric = words.METRIC_NAMES[words.metric_of_history(history)]
         content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
         content["selected"] = {"epoch": None, "weights": None, **study.selected}
@@ -256,9 +227,7 @@ def _features(study: Study) -> Section:
     rows = importance["features"]
     metric = words.METRIC_NAMES[study.metric]
     lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
-    alt = f"Drop of the {metric} when the values of each feature are shuffled."
-    text = "Values are shuffled among the instances of all bags. Features with the same information replace each other."
-    chart = drawing(plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0), alt, alt, text)
+    forest = plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0)
     keys = ("drop", "low", "high")
     cells = [
         [row["feature"], *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in keys)]
@@ -266,8 +235,7 @@ def _features(study: Study) -> Section:
     ]
     heads = ["feature", f"drop of the {metric}", "95% from", "to"]
     part = words.PART_NAMES[importance["part"]]
-    note = f"On the {part} bags of the run: the {metric} minus the {metric} with a feature shuffled."
-    content = {"note": note, "chart": chart, "table": Table("Features", heads, cells)}
+    content = {"part": part, "metric": metric, "forest": forest, "table": Table("Features", heads, cells)}
     return Section("features", "Features: what the ranking rests on", "common.html", content)
 
 
@@ -295,10 +263,7 @@ def _tried(auto: Mapping[str, Any]) -> Section:
     heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
     chart = None
     if any(line.marker == "o" for line in lines):
-        alt = "AUROC of what was tried, on the inner folds."
-        text = "The more surely a method is behind the best, the smaller its weight."
-        figure = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
-        chart = drawing(figure, alt, "AUROC on the inner folds.", text)
+        chart = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
     content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
     return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
 
@@ -306,6 +271,6 @@ def _tried(auto: Mapping[str, Any]) -> Section:
 def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
     """Return the section of the TRIPOD+AI items."""
     requested, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
-    content = {"names": names, "label": page.label, "without": page.without, "external": study.external}
+    content = {"target": page.of_target, "names": names, "external": study.external}
     content |= {"sites": sites, "asked": requested}
     return Section("tripod", "TRIPOD+AI: what a published report needs", "tripod.html", content)

@@ -7,31 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import plural
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
-from midam.report.page.render import Number, Section, Table, Tile, drawing
+from midam.report.page.render import Number, Section, Table, Tile
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed
 from midam.targets import Target
-
-_RANKING = (
-    "A pair is comparable where the earlier of two times is that of an event. The C-index depends on how long bags "
-    "were followed; Uno's C weighs events by the share of bags that were still followed, and depends less on it."
-)
 
 
 class SurvivalPage(TargetPage):
     """Page of time and event; a higher score means an earlier event."""
 
     of_target = "survival"
-    label = "the event, and when time begins,"
-    claim = ": of two bags, the one with the earlier event had the higher risk"
-    pairs = "comparable pairs"
-    validates = "risk groups"
     flow_heads = ("events", "share", "median follow-up", "longest time")
 
     @classmethod
@@ -91,24 +81,18 @@ class SurvivalPage(TargetPage):
         """Return the sections on ranking and risk groups."""
         predicted, title = self.tested.predicted, "Risk groups: who stays without the event"
         content = {"missing": UNDECIDED} if predicted is None else self._groups(predicted)
-        first = Section("ranking", "Ranking: who has the event first", "ordered.html", self._ranking())
+        first = Section("ranking", "Ranking: who has the event first", "survival.html", self._ranking())
         return [first, Section("operating", title, "survival.html", content)]
 
     def _ranking(self) -> dict[str, Any]:
-        tested, until = self.tested, self.summary["c_ipcw_truncation"]
-        count = len(evenly(self.time))
-        omitted = "" if count == len(tested) else f" {count} of {len(tested)} bags, evenly by time."
-        figure = plot_risk(self.target.names[0], self.time, self.event, tested.scores, tested.ids)
-        words = f"Bags with an early event should have a high risk.{omitted}"
-        numbers = [
-            ("C-index (1 is perfect, 0.5 chance)", self.study.figure("c_index")),
-            ("Comparable pairs", f"{Pairs.of_times(self.time, self.event).total:,.0f}"),
-            ("C, weighted against censoring (IPCW)", self.study.figure("c_ipcw")),
-            ("Events that it counts", "all" if until is None else f"those before {until:.4g}"),
-        ]
-        shown_figure = drawing(figure, "Risk of each bag along its time.", "Risk and time.", words)
-        method = self.summary["c_index_method"]
-        return {"figure": shown_figure, "table": None, "numbers": numbers, "note": _RANKING, "method": method}
+        tested = self.tested
+        return {
+            "figure": plot_risk(self.target.names[0], self.time, self.event, tested.scores, tested.ids),
+            "pairs": Pairs.of_times(self.time, self.event).total,
+            **{name: self.study.figure(name) for name in ("c_index", "c_ipcw")},
+            **{"until": self.summary["c_ipcw_truncation"], "method": self.summary["c_index_method"]},
+            **{"shown": len(evenly(self.time)), "count": len(tested)},
+        }
 
     def _groups(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
         finite = np.isfinite(predicted)
@@ -120,11 +104,8 @@ class SurvivalPage(TargetPage):
         present = np.unique(groups).tolist()
         rows: list[list[Any]] = [[names[group], *bags_at_risk(time[groups == group], ticks)] for group in present]
         caption = f"Bags at risk: still without the event, and followed, at this {self.target.names[0]}"
-        alt = "Kaplan-Meier curves: share of bags without the event along the time, by risk group."
-        words = "Bands are pointwise 95% intervals (Greenwood); strokes are bags last seen."
         at_risk, p = Table(caption, ["risk", *(f"{tick:g}" for tick in ticks)], rows), self.summary.get("log_rank_p")
-        curves = drawing(figure, alt, "Kaplan-Meier curves.", words, wide=True)
-        return {"missing": None, "curves": curves, "at_risk": at_risk, "groups": self._table(), "p": Number(p, "p")}
+        return {"missing": None, "curves": figure, "at_risk": at_risk, "groups": self._table(), "p": Number(p, "p")}
 
     def _table(self) -> Table:
         rows = []
@@ -158,17 +139,10 @@ class SurvivalPage(TargetPage):
             self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
         )
 
-    def few(self) -> list[str]:
-        """Return a caution if events are few."""
+    def rarest(self) -> tuple[int, str] | None:
+        """Return the number of events."""
         events = int(self.event.sum())
-        words = f"{plural(events, 'event')}: risk groups rest on few events; a hundred or more are usually required."
-        return [*super().few(), *([words] if FEW_BAGS <= events < FEW else [])]
-
-    shift = (
-        "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
-        "Censoring is assumed to be unrelated to the risk. If it is related, or if another event, such as death from "
-        "other causes, was recorded as no event, curves and figures are biased.",
-    )
+        return (events, "event") if FEW_BAGS <= events < FEW else None
 
 
 def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:

@@ -249,33 +249,17 @@ class TargetPage:
 
     Attributes
     ----------
-    label : str
-        The label in words, which the authors of a study have to define.
-    claim, pairs : str
-        The part of the sentence on ranking after "On N bags, that played no part in training"; the pairs that it
-        counts.
-    validates, val_role : str
-        Use of the validation bags; the reason why they are no test.
+    of_target : str
+        Name of the target, by which the templates choose their words; empty for a target without its own class.
     missing : str
         Text in a forest plot for a level without a figure.
-    without : str
-        Reason why a section is missing.
     always_errors : bool
         Whether wrong bags are listed even if nothing can be ranked.
     """
 
     of_target: ClassVar[str] = ""
-    """Name of the target."""
-    label: ClassVar[str] = "the label"
-    claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
-    pairs: ClassVar[str] = "comparable pairs"
-    validates: ClassVar[str] = "helps to choose the model"
-    val_role: ClassVar[str] = "which helped to choose the model, so that this is no test"
     missing: ClassVar[str] = "nothing to rank"
-    without: ClassVar[str] = "the page has no such section for this kind of label"
     always_errors: ClassVar[bool] = False
-    shift: Sequence[str] = ()
-    """Cautions about data with other shares of the labels."""
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -333,9 +317,9 @@ class TargetPage:
         """Return the section of the most wrong bags."""
         return None
 
-    def few(self) -> list[str]:
-        """Return cautions about figures that rest on few bags."""
-        return list(self.summary.get("warnings", []))
+    def rarest(self) -> tuple[int, str] | None:
+        """Return the bags of the rarest class or grade, or the events, and a name; None if they are not few."""
+        return None
 
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
