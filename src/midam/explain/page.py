@@ -1,15 +1,14 @@
 """One self-contained HTML page of all bags of a call: their maps, pictures, top instances and files."""
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from midam.errors import MidamError
 from midam.explain.explanation import ORDERED, instance_name, predicted_words
 from midam.plain_files import open_plain
-from midam.report.page.render import Number, render
+from midam.report.page.render import render
 from midam.report.pseudonyms import naming
 from midam.report.words import form_apart
 
@@ -18,34 +17,11 @@ _VERDICTS = {
     "raises": "keeps the score higher than any random order",
     "neither": "cannot be distinguished from random orders",
 }
-_DRAWN = {
-    "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
-    "map": "maps of what patches add, of their weights and scores",
-    "strip": "slices in their order, the top ones framed, and what each slice adds",
-    "sheet": "the instances at both ends of the ranking",
-    "bars": "what the instances add, in their order",
-}
-_FILES = {
-    "picture": "picture (PNG)",
-    "instances": "all instances (HDF5)",
-    "table": "top instances (CSV)",
-    "polygons": "patches for QuPath (GeoJSON)",
-    "image": "image (JPEG)",
-    "added": "map of what patches add (PNG)",
-    "weight": "map of weights (PNG)",
-    "score": "map of scores (PNG)",
-}
-# Facts about an instance from its file: column head and format of the cells.
-_OF_FILES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "file": ("File", str),
-    "line": ("Line", str),
-    "row": ("Row", str),
-    "slice_index": ("Slice in the file", "{}".format),
-    "instance_number": ("InstanceNumber", lambda value: "" if value is None else str(value)),
-    "frame_number": ("Frame", lambda value: "" if value is None else str(value)),
-    "position_mm": ("Position", lambda value: "" if value is None else f"{value:.10g} mm"),
-    "sop_instance_uid": ("SOPInstanceUID", lambda value: value or ""),
-}
+# Columns of facts about an instance from its file.
+_OF_FILES = (
+    *("file", "line", "row", "slice_index", "instance_number"),
+    *("frame_number", "position_mm", "sop_instance_uid"),
+)
 
 
 def verdict_text(tested: Mapping[str, Any]) -> str:
@@ -99,46 +75,21 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the content of the page about a bag."""
-    form, tested = _form(entry), entry["faithfulness"]
-    alt = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
-    alt += "" if tested is None else "; the score as the top instances leave and enter"
-    order_columns = {name: (name.removeprefix(ORDERED), str) for name in entry["top"][0] if name.startswith(ORDERED)}
-    shown = {name for instance in entry["top"] for name in instance}
-    columns = {name: column for name, column in (_OF_FILES | order_columns).items() if name in shown}
-    keys = ("bag", "label", "split", "explained", "instances", "notes")
+    """Return the content of the page about a bag: its entry, with texts and pictures."""
+    tested, top = entry["faithfulness"], entry["top"]
+    known = {name for instance in top for name in instance}
+    ordered = [name for name in top[0] if name.startswith(ORDERED)]
+    places = [[value for key, value in instance.items() if key.startswith("coord_")] for instance in top]
     return {
-        **{name: entry.get(name) for name in keys},
-        "score": Number(entry["score"], form),
-        "probability": Number(entry["probability"], ".4f"),
+        **entry,
+        "explained": entry.get("explained"),
+        "form": _form(entry),
         "facts": facts_text(entry),
         "verdict": None if tested is None else verdict_text(tested),
-        "columns": [name for name, _ in columns.values()],
-        "top": [_instance(instance, columns) for instance in entry["top"]],
-        "alt": alt,
-        "picture": _data(folder, entry["files"]["picture"]),
-        "address": quote(entry["files"]["picture"]),
-        "files": _links(entry["files"]),
+        "columns": [name for name in (*_OF_FILES, *ordered) if name in known],
+        "names": [instance_name(instance["instance"], place) for instance, place in zip(top, places)],
+        "image": _data(folder, entry["files"]["picture"]),
         "slides": [_slide(slide, entry, folder) for slide in entry.get("slides", [entry])],
-    }
-
-
-def _instance(entry: Mapping[str, Any], columns: Mapping[str, tuple[str, Callable[[Any], str]]]) -> dict[str, Any]:
-    """Return rank, name and numbers of a top instance, with the facts from its file."""
-    place = [value for key, value in entry.items() if key.startswith("coord_")]
-    return {
-        "number": entry["instance"],
-        "rank": entry["rank"],
-        "name": instance_name(entry["instance"], place),
-        "of_file": [form(entry[name]) for name, (_, form) in columns.items()],
-        "added": Number(entry["contribution"], "+#.3g"),
-        "weight": Number(entry["relative_weight"], ".3g"),
-        "score": Number(entry["score"]),
-        "features": [
-            {**share, "value": Number(share["value"], ".4g"), "typical": Number(share["typical"], ".4g")}
-            | {"adds": Number(share["adds"], "+.3g")}
-            for share in entry.get("features", ())
-        ],
     }
 
 
@@ -148,16 +99,11 @@ def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> 
     several = slide is not entry
     return {
         "title": slide["file"] if several else None,
-        "files": _links(files) if several else [],
+        "files": files if several else {},
         "name": slide.get("file", entry["bag"]),
         "image": _data(folder, files["image"]) if layers and "image" in files else None,
         "layers": [{**layer, "picture": _data(folder, files[layer["key"]])} for layer in layers],
     }
-
-
-def _links(names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return titles and addresses of files."""
-    return [(_FILES[kind], quote(name)) for kind, name in names.items()]
 
 
 def _data(folder: Path, name: str) -> str:
