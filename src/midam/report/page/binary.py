@@ -16,7 +16,7 @@ from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
-from midam.report.page.render import Number, Section, Table, Tile, interval
+from midam.report.page.render import Number, Section, Table
 from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, TargetPage
 from midam.report.words import form_apart
 from midam.targets import Target
@@ -75,25 +75,13 @@ class BinaryPage(TargetPage):
             f"bags and cleared {cleared} of {negatives} negative ones."
         )
 
-    def tiles(self) -> list[Tile]:
-        """Return AUROC, average precision, sensitivity, specificity and calibration."""
-        summary, threshold, at = self.summary, self.study.threshold, self.summary.get("at_threshold") or {}
-        precision = interval(None if self._bands is None else self._bands.auprc, none=_NO_INTERVAL)
-        tiles = [self.metric_tile(), Tile("Average precision", Number(summary["auprc"], key="auprc"), precision)]
-        for label, name in ((1, "sensitivity"), (0, "specificity")):
-            rate = None if threshold is None else self._rate(label, self.tested.scores >= threshold)
-            tiles.append(Tile(name.capitalize(), Number(at.get(name), key=f"at_threshold.{name}"), interval(rate)))
-        tiles.append(Tile("Calibration slope", Number(summary.get("calibration_slope"), ".2f"), "1 is perfect"))
-        return [*tiles, Tile("Brier score", Number(summary.get("brier")), "0 is perfect")]
-
-    def tiles_note(self) -> str:
-        """Explain the key figures, and which class is positive."""
-        classes = self.study.classes
-        class_names = "" if classes is None else f" Positive is {classes[1]}, negative {classes[0]}."
-        return (
-            f"n = {self.counted()}.{class_names} Brackets are 95% intervals; sensitivity and specificity are at the "
-            "threshold of the run."
-        )
+    def key_figures(self) -> dict[str, Any]:
+        """Return average precision, sensitivity and specificity with their intervals."""
+        threshold, precision = self.study.threshold, None if self._bands is None else self._bands.auprc
+        called = None if threshold is None else self.tested.scores >= threshold
+        sides = {"sensitivity": 1, "specificity": 0}
+        rates = {name: None if called is None else self._rate(label, called) for name, label in sides.items()}
+        return {"precision": precision, "rates": rates, "no_interval": _NO_INTERVAL}
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Return positive bags and their share."""

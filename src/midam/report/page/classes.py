@@ -13,7 +13,7 @@ from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
 from midam.report.figures import ORANGE
-from midam.report.page.render import Number, Section, Table, Tile
+from midam.report.page.render import Number, Section, Table
 from midam.report.page.target_page import (
     FEW,
     MOST_NAMES,
@@ -77,19 +77,11 @@ class ClassesPage(TargetPage):
             estimates.append((name, None if part["auroc"] is None else Estimate(part["auroc"], low, high, count)))
         return estimates
 
-    def tiles(self) -> list[Tile]:
-        """Return AUROC, accuracy, and the highest and lowest AUROC of a class."""
-        below, chance = f"weighted by bags of the {self.one}", f"{1 / len(self.target.names):.3f} by chance"
-        defined = [(name, estimate) for name, estimate in self.estimates() if estimate is not None]
-        tiles = [self.metric_tile(), self.tile("Weighted AUROC", "auroc_weighted", below)]
-        if "accuracy" in self.summary:
-            tiles.append(self.tile("Accuracy", "accuracy"))
-            tiles.append(self.tile("Balanced accuracy", "balanced_accuracy", chance))
-        for title, choose in (("Highest", max), ("Lowest", min)):
-            name, estimate = choose(defined, key=lambda entry: entry[1].value) if defined else ("", None)
-            value = Number(None if estimate is None else estimate.value, key=f"per_class.{name}.auroc")
-            tiles.append(Tile(f"{title} AUROC of a {self.one}", value, name or None))
-        return tiles
+    def key_figures(self) -> dict[str, Any]:
+        """Return the highest and the lowest AUROC of a class."""
+        defined = [(name, estimate.value) for name, estimate in self.estimates() if estimate is not None]
+        ends = [choose(defined, key=lambda entry: entry[1], default=(None, None)) for choose in (max, min)]
+        return {"one": self.one, "ends": dict(zip(("Highest", "Lowest"), ends))}
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Return the number of bags of each class."""

@@ -14,7 +14,7 @@ from midam.evaluate.ranking import Pairs, auroc
 from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
-from midam.report.page.render import Number, Section, Table, Tile
+from midam.report.page.render import Number, Section, Table
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
 from midam.report.words import signed
 from midam.targets import Target
@@ -54,12 +54,6 @@ class GradesPage(TargetPage):
             f"By cuts chosen on validation bags, {np.trace(matrix)} of {len(self.tested)} bags got their true grade, "
             f"and {near} the true or a neighboring grade."
         )
-
-    def tiles(self) -> list[Tile]:
-        """Return C-index, kappa, accuracy and tau."""
-        kappa = self.tile("Kappa (quadratic)", "quadratic_kappa", "1 is perfect, 0 chance")
-        tau = self.tile("Kendall's tau-b", "kendall_tau", "0 is chance")
-        return [self.metric_tile(), kappa, self.tile("Accuracy", "accuracy"), tau]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Return the number of bags of each grade."""
@@ -141,17 +135,6 @@ class NumbersPage(TargetPage):
             return None
         median = f"predicting the median for all bags would be off by {signed(constant)}"
         return f"The predicted {self.target.names[0]} was off by {signed(error)} on average; {median}."
-
-    def tiles(self) -> list[Tile]:
-        """Return C-index, rank correlations and mean error."""
-        constant = self.summary.get("mae_constant")
-        below = None if constant is None else f"{signed(constant)} by a constant"
-        return [
-            self.metric_tile(),
-            self.tile("Spearman's rho", "spearman", "1 is perfect, 0 chance"),
-            self.tile("Kendall's tau-b", "kendall_tau", "0 is chance"),
-            self.tile("Mean error", "mae", below, form=".3g"),
-        ]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Return median and range."""

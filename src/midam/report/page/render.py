@@ -38,14 +38,6 @@ class Link(NamedTuple):
     address: str
 
 
-class Tile(NamedTuple):
-    """A key figure: its name, its value, and the line below it."""
-
-    name: str
-    value: Any
-    below: Any = None
-
-
 @dataclass(frozen=True)
 class Table:
     """A table whose first column names the rows; if `sorts`, a click on a head sorts it. `cell` renders its cells."""

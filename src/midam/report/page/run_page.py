@@ -79,7 +79,8 @@ def _naming(study: Study, bodies: Sequence[str]) -> str:
 
 def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
     compared = {"own_test": _own_test(study, page), "baseline": _baseline(study), "covariates": _covariates(study)}
-    return {"tiles": page.tiles(), "counted": page.tiles_note(), **compared, "limits": _limits(study, page)}
+    figures = {"target": page.of_target, "study": study, "summary": study.summary, "counted": page.counted()}
+    return {"figures": {**figures, **page.key_figures()}, **compared, "limits": _limits(study, page)}
 
 
 def _limits(study: Study, page: TargetPage) -> dict[str, Any]:

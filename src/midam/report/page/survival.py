@@ -11,7 +11,7 @@ from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
-from midam.report.page.render import Number, Section, Table, Tile
+from midam.report.page.render import Number, Section, Table
 from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed
@@ -53,18 +53,6 @@ class SurvivalPage(TargetPage):
             return None
         parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows]
         return f"The event was seen in {', '.join(parts[:-1])}{' and ' if parts[:-1] else ''}{parts[-1]}."
-
-    def tiles(self) -> list[Tile]:
-        """Return C-index, weighted C-index, events, follow-up and log-rank test."""
-        until = self.summary["c_ipcw_truncation"]
-        p = Number(self.summary.get("log_rank_p"), "p", "log_rank_p")
-        return [
-            self.metric_tile(),
-            self.tile("C (IPCW)", "c_ipcw", None if until is None else f"up to {until:.4g}"),
-            self.tile("Events", "events", f"{self.event.mean():.0%} of the bags", form=".0f"),
-            self.tile("Median follow-up", "median_follow_up", "", form=".4g"),
-            Tile("Log-rank p", p, "risk groups"),
-        ]
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
         """Return events and median follow-up."""

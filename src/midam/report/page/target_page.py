@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from midam.errors import plural
@@ -15,7 +14,7 @@ from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Estimator, find_subgroups
-from midam.report.page.render import Link, Number, Section, Table, Tile, interval
+from midam.report.page.render import Link, Number, Section, Table
 from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES
 from midam.targets import Target
@@ -287,13 +286,9 @@ class TargetPage:
         """Return the second sentence of the page."""
         return None
 
-    def tiles(self) -> list[Tile]:
-        """Return the key figures."""
-        return [self.metric_tile()]
-
-    def tiles_note(self) -> str:
-        """Explain the key figures."""
-        return f"n = {self.counted()}. Brackets are 95% intervals."
+    def key_figures(self) -> dict[str, Any]:
+        """Return the key figures that are not in the summary; `tiles.html` shows all."""
+        return {}
 
     def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:  # noqa: ARG002
         """Return the lines on the labels of these parts for their card in the flow of bags."""
@@ -355,19 +350,6 @@ class TargetPage:
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return the figures of subgroups by name; the first has a line in the forest plot."""
         return {self.study.metric_name: self.target.estimate}
-
-    def metric_tile(self) -> Tile:
-        """Return the tile of the main metric."""
-        return self.tile(self.study.metric_name, self.study.metric)
-
-    def tile(self, name: str, key: str, below: Any = None, *, form: str = ".3f") -> Tile:
-        """Return the tile of a figure of the summary; below it are its interval, if any, and `below`."""
-        estimate = self.study.figure(key)
-        if estimate is None:
-            return Tile(name, None, below)
-        bounds = interval(estimate, form) if np.isfinite(estimate.low) else None
-        lines: list[Any] = [part for part in (bounds, below) if part]
-        return Tile(name, Number(estimate.value, form, key), lines or Markup(""))
 
     def error_table(
         self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: str | None = None
