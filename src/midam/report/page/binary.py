@@ -1,6 +1,6 @@
 """Page of two classes: ranking with bands, calibration, usefulness, operating points, abstention, errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ class BinaryPage(TargetPage):
     of_target = "binary"
     missing = "one class only"
     always_errors = True
-    flow_heads = ("positive", "share")
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
@@ -83,14 +82,10 @@ class BinaryPage(TargetPage):
         rates = {name: None if called is None else self._rate(label, called) for name, label in sides.items()}
         return {"precision": precision, "rates": rates, "no_interval": _NO_INTERVAL}
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return positive bags and their share."""
-        bags, positives = sum(map(len, parts)), sum(part.positives for part in parts)
-        return [f"{positives:,} positive ({positives / bags:.1%})"]
-
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Return positive bags and their share."""
-        return [bags.positives, Number(bags.positives / len(bags) if len(bags) else None, ".1%")]
+        positives = int(values.sum())
+        return {"positive": positives, "share": Number(positives / len(values) if len(values) else None, ".1%")}
 
     def sections(self) -> list[Section]:
         """Return the sections from ranking to abstention."""

@@ -21,8 +21,7 @@ from midam.report.page.target_page import (
     ScoredBags,
     ScoredPart,
     TargetPage,
-    joined,
-    named_counts,
+    counts_of,
 )
 from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
@@ -83,14 +82,14 @@ class ClassesPage(TargetPage):
         ends = [choose(defined, key=lambda entry: entry[1], default=(None, None)) for choose in (max, min)]
         return {"one": self.one, "ends": dict(zip(("Highest", "Lowest"), ends))}
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+    def counts(self, values: NDArray[Any]) -> dict[str, int]:
         """Return the number of bags of each class."""
-        return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), self.one))
+        return counts_of(values[:, 0], self.target.names)
 
     def flow_by_name(self) -> Table:
         """Return a table of the bags of each class in each part."""
         parts = self.study.parts
-        gaps = bool(np.isnan(joined(list(parts.values()))).any())
+        gaps = any(np.isnan(part.values).any() for part in parts.values())
         rows: list[list[Any]] = [[name] for name in self.target.names]
         heads = [self.one]
         for part, bags in parts.items():
@@ -186,7 +185,6 @@ class LabelsPage(ClassesPage):
     one, against = "label", "bags without it"
     of_target = "multilabel"
     sides = ("with it", "without")
-    flow_heads = ("labels per bag", "entries unknown")
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Return the labels [N, C]."""
@@ -204,16 +202,14 @@ class LabelsPage(ClassesPage):
         (low, last), (high, first) = defined[0], defined[-1]
         return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return the mean number of labels of a bag, and how many are unknown."""
-        values = joined(parts)
-        unknown = int(np.isnan(values).sum())
-        has = f"{np.nansum(values) / len(values):.2f} labels per bag"
-        return [has, *([f"{unknown:,} entries unknown"] if unknown else [])]
+        mean = Number(float(np.nansum(values)) / len(values), ".2f")
+        return {"labels per bag": mean, "entries unknown": int(np.isnan(values).sum())}
 
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:
-        """Return the mean number of labels of a bag, and how many are unknown."""
-        return [Number(float(np.nansum(bags.values)) / len(bags), ".2f"), int(np.isnan(bags.values).sum())]
+    def counts(self, values: NDArray[Any]) -> dict[str, int]:  # noqa: ARG002
+        """Return nothing: a bag has several labels."""
+        return {}
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking and calibration."""

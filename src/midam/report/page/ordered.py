@@ -1,6 +1,5 @@
 """Pages of labels with an order: grades, and numbers."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
 from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined, named_counts
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, counts_of
 from midam.report.words import signed
 from midam.targets import Target
 
@@ -35,11 +34,6 @@ class GradesPage(TargetPage):
         options: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0]}
         plot_order.plot_grade_scores(folder / "scores.png", **options, cuts=part.fitted.get("cuts", ()), **part.shown)
 
-    @property
-    def flow_heads(self) -> Sequence[str]:  # type: ignore[override]
-        """The grades."""
-        return self.target.names
-
     def counted(self) -> str:
         """Return the counts of bags and grades."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
@@ -55,13 +49,13 @@ class GradesPage(TargetPage):
             f"and {near} the true or a neighboring grade."
         )
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return the number of bags of each grade."""
-        return named_counts(joined(parts)[:, 0], self.target.names, plural(len(self.target.names), "grade"))
+        return self.counts(values)
 
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+    def counts(self, values: NDArray[Any]) -> dict[str, int]:
         """Return the number of bags of each grade."""
-        return list(np.bincount(bags.values[:, 0].astype(np.int64), minlength=len(self.target.names)).tolist())
+        return counts_of(values[:, 0], self.target.names)
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking and predicted grades."""
@@ -114,7 +108,6 @@ class NumbersPage(TargetPage):
     """Page of a number."""
 
     of_target = "continuous"
-    flow_heads = ("lowest", "quarter", "median", "three quarters", "highest")
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -136,14 +129,10 @@ class NumbersPage(TargetPage):
         median = f"predicting the median for all bags would be off by {signed(constant)}"
         return f"The predicted {self.target.names[0]} was off by {signed(error)} on average; {median}."
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Return median and range."""
-        low, middle, high = np.quantile(joined(parts), (0, 0.5, 1)).tolist()
-        return [f"median {signed(middle)}", f"{signed(low)} to {signed(high)}"]
-
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return minimum, quartiles and maximum."""
-        return [Number(value, ".3g") for value in np.quantile(bags.values, (0, 0.25, 0.5, 0.75, 1)).tolist()]
+        heads = ("lowest", "quarter", "median", "three quarters", "highest")
+        return {head: Number(x, ".3g") for head, x in zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist())}
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking, predicted numbers and calibration."""

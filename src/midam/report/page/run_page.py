@@ -165,12 +165,12 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
     """Return the flow of bags: the run's data with its parts, and new data."""
     parts = {name: bags for name, bags in study.parts.items() if name != "new"}
-    heads = ["part", "bags", *page.flow_heads, "groups", "instances"]
+    heads = ["part", "bags", *page.facts(study.tested.values), "groups", "instances"]
     rows = []
     for name, bags in study.parts.items():
         groups = None if bags.groups is None else len(np.unique(bags.groups))
         instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
-        rows.append([words.PART_NAMES.get(name, name), len(bags), *page.flow_cells(bags), groups, instances])
+        rows.append([words.PART_NAMES.get(name, name), len(bags), *page.facts(bags.values).values(), groups, instances])
     by_name, new = page.flow_by_name(), study.parts.get("new")
     return {
         "target": page.of_target,
@@ -184,12 +184,13 @@ def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
 
 
 def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage) -> dict[str, Any]:
-    lines = [plural(sum(map(len, parts)), "bag"), *page.card_lines(parts)]
+    values, lines = np.concatenate([part.values for part in parts]), list[str]()
     groups = [part.groups.tolist() for part in parts if part.groups is not None]
     sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
     lines += [plural(len(set().union(*groups)), "group")] if len(groups) == len(parts) else []
     lines += [plural(sum(sizes), "instance")] if len(sizes) == len(parts) else []
-    return {"title": title, "lines": lines}
+    facts = {"target": page.of_target, "facts": page.facts(values), "counts": page.counts(values)}
+    return {"title": title, "bags": plural(len(values), "bag"), "lines": lines, **facts}
 
 
 def names_sites(column: str) -> bool:

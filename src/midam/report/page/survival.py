@@ -1,6 +1,5 @@
 """Page of times to an event: the score is a risk, and risk groups have survival curves."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
 from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import FEW, UNDECIDED, ScoredBags, ScoredPart, TargetPage, joined
+from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage
 from midam.report.plot_order import plot_risk, plot_survival
 from midam.report.words import signed
 from midam.targets import Target
@@ -22,7 +21,6 @@ class SurvivalPage(TargetPage):
     """Page of time and event; a higher score means an earlier event."""
 
     of_target = "survival"
-    flow_heads = ("events", "share", "median follow-up", "longest time")
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
@@ -54,16 +52,16 @@ class SurvivalPage(TargetPage):
         parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows]
         return f"The event was seen in {', '.join(parts[:-1])}{' and ' if parts[:-1] else ''}{parts[-1]}."
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:
-        """Return events and median follow-up."""
-        time, event = joined(parts).T
-        return [f"{int(event.sum()):,} events ({event.mean():.1%})", f"median follow-up {_follow_up(time, event)}"]
-
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return events, follow-up and longest time."""
-        time, event = bags.values.T
-        shares = [int(event.sum()), Number(float(event.mean()), ".1%")]
-        return [*shares, _follow_up(time, event), Number(float(time.max()), ".4g")]
+        time, event = values.T
+        median = median_follow_up(time, event)
+        return {
+            "events": int(event.sum()),
+            "share": Number(float(event.mean()), ".1%"),
+            "median follow-up": "not reached" if median is None else signed(median, ".4g"),
+            "longest time": Number(float(time.max()), ".4g"),
+        }
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking and risk groups."""
@@ -131,9 +129,3 @@ class SurvivalPage(TargetPage):
         """Return the number of events."""
         events = int(self.event.sum())
         return (events, "event") if FEW_BAGS <= events < FEW else None
-
-
-def _follow_up(time: NDArray[np.float64], event: NDArray[np.float64]) -> str:
-    """Return the median follow-up in words."""
-    median = median_follow_up(time, event)
-    return "not reached" if median is None else signed(median, ".4g")

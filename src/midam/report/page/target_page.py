@@ -290,15 +290,13 @@ class TargetPage:
         """Return the key figures that are not in the summary; `tiles.html` shows all."""
         return {}
 
-    def card_lines(self, parts: Sequence[ScoredBags]) -> list[str]:  # noqa: ARG002
-        """Return the lines on the labels of these parts for their card in the flow of bags."""
-        return []
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return facts about the labels of some bags, by their heads in the table of the flow of bags."""
+        return {}
 
-    flow_heads: Sequence[str] = ()
-
-    def flow_cells(self, bags: ScoredBags) -> list[Any]:  # noqa: ARG002
-        """Return the cells under `flow_heads` for a part."""
-        return []
+    def counts(self, values: NDArray[Any]) -> dict[str, int]:  # noqa: ARG002
+        """Return the number of bags of each class or grade; empty for other labels."""
+        return {}
 
     def flow_by_name(self) -> Table | None:
         """Return a table of the bags of each class in each part."""
@@ -392,15 +390,6 @@ class TargetPage:
         return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
 
 
-def joined(parts: Sequence[ScoredBags]) -> NDArray[np.float64]:
-    """Return the values of the bags of all `parts`."""
-    return np.concatenate([part.values for part in parts])
-
-
-def named_counts(codes: NDArray[np.float64], names: Sequence[str], unit: str) -> list[str]:
-    """Return how many bags each class or grade has; for many classes, the range of these counts."""
-    counts = np.bincount(codes.astype(np.int64), minlength=len(names))
-    if len(names) <= 4:
-        return [f"{name}: {count:,}" for name, count in zip(names, counts.tolist())]
-    low, high = f"{counts.min():,}", f"{counts.max():,}"
-    return [unit, f"{low if low == high else f'{low} to {high}'} bags of each"]
+def counts_of(codes: NDArray[np.float64], names: Sequence[str]) -> dict[str, int]:
+    """Return how many bags each class or grade has."""
+    return dict(zip(names, np.bincount(codes.astype(np.int64), minlength=len(names)).tolist()))
