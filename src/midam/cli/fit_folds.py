@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFr
 
 def mean_of(table: pd.DataFrame) -> CorrectedInterval:
     """Return the mean of the main metric over the folds that have it, with the interval of `corrected_interval`."""
-    metric = _metric(table.columns)
+    metric = metric_of_part(table)
     used = table.dropna(subset=[metric])
     trained = (used["train_bags"] + used["val_bags"]).to_numpy()
     ratio = float((used["test_bags"].to_numpy() / trained).mean()) if len(used) else 1.0
@@ -154,7 +154,7 @@ def mean_of(table: pd.DataFrame) -> CorrectedInterval:
 
 def mean_words(table: pd.DataFrame) -> str:
     """Return a text on the mean over the folds and its interval."""
-    mean, metric = mean_of(table), METRIC_NAMES[_metric(table.columns)]
+    mean, metric = mean_of(table), METRIC_NAMES[metric_of_part(table)]
     if not mean.trials:
         return f"No fold has a test {metric}."
     interval = "" if mean.low != mean.low else f" (95% interval {max(mean.low, 0):.3f} to {min(mean.high, 1):.3f})"
@@ -164,10 +164,6 @@ def mean_words(table: pd.DataFrame) -> str:
         f"Mean test {metric} {mean.mean:.3f}{interval} of {mean.trials} folds.{fewer} The interval is the corrected "
         "resampled t (Nadeau and Bengio). Scores of different folds have no common scale, and are not pooled."
     )
-
-
-def _metric(columns: Iterable[str]) -> str:
-    return next(name for name in METRIC_NAMES if name in columns)
 
 
 def cell(value: Any) -> str:

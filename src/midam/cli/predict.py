@@ -17,7 +17,6 @@ from midam.report.program import note_result, remark, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
-    from midam.runs.journal import ScoreJournal
     from midam.runs.loaded import LoadedRun
     from midam.runs.scoring import Scores, Scoring
     from midam.runs.shards import Shard
@@ -197,26 +196,19 @@ def _names(runs: list[str]) -> list[str]:
 def _scoring(
     stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
 ) -> "Scoring":
-    """Return the bags that one run scores, with their journal."""
+    """Return the bags that one run scores, with a journal next to the output file, which a stopped call leaves."""
+    from midam.files import is_stream, resolved
+    from midam.runs.journal import ScoreJournal
     from midam.runs.scoring import Scoring
     from midam.runs.shards import shard_range
 
-    part, chunk = range(len(bags)), trained.settings.run.chunk_size
-    part = part if shard is None else shard_range(bags.sizes, shard, chunk_size=chunk)
-    return Scoring(trained, bags, part, _journal(stack, options, trained, out))
-
-
-def _journal(stack: ExitStack, options: Namespace, trained: "LoadedRun", out: Path) -> "ScoreJournal | None":
-    """Open the journal of scores next to the output file, which a stopped call leaves; None for a stream."""
-    from midam.files import is_stream, resolved
-    from midam.runs.journal import ScoreJournal
-
+    chunk = trained.settings.run.chunk_size
+    part = range(len(bags)) if shard is None else shard_range(bags.sizes, shard, chunk_size=chunk)
     if is_stream(out):
-        return None
-    file = resolved(out)
-    call = {"run": trained.digest(), "chunk_size": trained.settings.run.chunk_size}
+        return Scoring(trained, bags, part)
+    file, call = resolved(out), {"run": trained.digest(), "chunk_size": chunk}
     call["instances"] = None if options.instances is None else str(Path(options.instances).resolve())
-    return stack.enter_context(ScoreJournal(file.with_name(f"{file.name}.part"), call))
+    return Scoring(trained, bags, part, stack.enter_context(ScoreJournal(file.with_name(f"{file.name}.part"), call)))
 
 
 def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> "list[Scores]":

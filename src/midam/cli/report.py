@@ -1,7 +1,7 @@
 """`midam report`: write one HTML page about a run, its evaluation on other data, or a comparison."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -14,7 +14,6 @@ from midam.errors import ConfigError
 from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
-    from midam.report.pseudonyms import Pseudonyms
     from midam.runs.data import SubgroupTable
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
@@ -41,6 +40,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Write the page; returns the exit code."""
     from midam.report.pseudonyms import Pseudonyms
+    from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
 
     key = Pseudonyms() if options.pseudonyms else None
     table = _table(options)
@@ -49,7 +49,10 @@ def run(options: Namespace, console: Console) -> int:
         raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
     root = Path(options.run)
     if options.data is not None:
-        path = _evaluate(options, console, out, table, key)
+        bags, evaluation, notes = evaluated(options, console)
+        tell_left_out(bags, out or evaluation_path(root, options.data), stdout_console())
+        about: dict[str, Any] = {"data": options.data, "table": table, "notes": notes}
+        path = write_evaluation_report(root, bags, evaluation, out=out, key=key, **about)
     elif (root / "trials.jsonl").exists():
         from midam.compare.report import write_comparison_report
 
@@ -57,25 +60,12 @@ def run(options: Namespace, console: Console) -> int:
             raise ConfigError("Expected no --subgroups for a comparison, got some; name the folder of a run.")
         path = write_comparison_report(root, out=out, key=key)
     else:
-        from midam.runs.report import write_run_report
-
         path = write_run_report(root, out=out, table=table, trust=options.trust, key=key)
     note_result(report=path)
     say(f"report: {path}")
     if key is not None:
         say(f"the key of its pseudonyms, not to be shared: {key.write(path)}")
     return 0
-
-
-def _evaluate(
-    options: Namespace, console: Console, out: Path | None, table: "SubgroupTable | None", key: "Pseudonyms | None"
-) -> Path:
-    from midam.runs.report import evaluation_path, write_evaluation_report
-
-    bags, evaluation, notes = evaluated(options, console)
-    root, data = Path(options.run), options.data
-    tell_left_out(bags, out or evaluation_path(root, data), stdout_console())
-    return write_evaluation_report(root, bags, evaluation, data=data, out=out, table=table, notes=notes, key=key)
 
 
 def _table(options: Namespace) -> "SubgroupTable | None":

@@ -4,7 +4,7 @@ import ast
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -44,8 +44,8 @@ def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:
     return next((name for name in METRIC_NAMES if history and f"val_{name}" in history[0]), "auroc")
 
 
-def metric_of_part(part: Mapping[str, Any]) -> str:
-    """Return the main metric of a part of a summary, or of its baseline, a key of `METRIC_NAMES`.
+def metric_of_part(part: Container[Any]) -> str:
+    """Return the main metric of a part of a summary, of its baseline or of a table, a key of `METRIC_NAMES`.
 
     Examples
     --------
@@ -153,9 +153,9 @@ def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
     """Return lines on the covariates of a run and on their result alone, from entry `covariates` of summary.json."""
     kinds = ", ".join(f"{name} ({kind})" for name, kind in zip(covariates["names"], covariates["kinds"], strict=True))
     lines, alone = [f"covariates: {kinds}"], covariates["alone"]
-    metric = next((name for name in METRIC_NAMES if name in (alone or {})), None)
-    if metric is None:
+    if alone is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
+    metric = metric_of_part(alone)
     words = f"covariates alone: {METRIC_NAMES[metric]} {alone[metric]:.3f}{_interval(alone[f'{metric}_ci95'])}"
     gap = f"{alone['difference']:+.3f}{_interval(alone['difference_ci95'], form='+.3f')}"
     verdict = f": {covariate_verdict(alone)}" if alone["difference_ci95"] else ""
