@@ -75,9 +75,19 @@ def new_chart(
 
 
 def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both") -> Figure:
-    """Style the axes, add a legend below them, and write a PNG if a path is given."""
+    """Style the axes with a thin grid, add a legend below them, and write a PNG if a path is given.
+
+    The grid runs along `grid`: "both", "x" or "".
+    """
     for axes in figure.axes:
-        style_axes(axes, grid=grid)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(GRAY)
+        if grid:
+            axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9.5, color=GRAY)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.label.set_fontsize(10)
     _add_legend_below(figure)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -85,18 +95,6 @@ def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both"
         with mpl.rc_context(_NO_MATH):
             write_figure(figure, Path(path))
     return figure
-
-
-def style_axes(axes: Axes, *, grid: str = "both") -> None:
-    """Hide the frame; draw a thin grid along `grid`, "both", "x" or ""."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GRAY)
-    if grid:
-        axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9.5, color=GRAY)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.label.set_fontsize(10)
 
 
 def add_legend(figure: Figure, *, columns: int) -> None:

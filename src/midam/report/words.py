@@ -55,6 +55,11 @@ def metric_of_part(part: Container[Any]) -> str:
     return next(name for name in METRIC_NAMES if name in part)
 
 
+def capitalized(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def shortened(name: str, limit: int) -> str:
     """Shorten a name to `limit` characters by leaving out its middle (names often differ at the end); "" below 4.
 

@@ -55,19 +55,25 @@ def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
     return _PIXELS if are_pixels(instance_shape) else _TIMES if target.pairs == "survival" else _FEATURES
 
 
+def compared_part(parts: SplitBags) -> tuple[str, NDArray[np.intp]] | None:
+    """Return the first split of `COMPARED` that has a main metric, and the positions of its bags; None without one."""
+    target = target_of(parts.bags)
+    values = target.values(parts.bags)
+    part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
+    return None if part is None else (part, np.flatnonzero(parts.splits == part))
+
+
 def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> BaselineResult:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
 
     The comparison uses the test bags, or the validation bags if the main metric cannot be computed on the test bags. An
     error becomes a note, so that a trained model is not lost because its baseline failed.
     """
-    bags, splits, target = parts.bags, parts.splits, target_of(parts.bags)
-    values = target.values(bags)
-    part = next((name for name in COMPARED if target.has_metric(values[splits == name])), None)
-    if part is None:
+    bags, target, compared = parts.bags, target_of(parts.bags), compared_part(parts)
+    if compared is None:
         return BaselineResult(note=f"there are no test or validation bags {target.ordered} to compare on")
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
-    train, tested = (np.flatnonzero(splits == split) for split in ("train", part))
+    train, (part, tested) = np.flatnonzero(parts.splits == "train"), compared
     try:
         from midam.train.trials import Trial
 

@@ -24,7 +24,7 @@ from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.report.importance import permutation_importance
 from midam.report.words import data_options, metric_of_history
-from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, train_baseline, write_scores
+from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
 from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import SPLITS, RunFolder, csv_text, environment
 from midam.runs.method import taken_settings
@@ -311,14 +311,10 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
 
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
     """Return permutation importance of named features on test or else validation bags; None if it would take long."""
-    bags, target = parts.bags, target_of(parts.bags)
-    if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES:
+    bags, compared = parts.bags, compared_part(parts)
+    if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES or compared is None:
         return None
-    values = target.values(bags)
-    part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
-    if part is None:
-        return None
-    tested = bags.subset(np.flatnonzero(parts.splits == part))
+    part, tested = compared[0], bags.subset(compared[1])
     if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
         return None
     if calls.until < math.inf:
@@ -366,16 +362,14 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
 
 def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
     """Return main metric of covariates alone and difference of the model; None if no bags have a main metric."""
-    bags, target = parts.bags, target_of(parts.bags)
-    values = target.values(bags)
-    part = next((name for name in COMPARED if target.has_metric(values[parts.splits == name])), None)
-    if part is None:
+    bags, target, compared = parts.bags, target_of(parts.bags), compared_part(parts)
+    if compared is None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # unknown values were warned of before; a fit to few bags may not converge
         x = coder.encode(bags)
         inside = parts.splits == "train"
-        covariate_scores = target.linear_scores(x[inside], values[inside], x)
-    tested = np.flatnonzero(parts.splits == part)
+        covariate_scores = target.linear_scores(x[inside], target.values(bags)[inside], x)
+    part, tested = compared
     entry = {"method": target.linear, "part": part, "bags": len(tested)}
     return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores[tested])

@@ -12,7 +12,7 @@ from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
 from midam.report.page.render import Number, Section, Table, render
 from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest, plot_mean_curves
-from midam.report.words import METRIC_NAMES
+from midam.report.words import METRIC_NAMES, capitalized
 
 _GRID = np.linspace(0, 1, 101)
 _MOST_KINDS = 7  # with more kinds of bags, the folds are not plotted
@@ -67,8 +67,7 @@ class MethodsStudy:
     @property
     def title(self) -> str:
         """Name of the metric, with a capital letter."""
-        metric = METRIC_NAMES[self.metric]
-        return f"{metric[:1].upper()}{metric[1:]}"
+        return capitalized(METRIC_NAMES[self.metric])
 
 
 def comparison_page(study: MethodsStudy) -> str:

@@ -130,7 +130,7 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     table = Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows)
     units = "groups" if "groups" in entry["difference_method"] else "bags"
     texts = {"verdict": words.verdict_words(entry), "caution": baseline.caution, "advice": baseline.advice}
-    sentences = {key: text and f"{text[0].upper()}{text[1:]}." for key, text in texts.items()}
+    sentences = {key: text and f"{words.capitalized(text)}." for key, text in texts.items()}
     return {"missing": None, "table": table, "cox": name.endswith("-cox"), "units": units, **sentences}
 
 

@@ -16,7 +16,7 @@ from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table
 from midam.report.plot_runs import Row
-from midam.report.words import METRIC_NAMES
+from midam.report.words import METRIC_NAMES, capitalized
 from midam.targets import Target
 
 # Subgroups that are shown by default.
@@ -207,8 +207,7 @@ class Study:
     @property
     def metric_name(self) -> str:
         """Common name of the main metric, with a capital letter."""
-        name = METRIC_NAMES.get(self.metric, self.metric)
-        return f"{name[:1].upper()}{name[1:]}"
+        return capitalized(METRIC_NAMES.get(self.metric, self.metric))
 
     @property
     def threshold(self) -> float | None:
