@@ -62,17 +62,14 @@ class BinaryPage(TargetPage):
         """Return the counts of bags and positive bags."""
         return self.tested.counts()
 
-    def second(self) -> str | None:
-        """Return a sentence on how many bags of each class are classified correctly."""
+    def second(self) -> dict[str, Any] | None:
+        """Return how many bags of each class are classified correctly."""
         at, choice = self.summary.get("at_threshold"), self._thresholds
         if at is None or choice is None:
             return None
         positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
         detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
-        return (
-            f"At the threshold chosen on {choice.bags} {choice.kind} bags it found {detected} of {positives} positive "
-            f"bags and cleared {cleared} of {negatives} negative ones."
-        )
+        return {"choice": choice, "detected": detected, "cleared": cleared, "negatives": negatives}
 
     def key_figures(self) -> dict[str, Any]:
         """Return average precision, sensitivity and specificity with their intervals."""

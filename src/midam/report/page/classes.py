@@ -63,10 +63,9 @@ class ClassesPage(TargetPage):
         """Return the counts of bags and classes."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'class')}")
 
-    def second(self) -> str | None:
-        """Return a sentence on how many bags are classified correctly."""
-        correct = np.trace(self.summary["confusion"])
-        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were classified correctly."
+    def second(self) -> dict[str, Any] | None:
+        """Return how many bags are classified correctly."""
+        return {"measure": self._measure, "correct": np.trace(self.summary["confusion"])}
 
     def estimates(self) -> list[tuple[str, Estimate | None]]:
         """Return the AUROC of each class or label with its interval."""
@@ -194,13 +193,10 @@ class LabelsPage(ClassesPage):
         """Return the counts of bags and labels."""
         return self.tested.counted(f" with {plural(len(self.target.names), 'label')}")
 
-    def second(self) -> str | None:
-        """Return a sentence on the lowest and the highest AUROC of a label."""
+    def second(self) -> dict[str, Any] | None:
+        """Return the lowest and the highest AUROC of a label."""
         defined = sorted((estimate.value, name) for name, estimate in self.estimates() if estimate is not None)
-        if len(defined) < 2:
-            return None
-        (low, last), (high, first) = defined[0], defined[-1]
-        return f"The labels range from {low:.1%} ({last}) to {high:.1%} ({first})."
+        return {"low": defined[0], "high": defined[-1]} if len(defined) > 1 else None
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return the mean number of labels of a bag, and how many are unknown."""

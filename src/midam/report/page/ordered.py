@@ -38,16 +38,13 @@ class GradesPage(TargetPage):
         """Return the counts of bags and grades."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
 
-    def second(self) -> str | None:
-        """Return a sentence on how many bags get their true grade or a neighboring grade."""
+    def second(self) -> dict[str, Any] | None:
+        """Return how many bags get their true grade, and how many this or a neighboring grade."""
         if "confusion" not in self.summary:
             return None
         matrix = np.asarray(self.summary["confusion"])
-        near = sum(int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
-        return (
-            f"By cuts chosen on validation bags, {np.trace(matrix)} of {len(self.tested)} bags got their true grade, "
-            f"and {near} the true or a neighboring grade."
-        )
+        below, correct, above = (int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
+        return {"correct": correct, "near": below + correct + above}
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return the number of bags of each grade."""
@@ -121,13 +118,11 @@ class NumbersPage(TargetPage):
         """The true numbers [N]."""
         return self.tested.values[:, 0]
 
-    def second(self) -> str | None:
-        """Return a sentence on the mean error of the prediction."""
-        error, constant = self.summary.get("mae"), self.summary.get("mae_constant")
-        if error is None or constant is None:
+    def second(self) -> dict[str, Any] | None:
+        """Return the mean error of the prediction and of a constant."""
+        if self.summary.get("mae") is None:
             return None
-        median = f"predicting the median for all bags would be off by {signed(constant)}"
-        return f"The predicted {self.target.names[0]} was off by {signed(error)} on average; {median}."
+        return {"name": self.target.names[0], "error": self.summary["mae"], "constant": self.summary["mae_constant"]}
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return minimum, quartiles and maximum."""

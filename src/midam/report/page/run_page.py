@@ -60,7 +60,7 @@ def report_page(study: Study) -> str:
         kicker += f" {middot} {study.method}"
     lead: dict[str, Any] = {"target": page.of_target, "part": study.part, "part_name": words.PART_NAMES[study.part]}
     lead |= {"counted": page.counted(), "ranked": page.ranked, "estimate": study.figure(study.metric)}
-    lead["second"] = page.second() if page.ranked else None
+    lead |= {"second": page.second() if page.ranked else None, "tested": study.tested}
     context = {"title": title, "kicker": kicker, "lead": Section("lead", "", "words.html", lead), "sections": sections}
     return render("page.html", **context, description=f"{kind}: {title}", naming=partial(_naming, study))
 

@@ -44,13 +44,10 @@ class SurvivalPage(TargetPage):
         """Return the counts of bags and events."""
         return self.tested.counted(f", {int(self.event.sum())} with the event")
 
-    def second(self) -> str | None:
-        """Return a sentence on the events in the risk groups."""
-        rows, names = self.summary.get("risk_groups"), self.target.predicted_names
-        if not rows:
-            return None
-        parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows]
-        return f"The event was seen in {', '.join(parts[:-1])}{' and ' if parts[:-1] else ''}{parts[-1]}."
+    def second(self) -> dict[str, Any] | None:
+        """Return the events in the risk groups."""
+        rows = self.summary.get("risk_groups")
+        return {"rows": rows, "names": self.target.predicted_names} if rows else None
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return events, follow-up and longest time."""

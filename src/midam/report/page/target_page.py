@@ -281,8 +281,8 @@ class TargetPage:
         """Return the number of tested bags in words, with counts of their labels."""
         return self.tested.counted()
 
-    def second(self) -> str | None:
-        """Return the second sentence of the page."""
+    def second(self) -> dict[str, Any] | None:
+        """Return the facts of the second sentence of the page, which `words.html` says; None without one."""
         return None
 
     def key_figures(self) -> dict[str, Any]:
