@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import usable
-from midam.errors import BagDataError
+from midam.errors import BagDataError, plural
 from midam.names import name_of
 
 CODED = ("multiclass", "ordinal")  # targets whose values are positions in the names
@@ -108,9 +108,9 @@ class TargetLabels(BriefRepr):
             raise BagDataError(f"Expected unique names, got {', '.join(self.names)} (in {source}); rename them.")
         width = {**_WIDTHS, "multilabel": len(self.names)}.get(self.target)
         if width is not None and self.values.shape[1] != width:
+            expected, got = plural(width, "column"), self.values.shape[1]
             raise BagDataError(
-                f"Expected {width} column{'s' if width > 1 else ''} of values for the target {self.target!r}, got "
-                f"{self.values.shape[1]} (in {source}); give as many."
+                f"Expected {expected} for the target {self.target!r}, got {got} (in {source}); give as many."
             )
         for wrong, wanted, advice in self._faults():
             rows = np.flatnonzero(wrong)

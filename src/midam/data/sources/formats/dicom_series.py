@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.sources.formats.dicom_frames import count_of, is_flat, read_file
-from midam.errors import BagDataError, given, listed
+from midam.errors import BagDataError, given, listed, plural
 
 _MAGIC = 128
 _LOOKED_AT = 20  # files of a folder that are tried: notes and previews may come first by name
@@ -132,10 +132,8 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     else:
         chosen = _scans(series)
         if chosen and all(scan.scout for scan in chosen):
-            raise BagDataError(
-                f"Expected a scan, got {len(chosen)} localizer{'s' if len(chosen) > 1 else ''} alone (in {folder}); "
-                "copy the scan too, or leave it out."
-            )
+            got = f"{plural(len(chosen), 'localizer')} alone (in {folder})"
+            raise BagDataError(f"Expected a scan, got {got}; copy the scan too, or leave it out.")
     if chosen and all(scan.flat and scan.modality not in PLACED for scan in chosen):
         kept = {path for scan in chosen for path in scan.paths}
         chosen_paths = [path for path in paths if path in kept]

@@ -26,12 +26,7 @@ _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
         "one that another program holds open for writing",
         "wait until it is done, or close the file there",
     ),
-    (
-        (errno.EACCES, errno.EPERM),
-        ("Permission denied",),
-        "no permission",
-        "grant access to it, or close it in the program that holds it",
-    ),
+    ((errno.EACCES, errno.EPERM), ("Permission denied",), "no permission", "grant access, or close it elsewhere"),
     (
         (errno.EMFILE, errno.ENFILE),
         ("Too many open files",),
@@ -39,12 +34,7 @@ _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
         "raise the limit with `ulimit -n 4096`, or import the data into a store with `midam data import`",
     ),
     ((errno.EISDIR,), ("Is a directory",), "a folder", "name a file in it"),
-    (
-        (errno.ESTALE, errno.EIO, errno.ETIMEDOUT),
-        ("Stale file handle",),
-        "an error of the disk or network",
-        "try again",
-    ),
+    ((errno.ESTALE, errno.EIO, errno.ETIMEDOUT), ("Stale file handle",), "an error of disk or network", "try again"),
     ((errno.ENOENT,), ("No such file or directory",), "none", "check the path: it was moved or removed meanwhile"),
     ((), ("truncated file",), "one that is cut short", "copy it again, or wait until it is written"),
 )
