@@ -317,9 +317,8 @@ def sampled_batches(
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
     index, counts = plan.bags.to(device), sizes.to(device, labels.dtype)
     of_steps, small = labels[index], bool((sizes <= plan.slots.shape[-1]).any())
-    mask, ratio, seen = (
-        None if x is None else x.to(device) for x in (None if plan.mask.all() else plan.mask, plan.log_ratio, plan.seen)
-    )
+    arrays = (None if plan.mask.all() else plan.mask, plan.log_ratio, plan.seen)
+    mask, ratio, seen = (None if x is None else x.to(device) for x in arrays)
     optional = (mask, ratio, seen, None if covariates is None else covariates[index])
     with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
         for _, at, x in read:

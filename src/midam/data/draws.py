@@ -127,9 +127,8 @@ def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, see
         return ClassQueue(members, seed=seed, purpose=(purpose,))
     site_of = sites[members]
     # numpy ignores a 0 at the end of a seed: sites count from 1.
-    queues = [
-        ClassQueue(members[site_of == at], seed=seed, purpose=(purpose, at + 1)) for at in np.unique(site_of).tolist()
-    ]
+    numbers = np.unique(site_of).tolist()
+    queues = [ClassQueue(members[site_of == at], seed=seed, purpose=(purpose, at + 1)) for at in numbers]
     return Turns(queues, "sites of a class")
 
 

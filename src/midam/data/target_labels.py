@@ -91,10 +91,9 @@ class TargetLabels(BriefRepr):
         if target in CODED:
             codes = {name_of(name): code for code, name in enumerate(names)}
             return cls.of(target, [codes[name_of(word)] for word in table["label"]], names=names)
-        columns = {"survival": ["time", "event"], "multilabel": [f"label_{name}" for name in names]}.get(
-            target, ["label"]
-        )
-        numbers = [[float(word) if word else math.nan for word in table[column]] for column in columns]
+        columns = {"survival": ["time", "event"], "multilabel": [f"label_{name}" for name in names]}
+        texts = [table[column] for column in columns.get(target, ["label"])]
+        numbers = [[float(word) if word else math.nan for word in column] for column in texts]
         return cls.of(target, np.array(numbers).T, names=names)
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:

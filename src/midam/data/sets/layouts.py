@@ -82,11 +82,8 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         raise BagDataError(f"Expected a table UCSF-PDGM-metadata_v2.csv, got none (in {path}); put it there.")
     frame, where = read_names(tables[-1]), str(tables[-1])
     require_columns(frame.columns, [("", "ID"), ("", _GRADE)], where)
-    grades = {
-        _patient(str(name)): _GRADES[str(grade)]
-        for name, grade in zip(frame["ID"], frame[_GRADE])
-        if str(grade) in _GRADES
-    }
+    known = zip(map(str, frame["ID"]), map(str, frame[_GRADE]))
+    grades = {_patient(name): _GRADES[grade] for name, grade in known if grade in _GRADES}
     folders = {_patient(folder.name): folder for folder in sorted(path.glob("UCSF-PDGM-*_nifti"))}
     keys = [key for key in folders if key in grades]
     files = {key: folders[key] / f"{folders[key].name.removesuffix('_nifti')}_{part}.nii.gz" for key in keys}

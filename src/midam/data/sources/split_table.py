@@ -35,9 +35,8 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     where = str(path)
     frame = with_groups(_by_fold(read_names(path)), request.changed(where=where, require_labels=False))
     if group_column in frame.columns:  # a part alone does not name a group
-        frame = frame.drop(
-            columns=[name for name in group_parts(group_column) if name in frame and name != group_column]
-        )
+        parts = [name for name in group_parts(group_column) if name in frame and name != group_column]
+        frame = frame.drop(columns=parts)
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
     groups = barcodes(ids) if bags.groups is None else bags.groups.tolist()

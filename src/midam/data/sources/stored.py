@@ -64,9 +64,8 @@ class RelabeledStoreReader(StoreReader):
         # The class names of the store apply to a table with the same labels.
         files = NameIndex(bags.ids.tolist(), source=str(request.source))
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
-        return labeled.of(bags).replace(
-            groups=_whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)
-        )
+        whole = _whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)
+        return labeled.of(bags).replace(groups=whole)
 
 
 def _whole_groups(

@@ -102,11 +102,8 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     """Fill the hidden folder; the description comes last."""
     starts = np.cumsum(bags.sizes) - bags.sizes
     total = bags.num_instances
-    instances = form.RowFacts.of(form.INSTANCES, total, bags.instances.dtype, bags.instance_shape)
-    coords = (
-        None if bags.coords is None else form.RowFacts.of(form.COORDS, total, bags.coords.dtype, bags.coords.shape[1:])
-    )
-    facts = [instances] if coords is None else [instances, coords]
+    rows = {form.INSTANCES: bags.instances, form.COORDS: bags.coords}
+    facts = [form.RowFacts.of(file, total, x.dtype, tuple(x.shape[1:])) for file, x in rows.items() if x is not None]
     fresh = _prepare(bags, part, journal, facts, progress)
     try:
         if fresh:
@@ -126,7 +123,8 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: Imp
     outcome = None if bags.outcome is None else form.TargetFacts(bags.outcome.target, bags.outcome.names)
     covariates = None if bags.covariates is None else bags.covariates.names
     known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
-    write_text(part / form.DESCRIPTION, form.Description(instances, coords, table, *known).to_json())
+    coords = None if bags.coords is None else facts[1]
+    write_text(part / form.DESCRIPTION, form.Description(facts[0], coords, table, *known).to_json())
     form.sync_folder(part)
 
 

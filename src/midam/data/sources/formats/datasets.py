@@ -177,9 +177,8 @@ def _refuse_cut(path: Path, folder: Path) -> None:
     last = [metadata.get("compressor"), *(metadata.get("codecs") or [])][0 if "compressor" in metadata else -1]
     if not isinstance(last, dict) or "blosc" not in (last.get("id"), last.get("name")):
         return
-    for file in sorted(
-        file for file in folder.rglob("*") if file.is_file() and not file.name.startswith((".", "zarr"))
-    ):
+    chunks = [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith((".", "zarr"))]
+    for file in sorted(chunks):
         with file.open("rb") as chunk:
             header = chunk.read(16)
         if int.from_bytes(header[12:], "little") != file.stat().st_size:

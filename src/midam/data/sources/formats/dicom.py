@@ -144,9 +144,8 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis.
         places = heights * np.sign(normal[np.abs(normal).argmax()])
-        return Volume(
-            data, [spacing], doubt=doubt, aside=aside, slices=facts | {"position_mm": places.round(3).tolist()}
-        )
+        facts["position_mm"] = places.round(3).tolist()
+        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")

@@ -242,10 +242,8 @@ class _BFloat16:
 
 def _is_plain(tensor: "torch.Tensor") -> bool:
     """Return whether NumPy, or `_BFloat16`, can read the numbers of a tensor in place."""
-    strange = (
-        tensor.is_quantized or tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.device.type != "cpu"
-    )
-    return not strange and tensor.ndim > 0 and _kind(tensor) in _PLAIN
+    dense = not tensor.is_quantized and not tensor.is_nested and str(tensor.layout) == "torch.strided"
+    return dense and tensor.device.type == "cpu" and tensor.ndim > 0 and _kind(tensor) in _PLAIN
 
 
 def _column(tensor: "torch.Tensor") -> Column:

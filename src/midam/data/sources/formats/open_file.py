@@ -158,9 +158,8 @@ def cut_file(
     """Return an open file whose instances and coordinates are made on first use."""
     lazy, places = Lazy(make), LazyColumn(lambda: lazy()[1])
     attributes = {"features": {"kind": kind}, **attributes}
-    return OpenFile(
-        LazyColumn(lambda: lazy()[0]), None if kind == "volume" else places, kind, attributes=attributes, **facts
-    )
+    coords = None if kind == "volume" else places
+    return OpenFile(LazyColumn(lambda: lazy()[0]), coords, kind, attributes=attributes, **facts)
 
 
 def pick_arrays(arrays: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
