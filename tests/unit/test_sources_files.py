@@ -285,7 +285,7 @@ def test_a_nan_row_is_named_when_it_is_read(tmp_path):
     rows = FileRows(probed([tmp_path / "a.h5", tmp_path / "b.h5"]))
     np.testing.assert_array_equal(rows[: N + 11], np.concatenate([features(), x[:11]]))
     for read in (lambda: rows[:], lambda: rows[[N + 11, 0]], lambda: rows[N + 9 : N + 12]):
-        with pytest.raises(BagDataError, match=r"row 11 .in .*b\.h5"):
+        with pytest.raises(BagDataError, match=r"instance 11, column 2 .in .*b\.h5"):
             read()
 
 
