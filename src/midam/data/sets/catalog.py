@@ -79,11 +79,9 @@ class ImageSet(CatalogSet):
 def listing_digest(bags: Bags) -> str:
     """Return the SHA-256 of names, labels, groups and file sizes of bags of one file each, in any order."""
     labels, groups, sources = bags.require_labels(), bags.groups, bags.sources
-    lines = [
-        f"{bags.ids[i]} {labels[i]} {'' if groups is None else groups[i]} "
-        f"{0 if sources is None else Path(sources[i]).stat().st_size}"
-        for i in range(len(bags))
-    ]
+    names = [""] * len(bags) if groups is None else groups.tolist()
+    sizes = [0] * len(bags) if sources is None else [Path(path).stat().st_size for path in sources]
+    lines = [f"{bag} {label} {group} {size}" for bag, label, group, size in zip(bags.ids, labels, names, sizes)]
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 

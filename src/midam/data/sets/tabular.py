@@ -225,10 +225,8 @@ class TabularSet(CatalogSet):
 
     def offline(self, target: Path) -> str:
         """Return how to get the set without a connection."""
-        return (
-            f"set MIDAM_DATA to a folder that holds {self.file} or tabular/{self.file} (keys X, bag, y), or put the "
-            f"file at {target}"
-        )
+        places = f"{self.file} or tabular/{self.file}"
+        return f"set MIDAM_DATA to a folder that holds {places} (keys X, bag, y), or put the file at {target}"
 
 
 class _Part(NamedTuple):

@@ -116,9 +116,8 @@ def _filled(
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:
     """Return the attributes of the files of a bag, by name, and of several files also the number of instances."""
     sizes = [{ROWS: fact.rows} if len(facts) > 1 else {} for fact in facts]
-    return {
-        name: {**size, **fact.attributes} for name, size, fact in zip(distinct_names(paths), sizes, facts, strict=True)
-    }
+    files = zip(distinct_names(paths), sizes, facts, strict=True)
+    return {name: {**size, **fact.attributes} for name, size, fact in files}
 
 
 def _warn_of_lost(lost: Sequence[LeftOut], count: int, source: str) -> None:

@@ -101,9 +101,8 @@ def _named_below(paths: Sequence[Path], request: Request) -> list[Path]:
     """Return the files in subfolders that tables name by their path, with or without the suffix of loose files."""
     folder, suffixes = request.path, {file_suffix(path) for path in paths if path.parent == request.path}
     named = [folder / name.replace("\\", "/") for name in names_in_tables(request)] if suffixes else []
-    below = {
-        path.with_name(path.name + end) for path in named if folder in path.parent.parents for end in ("", *suffixes)
-    }
+    inside = [path for path in named if folder in path.parent.parents]
+    below = {path.with_name(path.name + end) for path in inside for end in ("", *suffixes)}
     return sorted(path for path in below - set(paths) if file_suffix(path) in suffixes and os.path.isfile(path))
 
 
@@ -191,19 +190,16 @@ def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple
     series that `request.images.series` selects. Without a table, a patient with one series is a bag with the patient's
     name; with several series, each is a bag named patient/series.
     """
-    if all(
-        not path.is_dir() or dicom_series.is_dicom_folder(path) or not dicom_series.holds_dicom(path) for path in paths
-    ):
+    above = (path for path in paths if path.is_dir() and not dicom_series.is_dicom_folder(path))
+    if not any(map(dicom_series.holds_dicom, above)):
         return list(paths), bag_names(paths, folder)
     leaves = {path: list(dicom_series.dicom_folders(path)) for path in paths}
     listed_names = names_in_tables(request)
     if listed_names:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
         exact = [len(listed_names & set(names)) for _, names in ways]
-        count = [
-            sum(files.certain(name) is not None for name in listed_names)
-            for files in (NameIndex(names) for _, names in ways)
-        ]
+        indexes = [NameIndex(names) for _, names in ways]
+        count = [sum(index.certain(name) is not None for name in listed_names) for index in indexes]
         level, names = ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
         return level, names
     level = [

@@ -95,10 +95,8 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
     if words is None:
         return usual
     rename = "class, rename it, or name it with `positive` or among `grades`" if label else "name, write another word"
-    return (
-        f"{words} of column {column} stands for no {'label' if label else column}: "
-        f"{f'{usual}, or ' if usual else ''}if it is a {rename}"
-    )
+    meaning = f"{words} of column {column} stands for no {'label' if label else column}"
+    return f"{meaning}: {usual}, or if it is a {rename}" if usual else f"{meaning}: if it is a {rename}"
 
 
 def refuse_gaps(values: Sequence[object], column: str, request: Request, ids: Sequence[str] = ()) -> None:
