@@ -14,6 +14,9 @@ from tests import quick
 torch.set_num_threads(1)
 quick.install()
 
+# Tests run beside each other: a command that is given no number of processes starts none, which would import torch.
+os.environ["LOKY_MAX_CPU_COUNT"] = "1"
+
 # The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
 settings.register_profile("midam", deadline=None, derandomize=True)
 settings.load_profile("midam")

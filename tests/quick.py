@@ -1,7 +1,8 @@
 """What makes the runs of tests quick: fewer trees than users get, and figures that are built but not rendered.
 
 A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
-picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does.
+picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
+its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone.
 """
 
 import sys
@@ -16,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 TREES = 40
-_state = {"drawn": True}
+_state = {"drawn": True, "measured": False}
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -52,9 +53,16 @@ def _leave_undrawn(figures: Any) -> None:
     figures.svg_text, figures.write_figure, figures.finish = svg, png, finished
 
 
+def _leave_unmeasured(memory: Any) -> None:
+    """Let comparisons know no memory, as where processes cannot fork, unless `measuring` is on."""
+    peaks_mib = memory.peaks_mib
+    memory.peaks_mib = lambda bags, tasks: peaks_mib(bags, tasks) if _state["measured"] else {}
+
+
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.compare.fitted": _plant_few_trees,
+    "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
 }
 
@@ -101,6 +109,26 @@ def is_drawn() -> bool:
 def draw(drawn: bool) -> None:
     """Say whether figures are rendered from now on."""
     _state["drawn"] = drawn
+
+
+def state() -> dict[str, bool]:
+    """What a process that this one starts must be told, by `restore`."""
+    return dict(_state)
+
+
+def restore(state: dict[str, bool]) -> None:
+    """Do as another process does."""
+    _state.update(state)
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """Comparisons measure the memory of their methods meanwhile."""
+    _state["measured"] = True
+    try:
+        yield
+    finally:
+        _state["measured"] = False
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Moment(NamedTuple):
 
 def start(*arguments: str, log: Path, file_limit: int | None = None, wait_at: Moment | None = None) -> BaseProcess:
     """Start a command; its output goes to `log`, and no file may grow beyond `file_limit` bytes."""
-    process = _CONTEXT.Process(target=run, args=(arguments, str(log), file_limit, wait_at, quick.is_drawn()))
+    process = _CONTEXT.Process(target=run, args=(arguments, str(log), file_limit, wait_at, quick.state()))
     process.start()
     return process
 
@@ -133,11 +133,13 @@ def table(path: Path | str, **changes: Sequence[object]) -> Path:
     return path
 
 
-def run(arguments: tuple[str, ...], log: str, file_limit: int | None, wait_at: Moment | None, drawn: bool) -> None:
+def run(
+    arguments: tuple[str, ...], log: str, file_limit: int | None, wait_at: Moment | None, state: dict[str, bool]
+) -> None:
     """Run a command in this process, which ends with it."""
     torch.set_num_threads(1)
     quick.install()
-    quick.draw(drawn)
+    quick.restore(state)
     # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

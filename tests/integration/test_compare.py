@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
+from tests import quick
 from tests.integration.commands import Moment, finish, start, stop, table
 
 import midam
@@ -41,6 +42,13 @@ def results(trials):
     return trials[columns].sort_values(["method", "repeat", "fold"]).reset_index(drop=True)
 
 
+@pytest.fixture
+def measured():
+    with quick.measuring():
+        yield
+
+
+@pytest.mark.usefixtures("measured")
 def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, tmp_path):
     data, out = table(tmp_path / "t.csv"), tmp_path / "out"
     command = ["compare", str(data), "--methods", ",".join(METHODS), "--cv", "2x3", "--epochs", "3", "--jobs", "1"]
