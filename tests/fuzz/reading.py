@@ -39,11 +39,12 @@ from midam.sklearn import MIDAMClassifier
 CANARY = "CANARY"  # a file of this name, beside the input, is made by code that ought not to run
 SECRET = 7777.25  # a number of a file that no input may read
 _CHANGES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0, "os.symlink": 1, "os.link": 1, "os.chmod": 0}
-_LOADED = set[str]()  # modules that are there when the first input comes
+_KNOWN = set[str]()  # top names of modules that are installed, or there when the first input comes
 _IMPORTED = (
     *("h5py", "zarr", "numcodecs", "nibabel", "pydicom", "tifffile", "openslide", "PIL.Image", "pyarrow.parquet"),
     *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
     *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report", "midam.cli.export"),
+    *("midam.data.sources.folder", "midam.data.sources.stored", "midam.data.sources.formats.datasets"),
     *("midam.cli.evaluate", "midam.explain.run", "midam.runs.report", "midam.compare.report", "midam.export.run"),
 )
 
@@ -54,7 +55,8 @@ def warm() -> None:
         importlib.import_module(name)
     torch.set_num_threads(1)
     Image.init()  # its plugins look for packages that few have
-    _LOADED.update(name.partition(".")[0] for name in sys.modules)
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    _KNOWN.update(packages_distributions(), sys.stdlib_module_names, sys.builtin_module_names, loaded)
 
 
 def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
@@ -92,11 +94,10 @@ def _watch(folder: Path) -> dict[str, list[str]]:
     """What is written outside the folder from now on, and which modules are asked for that nobody has installed."""
     seen: dict[str, list[str]] = {"outside": [], "imports": []}
     inside = (str(folder.resolve()), os.environ["XDG_CONFIG_HOME"], "/dev/", "/proc/", "/tmp/torchinductor")
-    known = {*packages_distributions(), *sys.stdlib_module_names, *sys.builtin_module_names, *_LOADED}
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         # Libraries look for packages that few have; what counts is a module that a file names.
-        if event == "import" and arguments[0].partition(".")[0] not in known and _asked_by_registry():
+        if event == "import" and arguments[0].partition(".")[0] not in _KNOWN and _asked_by_registry():
             seen["imports"].append(arguments[0])
         flags = arguments[2] if event == "open" and isinstance(arguments[2], int) else 0
         if event in _CHANGES or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):

@@ -16,8 +16,8 @@ COMMANDS = {name for name, sample in samples().items() if sample.how["do"] not i
 
 
 def is_long(name: str, craft: Craft) -> bool:
-    """Whether an input waits for the long tests: of a command, or a table of many megabytes."""
-    return name in COMMANDS or craft.__name__ == "table_large_field"
+    """Whether an input waits for the long tests: of a command, or a table of many columns or megabytes."""
+    return name in COMMANDS or craft.__name__ in ("table_large_field", "table_wide")
 
 
 BY_HAND = [

@@ -5,6 +5,7 @@ from tests.fuzz.torture import FAULTS, torture
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_commands_end_as_undisturbed_ones():
     tallies = torture(6, seed=1, jobs=1, names=["import", "predict", "fit"])
     assert sum(tally.counts["kills"] for tally in tallies.values()) >= 6
