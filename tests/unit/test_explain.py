@@ -33,6 +33,7 @@ from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
 
 pytestmark = pytest.mark.drawn
+UNDRAWN = pytest.mark.drawn(False)
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
@@ -422,13 +423,14 @@ def test_the_picture_fits_the_kind_of_the_bag(tmp_path):
         assert picture(path, model, bags)[0] == kind
 
 
-@pytest.mark.drawn(False)
+@UNDRAWN
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_every_pooling_has_a_picture(pooling, tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")
     assert picture(tmp_path / "p.png", make_scorers(pooling, shape=(3, 8, 8), encoder="mlp"), bags)[0] == "overlay"
 
 
+@UNDRAWN
 def test_a_moved_image_leaves_the_contact_sheet(tmp_path):
     bags, _ = image_bags(tmp_path / "one.png")
     (tmp_path / "one.png").rename(tmp_path / "two.png")
@@ -437,14 +439,19 @@ def test_a_moved_image_leaves_the_contact_sheet(tmp_path):
         assert picture(tmp_path / "p.png", model, bags)[0] == "sheet"
 
 
-def test_pictures_of_few_and_of_many_instances(tmp_path):
+# Of many instances, bars and sheet show the top ones, as of 30 in the test of the kinds.
+@pytest.mark.parametrize("count", [1, pytest.param(3000, marks=UNDRAWN)])
+def test_bars_and_sheets_of_few_and_of_many_instances(count, tmp_path):
     vectors, pictures = make_scorers("attention"), make_scorers("attention", shape=(3, 8, 8), encoder="mlp")
-    for count in (1, 3000):
-        n = np.array([count])
-        assert picture(tmp_path / "v.png", vectors, make_bags(sizes=n), top=20)[0] == "bars"
-        assert picture(tmp_path / "p.png", pictures, make_bags((3, 8, 8), n, np.uint8), top=12)[0] == "sheet"
+    n = np.array([count])
+    assert picture(tmp_path / "v.png", vectors, make_bags(sizes=n), top=20)[0] == "bars"
+    assert picture(tmp_path / "p.png", pictures, make_bags((3, 8, 8), n, np.uint8), top=12)[0] == "sheet"
+
+
+def test_the_map_of_many_instances_is_no_larger_than_others(tmp_path):
     n = np.array([100_000])
-    kind, size = picture(tmp_path / "m.png", vectors, make_bags(sizes=n, coords=grid(400, 250, 256)))
+    bags = make_bags(sizes=n, coords=grid(400, 250, 256))
+    kind, size = picture(tmp_path / "m.png", make_scorers("attention"), bags)
     assert kind == "map"
     assert max(size) < 3000
 
@@ -672,9 +679,10 @@ def feature_bags(said=None, side=8):
     ("said", "downsample", "scale"),
     [
         ({"level0_width": 480, "level0_height": 400}, None, 0.1),  # TRIDENT
-        ({"level_dim": [240, 200], "downsample": [2.0, 2.0]}, None, 0.1),  # CLAM
-        ({}, 10.0, 0.1),
-        (None, None, 1.0),  # as large as what the patches cover: level 0 itself
+        pytest.param({"level_dim": [240, 200], "downsample": [2.0, 2.0]}, None, 0.1, marks=UNDRAWN),  # CLAM
+        pytest.param({}, 10.0, 0.1, marks=UNDRAWN),
+        # As large as what the patches cover: level 0 itself.
+        pytest.param(None, None, 1.0, marks=UNDRAWN),
     ],
 )
 def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, scale, tmp_path):

@@ -30,8 +30,6 @@ from midam.explain.picture import draw_explanation, maps_of, placed_patches
 from midam.explain.run import note_lines
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
-pytestmark = pytest.mark.drawn
-
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits
 TYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 
@@ -167,7 +165,9 @@ def test_patches_at_one_place_are_of_no_known_size(tmp_path):
         warn_of_unknown(found)
 
 
-@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf, 2.0**63, -(2.0**63), 1e300])
+@pytest.mark.parametrize(
+    "lost", [pytest.param(np.nan, marks=pytest.mark.drawn), np.inf, -np.inf, 2.0**63, -(2.0**63), 1e300]
+)
 @pytest.mark.parametrize("count", [1, 6])
 def test_instances_without_a_place_are_counted_and_the_others_drawn(lost, count, tmp_path):
     places = GRID.astype("f8")
@@ -214,7 +214,7 @@ def patients(folder, save=save_h5, slides=3, **said):
     return read_bags(folder, labels=folder / "labels.tsv", bag_by="patient")
 
 
-@pytest.mark.parametrize("save", SAVERS)
+@pytest.mark.parametrize("save", [pytest.param(save_h5, marks=pytest.mark.drawn), *SAVERS[1:]])
 def test_each_slide_of_a_patient_has_its_own_patches(save, tmp_path):
     bags = patients(tmp_path / "f", save)
     stored = open_store(write_store(bags, tmp_path / "store"))
