@@ -534,8 +534,8 @@ def scans(tmp_path, monkeypatch):
 
 _SCANS = {
     "default": [],
-    "auto": ["--method", "auto"],
-    "budget": ["--budget", "2m"],
+    "auto": ["--method", "auto", "--budget", "0.1s"],  # no time for more than one candidate
+    "budget": ["--budget", "0.1s"],
     "whole": ["--volume"],
     "encoder": ["--encoder", "resnet20"],
 }
