@@ -42,11 +42,10 @@ class BinaryPage(TargetPage):
         plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     @cached_property
-    def _bands(self) -> Bands | None:
-        """Bands of the curves; None without bags of both classes."""
+    def _bands(self) -> Bands:
+        """Bands of the curves, which need bags of both classes."""
         bags = self.tested
-        options: dict[str, Any] = {"groups": bags.groups, "probabilities": bags.predicted}
-        return curve_bands(bags.values, bags.scores, **options) if self.ranked else None
+        return curve_bands(bags.values, bags.scores, groups=bags.groups, probabilities=bags.predicted)
 
     @property
     def ranked(self) -> bool:
@@ -73,7 +72,7 @@ class BinaryPage(TargetPage):
 
     def key_figures(self) -> dict[str, Any]:
         """Return average precision, sensitivity and specificity with their intervals."""
-        threshold, precision = self.study.threshold, None if self._bands is None else self._bands.auprc
+        threshold, precision = self.study.threshold, self._bands.auprc if self.ranked else None
         called = None if threshold is None else self.tested.scores >= threshold
         sides = {"sensitivity": 1, "specificity": 0}
         rates = {name: None if called is None else self._rate(label, called) for name, label in sides.items()}
@@ -100,8 +99,6 @@ class BinaryPage(TargetPage):
 
     def _ranking(self) -> dict[str, Any]:
         study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
-        if bands is None:
-            return {}
         threshold, share = study.threshold, tested.positives / len(tested)
         baseline = None if study.baseline is None else study.baseline.scores
         bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
@@ -142,8 +139,7 @@ class BinaryPage(TargetPage):
         }
 
     def _usefulness(self) -> dict[str, Any]:
-        tested, p = self.tested, self.tested.predicted
-        benefit = None if self._bands is None else self._bands.benefit
+        tested, p, benefit = self.tested, self.tested.predicted, self._bands.benefit
         if benefit is None or p is None:
             return {}
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import plural
-from midam.evaluate.calibrate import reliability_bins
+from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
@@ -31,7 +31,6 @@ from midam.targets import Target
 _CURVES, _FOREST = 10, 30  # most classes with ROC curves, and most rows of the forest plot
 _FOLDED, _PAIRS = 30, 15  # most classes of a confusion matrix on the page; most confusions in the list
 _KINDS = ((1, "Missed: with the label, least probable"), (0, "False alarms: without it, most probable"))
-_CALIBRATION = "Calibration: do probabilities come true?"
 
 
 class ClassesPage(TargetPage):
@@ -104,7 +103,7 @@ class ClassesPage(TargetPage):
         return [
             Section("ranking", "Ranking: is each class scored above the rest?", "classes.html", self.ranking()),
             Section("operating", "Decisions: which class is predicted", "classes.html", content),
-            Section("calibration", _CALIBRATION, "classes.html", self._calibration()),
+            self.calibration(),
         ]
 
     def ranking(self) -> dict[str, Any]:
@@ -132,19 +131,19 @@ class ClassesPage(TargetPage):
         heads = [self.one, *self.sides, "AUROC", "average precision", "no skill"]
         return Table(f"Each {self.one}; no skill is the average precision of chance", heads, rows, sorts=True)
 
-    def _calibration(self) -> dict[str, Any]:
-        p = self.tested.predicted
-        if p is None:
-            return {"missing": UNDECIDED}
+    def bins(self, p: NDArray[np.float64]) -> tuple[list[Bin], str, str]:
+        """Return the bins of the reliability curve for probabilities [N, C], and the names of its axes."""
         correct = (p.argmax(axis=1) == self.codes).astype(np.float64)
         bins = reliability_bins(correct, p.max(axis=1), groups=self.tested.groups)
-        return self.reliability(bins, "Largest probability", "Share classified correctly")
+        return bins, "Largest probability", "Share classified correctly"
 
-    def reliability(self, bins: Sequence[Any], across: str, up: str) -> dict[str, Any]:
-        """Return the reliability curve, and the mean probability and share of each class."""
-        p, labels, rows = self.tested.predicted, self.columns(self.tested), list[list[Any]]()
-        if p is None:
-            return {"missing": UNDECIDED}
+    def calibration(self) -> Section:
+        """Return the section of the reliability curve, and of the mean probability and share of each class."""
+        content = {"missing": UNDECIDED} if self.tested.predicted is None else self._calibration(self.tested.predicted)
+        return Section("calibration", "Calibration: do probabilities come true?", "classes.html", content)
+
+    def _calibration(self, p: NDArray[np.float64]) -> dict[str, Any]:
+        (bins, across, up), labels, rows = self.bins(p), self.columns(self.tested), list[list[Any]]()
         finite = np.isfinite(labels) & np.isfinite(p)
         for at, name in enumerate(self.target.names):
             inside = finite[:, at]
@@ -209,19 +208,16 @@ class LabelsPage(ClassesPage):
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking and calibration."""
-        calibration = Section("calibration", _CALIBRATION, "classes.html", self._calibration())
         title = "Ranking: do bags with a label score higher than bags without it?"
-        return [Section("ranking", title, "classes.html", self.ranking()), calibration]
+        return [Section("ranking", title, "classes.html", self.ranking()), self.calibration()]
 
-    def _calibration(self) -> dict[str, Any]:
-        p, values = self.tested.predicted, self.tested.values
-        if p is None:
-            return {"missing": UNDECIDED}
+    def bins(self, p: NDArray[np.float64]) -> tuple[list[Bin], str, str]:
+        """Return the bins of all labels together; the labels of a bag are one unit of the intervals."""
+        values, units = self.tested.values, self.tested.ids if self.tested.groups is None else self.tested.groups
         finite = np.isfinite(values) & np.isfinite(p)
-        units = self.tested.ids if self.tested.groups is None else self.tested.groups
         of_entry = np.repeat(units[:, None], values.shape[1], axis=1)[finite]
         bins = reliability_bins(values[finite], p[finite], groups=of_entry)
-        return self.reliability(bins, "Probability of a label", "Share that have it")
+        return bins, "Probability of a label", "Share that have it"
 
     def errors(self) -> Section | None:
         """Return the section of the labels whose probability was furthest from the truth."""
@@ -262,13 +258,13 @@ def decisions(page: TargetPage, codes: ArrayLike, called: ArrayLike, *, kind: st
     return content
 
 
-def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table | str:
-    """Return the most frequent confusions; an empty text if there are none."""
+def _pairs(counts: NDArray[np.int64], names: Sequence[str], kind: str) -> Table | None:
+    """Return the most frequent confusions; None if there are none."""
     wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_PAIRS]]
     heads = [kind, "predicted", "bags", f"share of this {kind}"]
-    return Table("The most frequent confusions", heads, rows, sorts=True) if rows else ""
+    return Table("The most frequent confusions", heads, rows, sorts=True) if rows else None
 
 
 def _each_class(
