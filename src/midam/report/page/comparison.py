@@ -82,8 +82,7 @@ def comparison_page(study: MethodsStudy) -> str:
         table = Table("AUROC of each class or label, mean over folds", heads, rows, sorts=True)
         sections.append(Section("classes", "Classes and labels", template, table))
     sections.append(Section("folds", "Folds", template, _folds(study)))
-    provenance = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", provenance))
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", study))
     title, count = f"{study.data}: {len(study.methods)} methods on the same folds", len(study.methods)
     lead = Section("lead", "", template, _lead(study))
     context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": lead, "sections": sections}

@@ -14,7 +14,7 @@ from midam._version import __version__
 from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import svg_text
-from midam.report.words import as_flags, signed
+from midam.report.words import PART_NAMES, as_flags, signed
 
 DASH = Markup("&ndash;")
 _ENDS = 30  # code of at least so many characters may be broken
@@ -132,7 +132,7 @@ def _environment() -> Environment:
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
     filters["svg"] = lambda figure, description: Markup(svg_text(figure, description))
     environment.filters.update(filters)
-    environment.globals.update(version=__version__, asset=_asset, number=Number, plural=plural)
+    environment.globals.update(version=__version__, asset=_asset, number=Number, plural=plural, parts=PART_NAMES)
     return environment
 
 

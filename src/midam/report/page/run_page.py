@@ -50,18 +50,14 @@ def report_page(study: Study) -> str:
     sections += [] if errors is None else [errors]
     sections += [] if study.importance is None else [_features(study)]
     sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
-    content = {"facts": study.facts, "changed": study.changed, "settings": study.settings}
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", content))
+    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", study))
     sections.append(_checklist(study, page, {section.name for section in sections}))
     kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
     title, kicker = f"{study.data}: {study.method}", f"midam {middot} {kind}"
     if study.external:
         title = f"Trained on {study.trained_on}, tested on {study.data}"
         kicker += f" {middot} {study.method}"
-    lead: dict[str, Any] = {"target": page.of_target, "part": study.part, "part_name": words.PART_NAMES[study.part]}
-    lead |= {"counted": page.counted(), "ranked": page.ranked, "estimate": study.figure(study.metric)}
-    lead |= {"second": page.second() if page.ranked else None, "tested": study.tested}
-    context = {"title": title, "kicker": kicker, "lead": Section("lead", "", "words.html", lead), "sections": sections}
+    context = {"title": title, "kicker": kicker, "lead": Section("lead", "", "words.html", page), "sections": sections}
     return render("page.html", **context, description=f"{kind}: {title}", naming=partial(_naming, study))
 
 
@@ -79,23 +75,7 @@ def _naming(study: Study, bodies: Sequence[str]) -> str:
 
 def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
     compared = {"own_test": _own_test(study, page), "baseline": _baseline(study), "covariates": _covariates(study)}
-    figures = {"target": page.of_target, "study": study, "summary": study.summary, "counted": page.counted()}
-    return {"figures": {**figures, **page.key_figures()}, **compared, "limits": _limits(study, page)}
-
-
-def _limits(study: Study, page: TargetPage) -> dict[str, Any]:
-    """Return what limits the numbers on the page."""
-    chosen_by = words.METRIC_NAMES[words.metric_of_history(study.history)]
-    return {
-        "target": page.of_target,
-        "cautions": study.cautions,
-        "of_training": words.PART_NAMES[study.part] if study.part in ("val", "train") else None,
-        "warnings": study.summary.get("warnings", ()),
-        "rarest": page.rarest(),
-        "tested": study.tested,
-        "external": study.external,
-        "chosen_by": chosen_by if study.selected.get("weights") == "best" else None,
-    }
+    return {"page": page, **compared}
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
@@ -217,9 +197,8 @@ def _training(study: Study) -> Section:
         for title, lines in learning_panels(history):
             if any(row.get(key) is not None for key in lines for row in history):
                 curves.append((title, plot_learning(history, (title, lines), best_epoch=study.best_epoch)))
-        metric = words.METRIC_NAMES[words.metric_of_history(history)]
-        content = {"curves": curves, "selected": study.selected, "epochs": len(history), "metric": metric}
-        content["selected"] = {"epoch": None, "weights": None, **study.selected}
+        selected = {"epoch": None, "weights": None, **study.selected}
+        content = {"curves": curves, "selected": selected, "epochs": len(history), "metric": study.training_metric}
     return Section("training", "Training", "common.html", content)
 
 

@@ -16,7 +16,7 @@ from midam.evaluate.proportions import Estimate
 from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table
 from midam.report.plot_runs import Row
-from midam.report.words import METRIC_NAMES, capitalized
+from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
 
 # Subgroups that are shown by default.
@@ -208,6 +208,11 @@ class Study:
     def metric_name(self) -> str:
         """Common name of the main metric, with a capital letter."""
         return capitalized(METRIC_NAMES.get(self.metric, self.metric))
+
+    @property
+    def training_metric(self) -> str:
+        """Common name of the metric in the history."""
+        return METRIC_NAMES[metric_of_history(self.history)]
 
     @property
     def threshold(self) -> float | None:
