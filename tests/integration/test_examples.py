@@ -35,16 +35,13 @@ def test_plain_torch(tmp_path):
 @pytest.mark.slow
 def test_two_processes_with_a_checkpoint(tmp_path):
     start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29641")
-    first = run("torch_ddp.py", "--epochs", "4", start=start, cwd=tmp_path)
-    assert "goes on" not in first
-    assert auroc(first) > 0.8
+    alone = run("torch_ddp.py", "--epochs", "1", start=(*start[:3], "1", *start[4:]), cwd=tmp_path)
+    assert "goes on" not in alone
+    both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
+    assert both.count("of 2 goes on after epoch 1") == 2
+    assert auroc(both) > 0.8
     state = torch.load(tmp_path / "run.pt", weights_only=True)
-    assert state["pool"]["bag_state"][:, 0].sum() == 4 * 13 * 16  # of all bags, whichever process has seen them
-    second = run("torch_ddp.py", "--epochs", "6", start=start, cwd=tmp_path)
-    assert second.count("goes on after epoch 4") == 2
-    alone = run("torch_ddp.py", "--epochs", "7", start=(*start[:3], "1", *start[4:]), cwd=tmp_path)
-    assert "process 0 of 1 goes on after epoch 6" in alone
-    assert auroc(alone) > 0.9
+    assert state["pool"]["bag_state"][:, 0].sum() == 5 * 13 * 16  # of all bags, whichever process has seen them
 
 
 def needs(package: str) -> None:
