@@ -210,7 +210,8 @@ def test_a_bag_may_come_in_parts(exported):
     _, folder = exported
     x = instances(1000, (4,))
     parts = [x[:1], x[1:500], x[500:]]
-    for score, convert in ((python_model(folder).score, torch.from_numpy), (OnnxModel(folder).score, np.array)):
+    onnx_model = runpy.run_path(str(folder / "score_onnx.py"))["Model"](folder)
+    for score, convert in ((python_model(folder).score, torch.from_numpy), (onnx_model.score, np.array)):
         assert score(convert(part) for part in parts).score == pytest.approx(score(convert(x)).score, abs=1e-6)
 
 
