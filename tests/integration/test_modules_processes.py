@@ -65,7 +65,13 @@ def train(rank: int, count: int, name: str, *, inside: bool) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "place"), [("minmax", "inside"), ("minmax", "outside"), ("precision", "outside"), ("pairs", "inside")]
+    ("name", "place"),
+    [
+        ("minmax", "inside"),
+        ("precision", "outside"),
+        pytest.param("minmax", "outside", marks=pytest.mark.long),
+        pytest.param("pairs", "inside", marks=pytest.mark.long),
+    ],
 )
 def test_two_processes_train_what_one_does(name, place, tmp_path):
     words = [sys.executable, "-c", CODE]
