@@ -235,6 +235,7 @@ def test_the_quick_table2_is_timed_apart(tmp_path, sets):
     assert len(trials(tmp_path, "table2.jsonl")) == len(trials(tmp_path, "table2-quick.jsonl"))
 
 
+@pytest.mark.long
 def test_a_stopped_table2_goes_on_where_it_was(tmp_path, sets):
     one = {"one": sets["one"]}
     table2.study(options(tmp_path), one)
@@ -257,6 +258,7 @@ def test_a_stopped_table2_goes_on_where_it_was(tmp_path, sets):
     assert results(again) == results(whole)
 
 
+@pytest.mark.long
 def test_the_figures_share_their_curves(tmp_path, sets):
     figure_generalization.study(options(tmp_path), sets)
     text = page(tmp_path, "figure-generalization")
@@ -269,6 +271,7 @@ def test_the_figures_share_their_curves(tmp_path, sets):
     assert len(trials(tmp_path, "curves.jsonl")) == len(before) + 16
 
 
+@pytest.mark.long
 def test_unit_tests_print_what_was_found(tmp_path):
     find_study("unit-tests")(options(tmp_path))
     text = page(tmp_path, "unit-tests")
@@ -283,6 +286,7 @@ def test_unit_tests_print_what_was_found(tmp_path):
 
 
 @pytest.mark.libauc
+@pytest.mark.long
 def test_libaucs_time_is_measured_once(tmp_path, sets):
     one = {"one": sets["one"]}
     with Store(tmp_path / "cache", "table2") as store:

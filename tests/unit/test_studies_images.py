@@ -240,6 +240,7 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatc
     assert added[0]["test_last"] == lost["test_last"]
 
 
+@pytest.mark.long
 def test_the_rows_that_the_small_table3_leaves_out_have_a_page(tmp_path, few):
     design = table3.rest_of(SMALLER)
     own = {name: few[name] for name in design.recipes}
@@ -324,6 +325,7 @@ def test_a_trial_is_the_same_in_another_process(sets):
         assert run_job(there)[0]["test_last"] == run_job(job)[0]["test_last"]
 
 
+@pytest.mark.long
 def test_bag_statistics_have_a_page_of_their_own(tmp_path, few):
     design = bag_statistics.statistics_of(SMALLER)
     bag_statistics.study(options(tmp_path), few, design)
@@ -341,6 +343,7 @@ def test_bag_statistics_have_a_page_of_their_own(tmp_path, few):
         assert float(gap) == pytest.approx(expected, abs=0.0011)
 
 
+@pytest.mark.long
 def test_the_figures_of_curves_share_no_key_and_write_their_pages(tmp_path, few):
     two = {name: few[name].bags for name in ("breast", "colon")}
     figure_convergence.study(options(tmp_path), two)
@@ -490,6 +493,7 @@ def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
     assert main(["table3-features", "--size", "small", "--out", str(tmp_path)]) == 2
 
 
+@pytest.mark.long
 def test_table3_on_features_takes_private_sets_where_they_are(tmp_path, monkeypatch):
     rng, labels = np.random.default_rng(0), np.arange(24) % 2
     np.savez(tmp_path / "oct.npz", volumes=rng.integers(1, 255, (24, 2, 16, 16), dtype=np.uint8), labels=labels)
@@ -503,6 +507,7 @@ def test_table3_on_features_takes_private_sets_where_they_are(tmp_path, monkeypa
     assert "pdgm" not in head
 
 
+@pytest.mark.long
 def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
     rng = np.random.default_rng(0)
     images = Bags.from_list([rng.integers(0, 255, (2, 3, 32, 32), dtype=np.uint8) for _ in range(40)], [0, 1] * 20)
@@ -515,11 +520,13 @@ def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
     assert "breast, fine-tuned: MIDAM (att) minus frozen: MIDAM (att) | 1 |" in text
 
 
+@pytest.mark.long
 def test_trainings_with_the_defaults_have_a_page(tmp_path):
     features.default_study(options(tmp_path), {"breast": vectors(0)}, few_rows(features.DEFAULTS, ()))
     assert re.search(r"^\| breast-plain, midam \| 1 \|", page(tmp_path, "pretrained"), re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_rows_that_sample_have_a_page_with_the_epochs_of_the_paper(tmp_path, few):
     design = table3.sampled_of(SMALLER)
     table3.study(options(tmp_path), {"colon": few["colon"]}, design=design, name=table3.LONG)

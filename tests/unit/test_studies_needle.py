@@ -51,6 +51,7 @@ def test_ways_that_label_instances_find_an_easy_witness(split):
     assert min(found.values()) > 0.9
 
 
+@pytest.mark.long
 def test_the_study_goes_on_where_it_was_stopped(tmp_path):
     options = StudyOptions(smaller=True, out=tmp_path / "out", cache=tmp_path / "cache")
     run(options)

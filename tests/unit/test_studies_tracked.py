@@ -116,6 +116,7 @@ def test_the_arm_without_a_floor_is_compared_too():
 
 
 @pytest.mark.drawn
+@pytest.mark.long
 def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
     run(options)
