@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report import words
 from midam.report.figures import BLUE, ORANGE
@@ -144,33 +143,37 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
 
 def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
     """Return the flow of bags: the run's data with its parts, and new data."""
-    parts = {name: bags for name, bags in study.parts.items() if name != "new"}
+    cards = {name: _card([bags], page) for name, bags in study.parts.items()}
     heads = ["part", "bags", *page.facts(study.tested.values), "groups", "instances"]
-    rows = []
-    for name, bags in study.parts.items():
-        groups = None if bags.groups is None else len(np.unique(bags.groups))
-        instances = None if bags.sizes is None else Number(int(bags.sizes.sum()), ",")
-        rows.append([words.PART_NAMES.get(name, name), len(bags), *page.facts(bags.values).values(), groups, instances])
-    by_name, new = page.flow_by_name(), study.parts.get("new")
+    rows = [
+        [words.PART_NAMES[name], card["bags"], *card["facts"].values(), card["groups"], card["instances"]]
+        for name, card in cards.items()
+    ]
+    of_run, by_name = [bags for name, bags in study.parts.items() if name != "new"], page.flow_by_name()
     return {
         "target": page.of_target,
-        "whole": _card("all bags of the run", list(parts.values()), page) if parts else None,
-        "cards": {name: _card(words.PART_NAMES[name], [bags], page) for name, bags in parts.items()},
-        "new": new and {"source": study.data, "card": _card("new data", [new], page)},
+        "whole": _card(of_run, page) if of_run else None,
+        "new": cards.pop("new", None),
+        "cards": cards,
+        "source": study.data,
         "left_out": study.left_out,
         "table": Table("Bags of each part", heads, rows),
         **{"by_name": by_name, "many": by_name and len(by_name.rows) > MOST_NAMES},
     }
 
 
-def _card(title: str, parts: Sequence[ScoredBags], page: TargetPage) -> dict[str, Any]:
-    values, lines = np.concatenate([part.values for part in parts]), list[str]()
+def _card(parts: Sequence[ScoredBags], page: TargetPage) -> dict[str, Any]:
+    """Return the counts of the bags of these parts, and facts about their labels; None for unknown counts."""
+    values = np.concatenate([part.values for part in parts])
     groups = [part.groups.tolist() for part in parts if part.groups is not None]
     sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
-    lines += [plural(len(set().union(*groups)), "group")] if len(groups) == len(parts) else []
-    lines += [plural(sum(sizes), "instance")] if len(sizes) == len(parts) else []
-    facts = {"target": page.of_target, "facts": page.facts(values), "counts": page.counts(values)}
-    return {"title": title, "bags": plural(len(values), "bag"), "lines": lines, **facts}
+    return {
+        "bags": len(values),
+        "facts": page.facts(values),
+        "counts": page.counts(values),
+        "groups": len(set().union(*groups)) if len(groups) == len(parts) else None,
+        "instances": Number(sum(sizes), ",") if len(sizes) == len(parts) else None,
+    }
 
 
 def names_sites(column: str) -> bool:
