@@ -24,7 +24,6 @@ from midam.targets import Target
 _NO_INTERVAL = "no interval: every resample has the same"
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _ERRORS = (0.05, 0.10, 0.20)
-_NO_VALIDATION = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
 
@@ -221,7 +220,7 @@ class BinaryPage(TargetPage):
         """Return the section of the bags that are furthest on the wrong side of the threshold."""
         tested, threshold = self.tested, self.study.threshold
         if threshold is None:
-            return self.error_section(_NO_VALIDATION)
+            return self.error_section()
         called, parts, worst = tested.scores >= threshold, list[dict[str, Any]](), list[float]()
 
         def cells(i: int) -> list[Number]:
@@ -235,7 +234,7 @@ class BinaryPage(TargetPage):
             total, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
             parts.append(self.error_table(name, order, ["score", "probability"], cells, total=total))
         threshold_text = f"{threshold:{form_apart(worst, threshold, least=3)}}"
-        return self.error_section(f"At the run's threshold, {threshold_text}; the bags furthest from it first.", *parts)
+        return self.error_section(*parts, threshold=threshold_text)
 
     def rarest(self) -> tuple[int, str] | None:
         """Return how many bags the rarer class has."""

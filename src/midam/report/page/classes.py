@@ -166,10 +166,7 @@ class ClassesPage(TargetPage):
 
         heads = ["class", "predicted", f"{self._measure} of the class", "of the predicted"]
         order = wrong[np.argsort(true_probabilities[wrong] - probabilities[wrong, called[wrong]], kind="stable")]
-        return self.error_section(
-            "Misclassified bags; first those where the predicted class is furthest ahead of the true class.",
-            self.error_table("Misclassified", order, heads, cells),
-        )
+        return self.error_section(self.error_table("Misclassified", order, heads, cells))
 
     def rarest(self) -> tuple[int, str] | None:
         """Return how many bags the rarest class has."""
@@ -236,7 +233,7 @@ class LabelsPage(ClassesPage):
 
             bags = order[np.isfinite(worst[order])]
             tables.append(self.error_table(title, bags, ["label", "probability"], cells))
-        return self.error_section("For each bag, the label whose probability was the furthest off.", *tables)
+        return self.error_section(*tables)
 
 
 def decisions(page: TargetPage, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:

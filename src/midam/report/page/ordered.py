@@ -92,7 +92,7 @@ class GradesPage(TargetPage):
             wrong = np.flatnonzero(gap > 0)
             order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))]
             tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
-        return self.error_section("Misclassified bags, the most grades off first.", *tables)
+        return self.error_section(*tables)
 
     def rarest(self) -> tuple[int, str] | None:
         """Return how many bags the rarest grade has, and its name."""
@@ -181,7 +181,7 @@ class NumbersPage(TargetPage):
             wrong = np.flatnonzero(-sign * off > 0)
             order = wrong[np.argsort(-np.abs(off[wrong]), kind="stable")]
             tables.append(self.error_table(title, order, ["true", "predicted", "off by"], cells))
-        return self.error_section("The bags whose predicted number is the furthest off.", *tables)
+        return self.error_section(*tables)
 
 
 def _shown(values: NDArray[np.float64]) -> dict[str, int]:

@@ -117,7 +117,6 @@ class SurvivalPage(TargetPage):
         early, late = early[np.argsort(time[early], kind="stable")], late[np.argsort(-time[late], kind="stable")]
         heads = ["risk", "score", "time"]
         return self.error_section(
-            "Bags whose time contradicts their risk group the most.",
             self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
             self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
         )

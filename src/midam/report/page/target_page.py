@@ -369,17 +369,21 @@ class TargetPage:
         """Pictures of the explained bags."""
         return {} if self.study.explained is None else self.study.explained.pictures
 
-    def error_section(self, opening: str, *tables: Mapping[str, Any]) -> Section:
-        """Return the section of the most wrong bags, with the command that explains their scores."""
+    def error_section(self, *tables: Mapping[str, Any], threshold: str | None = None) -> Section:
+        """Return the section of the most wrong bags, with the command that explains their scores.
+
+        `threshold` is the threshold of the run for two classes.
+        """
         study = self.study
         bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
-        content: dict[str, Any] = {"opening": opening, "tables": tables, "page": None, "command": None}
+        content: dict[str, Any] = {"tables": tables, "threshold": threshold, "page": None, "command": None}
         if self.tested.scores.ndim == 1:  # the command explains one score per bag
             unexplained = [bag for bag in bags if bag not in self._pictures][:_ASKED]
             if study.explained is not None and any(bag in self._pictures for bag in bags):
                 content["page"] = study.explained.page
             if unexplained:
                 content["command"] = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
+        content["target"] = self.of_target
         return Section("errors", "Errors: the most wrong bags", "common.html", content)
 
     def bag_table(self, index: Sequence[int], heads: Sequence[str], cells: Cells, *, caption: str) -> Table:
