@@ -106,6 +106,6 @@ def test_a_run_takes_its_target_from_a_set_of_the_catalog(here, capsys):
     assert main(["evaluate", "run", "digits-labels"]) == 0
     capsys.readouterr()
     assert main(["predict", "run", "digits-classes", "--out", "p.csv"]) == 0
-    assert "the labels are ignored" in capsys.readouterr().err
+    assert "labels are ignored" in capsys.readouterr().err
     assert main(["evaluate", "run", "digits-classes"]) == 2
     assert "'multilabel', got 'multiclass'" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def test_a_stopped_import_says_how_it_goes_on(source, tmp_path, number):
     assert stop(begin(source, out, log, Moment(journal, 10)), number) == 130
     text = log.read_text()
     assert "bags are written" in text
-    assert "the same command goes on" in text
+    assert "repeat the command to continue" in text
     assert "Traceback" not in text
     assert rows(journal) >= 10
     assert not out.exists()

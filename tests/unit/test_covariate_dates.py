@@ -55,7 +55,7 @@ def test_a_date_that_is_missing_stays_so_and_one_bag_is_read_as_many():
     "wrong", ["31.12.2023", "12/31/2023", "2023-02-30", "2023-13-01", "2023/01/31", "01-31-23", "soon"]
 )
 def test_other_dates_are_refused_with_advice(wrong):
-    with pytest.raises(BagDataError, match=r"dates as 2023-01-31 in the covariate 'seen', got .*; write all dates so"):
+    with pytest.raises(BagDataError, match=r"dates as 2023-01-31 in the covariate 'seen', got .*; write all dates"):
         Covariates.of({"seen": [wrong, *DAYS[:3]]})
     if wrong != "soon":
         with pytest.raises(BagDataError, match="dates as 2023-01-31"):
@@ -82,12 +82,10 @@ def test_every_reader_takes_dates(tmp_path, suffix):
 
 
 def test_numbers_that_may_be_dates_are_noted_and_words_stay_categories():
-    with pytest.warns(
-        Note, match="may hold dates, as 20230101, and is read as a plain number: write them as 2023-01-01"
-    ):
+    with pytest.warns(Note, match="is read as a plain number, but 20230101 may be a date: write dates as 2023-01-01"):
         assert Covariates.of({"seen": [20230101, 20230102, 20230131]}).kinds == ("number",)
     for digits in (10**4, 10**6):  # with hours and minutes, and seconds
-        with pytest.warns(Note, match="may hold dates, as 202301010+, .* write them as 2023-01-01 to count days"):
+        with pytest.warns(Note, match="202301010+ may be a date: write dates as 2023-01-01 to count days"):
             Covariates.of({"seen": [20230101 * digits, 20230102 * digits + 59, 20230131 * digits]})
     assert Covariates.of({"dose": [20230199, 20230102, 20230131]}).kinds == ("number",)
     assert Covariates.of({"version": ["1.2.3", "a", "b"]}).kinds == ("category",)
@@ -102,7 +100,7 @@ def test_whole_numbers_that_float64_cannot_tell_apart_are_categories():
 def test_a_covariate_with_about_as_many_categories_as_bags_is_named():
     words = [*["w0"] * 8, *(f"w{number}" for number in range(12))]
     with pytest.warns(
-        UserWarning, match="the covariate ward has 12 categories for 20 training bags, so it nearly names"
+        UserWarning, match="the covariate ward has 12 categories for 20 training bags, .*merge categories"
     ):
         CovariateCoder.fit(Covariates.of({"ward": words}))
     CovariateCoder.fit(Covariates.of({"ward": [f"w{number % 10}" for number in range(40)]}))
@@ -147,4 +145,4 @@ def test_a_covariate_that_is_called_an_id_is_warned_of(tmp_path, name, values, w
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         read_bags(tmp_path / "t.csv", covariates=[name])
-    assert any("is called an id" in str(one.message) for one in shown) == warned
+    assert any("seems to be an id" in str(one.message) for one in shown) == warned

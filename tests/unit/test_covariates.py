@@ -155,8 +155,8 @@ def test_a_value_that_was_never_missing_in_training_is_said():
     with pytest.warns(UserWarning, match="in no training bag") as told:
         found = coder.matrix(Covariates.of({"age": [None, 2.0], "sex": ["f", None]}))
     said = [str(warning.message) for warning in told]
-    assert "age is missing in 1 of 2 bags, and was in no training bag: the mean" in said[0]
-    assert "sex is missing in 1 of 2 bags, and was in no training bag: no category" in said[1]
+    assert "age is missing in 1 of 2 bags, but in no training bag: the mean" in said[0]
+    assert "sex is missing in 1 of 2 bags, but in no training bag: no category" in said[1]
     assert found.tolist() == [[0, 1, 0, 0], [0, 0, 0, 0]]
 
 
@@ -166,7 +166,7 @@ def test_a_value_that_was_never_missing_in_training_is_said():
         ([5.0, 5.0, 5.0], "only 5.0"),
         (["a", "a", "a"], "only a"),
         ([None] * 3, "none"),
-        (["a", "b", "b"], "no category"),
+        (["a", "b", "b"], "each of its categories fewer"),
     ],
 )
 def test_a_constant_covariate_is_named_and_left_out(values, what):
@@ -315,7 +315,7 @@ def test_covariates_are_read_from(source, tmp_path):
     # To score bags nothing is told, and labels need not be there.
     how |= {"features": ("x", "y")} if source is instance_table else {}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "a column that training did not have, left out: age")
+        warnings.filterwarnings("ignore", "left out a column that training did not have: age")
         unlabeled = read_bags(path, covariates=("sex",), require_labels=False, bad_labels="ignore", **how)
     assert unlabeled.covariates.values() == {"sex": KNOWN["sex"]}
 
@@ -394,5 +394,5 @@ def test_a_store_without_covariates_has_the_bytes_that_it_always_had(tmp_path):
 
 
 def test_a_covariate_of_an_npz_must_have_a_name_of_its_own(tmp_path):
-    with pytest.raises(BagDataError, match="names that are no keys, got 'group'"):
+    with pytest.raises(BagDataError, match="not named as keys of bags, got 'group'"):
         write_npz(make_bags({"group": [1, 2, 3, 4, 5, 6]}), tmp_path / "bags.npz")

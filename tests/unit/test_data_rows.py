@@ -73,7 +73,7 @@ def test_never_an_array_by_accident(rows):
 
 def test_a_short_file(tmp_path):
     (tmp_path / "rows").write_bytes(b"123")
-    with pytest.raises(BagDataError, match="cut short"):
+    with pytest.raises(BagDataError, match="truncated"):
         RowFile(tmp_path / "rows", shape=(1, 1), dtype="<f4")
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(rows, tmp_path, change)
         path.write_bytes(bytes(path.stat().st_size))
         os.utime(path, ns=(1, 1))  # a clock of the file system may be coarse
     for read in (lambda: rows.take([400, 3]), lambda: rows.read(0, 500), lambda: pickle.loads(copy).take([400])):
-        with pytest.raises(BagDataError, match=r"cut short|was changed"):
+        with pytest.raises(BagDataError, match=r"truncated|a changed one"):
             read()
 
 
@@ -120,5 +120,5 @@ def test_a_file_that_another_replaces_stays_as_it_was(rows, array, tmp_path):
     copy = pickle.dumps(rows)
     (tmp_path / "other").replace(tmp_path / "rows")
     np.testing.assert_array_equal(rows.take([400, 3]), array[[400, 3]])
-    with pytest.raises(BagDataError, match="was changed"):
+    with pytest.raises(BagDataError, match="a changed one"):
         pickle.loads(copy).take([400])

@@ -159,5 +159,5 @@ def test_a_foreign_state_is_refused():
         sampler.load_state_dict(make(6).state_dict())
     other = make(9, 5)
     other.epoch()
-    with pytest.raises(CheckpointError, match="another class"):
+    with pytest.raises(CheckpointError, match="of other bags"):
         sampler.load_state_dict(other.state_dict())

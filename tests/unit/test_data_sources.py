@@ -266,7 +266,7 @@ def test_a_missing_file_is_met_with_names_like_it(tmp_path):
 def test_one_image_or_scan_is_to_be_put_into_a_folder(tmp_path):
     for name in ("one.png", "one.nii.gz"):
         (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(DataNotFoundError, match=f"{name}.*put it into a folder"):
+        with pytest.raises(DataNotFoundError, match=f"{name}.*name its folder"):
             read_bags(tmp_path / name)
 
 

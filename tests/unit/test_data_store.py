@@ -180,7 +180,7 @@ def test_a_stopped_import_writes_only_what_is_left(tmp_path, monkeypatch, done):
         if len(seen) == done:
             raise KeyboardInterrupt
 
-    with pytest.raises(RunStoppedError, match=r"of 7 bags are written .* the same command goes on"):
+    with pytest.raises(RunStoppedError, match=r"of 7 bags are written .* repeat the command to continue"):
         write_store(bags, tmp_path / "out", on_bag=stop)
     assert not (tmp_path / "out").exists()
     assert not is_store(tmp_path / ".out.part")

@@ -132,10 +132,10 @@ def test_folders_are_classes(folder, tmp_path):
     assert read_bags(folder, positive="normal").labels.sum() == 3
     assert read_bags(folder, require_labels=False, classes=("tumor", "normal")).classes == ("tumor", "normal")
     (folder / "Tumor").rename(folder / "B")
-    with pytest.raises(ConfigError, match="a folder for each class and say which is `positive`"):
+    with pytest.raises(ConfigError, match="a folder for each class and name one as `positive`"):
         read_bags(folder)
     with pytest.raises(
-        ConfigError, match=r"Expected `labels` with a folder of arrays, got .*without labels by --unlabe"
+        ConfigError, match=r"Expected `labels` with a folder of arrays, got .*without labels with --unlabe"
     ):
         read_bags(folder)
     assert read_bags(folder, positive="B").classes == ("Normal", "B")
@@ -203,10 +203,10 @@ def test_the_names_of_classes_stay_in_a_store(folder):
 
 def test_bad_labels_can_be_ignored(tmp_path):
     path = written(frame(("A", "B", "A")), tmp_path / "t.csv")
-    with pytest.warns(Note, match=r"the labels are ignored, scores need none: .*got A, B"):
+    with pytest.warns(Note, match=r"labels are ignored, as scoring needs none: .*got A, B"):
         assert read_bags(path, require_labels=False, bad_labels="ignore").labels is None
     path = written(frame((1, None, 0)), tmp_path / "t.csv")
-    with pytest.warns(Note, match=r"the labels are ignored.*a label in each row"):
+    with pytest.warns(Note, match=r"labels are ignored.*a label in each row"):
         assert read_bags(path, require_labels=False, bad_labels="ignore").labels is None
 
 
@@ -218,14 +218,14 @@ def test_bad_labels_of_a_manifest_can_be_ignored(folder):
             warnings.filterwarnings("ignore", message="yes is positive")
             with pytest.raises(BagDataError, match=fault):
                 read_bags(folder / "m.csv")
-            with pytest.warns(Note, match=f"the labels are ignored.*{fault}"):
+            with pytest.warns(Note, match=f"labels are ignored.*{fault}"):
                 bags = read_bags(folder / "m.csv", require_labels=False, bad_labels="ignore")
         assert (bags.labels, bags.splits, bags.sizes.tolist()) == (None, None, [4, 2])
 
 
 def test_known_features_are_found_by_name(tmp_path):
     path = written(frame((1, 0, 1), y=[5.0, 6.0, 7.0, 8.0], site=list("ssst")), tmp_path / "t.csv")
-    with pytest.warns(Note, match="a column that training did not have, left out: site"):
+    with pytest.warns(Note, match="left out a column that training did not have: site"):
         bags = read_bags(path, features=["y", "x"])
     assert bags.feature_names == ("y", "x")
     np.testing.assert_array_equal(bags[0], [[5.0, 1.5], [6.0, 2.5]])
@@ -502,7 +502,9 @@ def test_the_order_of_a_bag_knows_no_other_bag(tmp_path):
 
 def test_instances_of_one_time_keep_the_order_of_their_rows(tmp_path):
     path = written(frame((1, 0, 1), time=[3, 3, 1, 1]), tmp_path / "t.csv")
-    with pytest.warns(Note, match="1 of 4 instances have the time of the one before: they keep the order of their row"):
+    with pytest.warns(
+        Note, match="1 of 4 instances have the time of the previous one: they keep the order of their row"
+    ):
         bags = read_bags(path, order="time")
     np.testing.assert_array_equal(bags[0], [[1.5, 0.5, 0, 0, 0], [2.5, 1.0, 0, 0, 1.0]])
 
@@ -517,9 +519,9 @@ def test_changes_of_missing_values_are_missing():
     [
         ({"time": [1, 2, 1, 1]}, "tim", r"Expected the column 'tim' of `order`, got none .*did you mean 'time'"),
         ({"time": [1, None, 1, 1]}, "time", r"a time in each row of column time, got none \(.*line 3, .*bag a.*drop"),
-        ({"time": ["1", "2", "x", "y"]}, "time", r"all are numbers, or all dates such as.*got 'x' \(.*line 4.*2 such"),
+        ({"time": ["1", "2", "x", "y"]}, "time", r"are all numbers, or all dates such as.*got 'x' \(.*line 4.*2 such"),
         ({"time": ["2024-01-31", "2024-02-31", "3", "x"]}, "time", r"all dates such as 2023-01-31.*got"),
-        ({"time": [1, np.inf, 1, 1]}, "time", r"all are numbers.*got 'inf'"),
+        ({"time": [1, np.inf, 1, 1]}, "time", r"are all numbers.*got 'inf'"),
         ({"time": [1, 2, 1, 1]}, "label", r"a column about instances as `order`, got 'label', which is about bags"),
         ({"time": [1, 2, 1, 1], "position": 1.0}, "time", r"no column 'position' with `order`.*rename it, or leave"),
     ],

@@ -488,7 +488,7 @@ def test_an_image_without_a_label_is_warned_of_once(images, capsys, monkeypatch)
     words = ["--labels", "labels.csv", "--encoder", TINY, "--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "images", *words, "--out", "one"]) == 0
     assert capsys.readouterr().err.count("left out") == 1
-    assert "1 file or row, and 1 bag as a whole, are left out" in (images / "one/report.html").read_text()
+    assert "1 file or row, and 1 whole bag, are left out" in (images / "one/report.html").read_text()
     store = next(images.glob("vectors/**/store.json")).parent
     with pytest.warns(UserWarning, match="were left out when this store was made"):
         midam.read_bags(store)

@@ -204,7 +204,7 @@ def test_commands_name_a_feature_that_is_missing(
 
 def test_features_beside_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
     run, frame = trained
-    with pytest.warns(Note, match="did not have, left out: noise"):
+    with pytest.warns(Note, match="did not have: noise"):
         predict_run(load_run(run), bags_of(wider(frame)))
 
 
@@ -379,9 +379,9 @@ def test_training_and_validation_have_features_by_name() -> None:
 def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
     run, frame = trained
     loaded, bags = load_run(run), bags_of(frame)
-    with pytest.warns(Note, match="have no names, and are taken in the order of .*: area, depth"):
+    with pytest.warns(Note, match="have no names: they are read in the order of .*: area, depth"):
         predict_run(loaded, bags.replace(feature_names=None))
-    with pytest.warns(Note, match="are taken in order: the run has no names: area"):
+    with pytest.warns(Note, match="keep their order: the run has no names: area"):
         assert align_features(bags, None, reference="the run").feature_names is None
 
 

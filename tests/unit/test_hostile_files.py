@@ -71,14 +71,14 @@ def test_features_of_another_hdf5_file_are_not_read(tmp_path):
         layout = h5py.VirtualLayout((6, 5), "f4")
         layout[:] = h5py.VirtualSource(str(other), "features", (6, 5))
         file.create_virtual_dataset("features", layout)
-    refused(path, "got those of another one")
+    refused(path, "got data of another file")
 
 
 def test_bytes_of_any_file_are_no_features(tmp_path):
     ROWS.tofile(tmp_path / "secret")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("features", (6, 5), "f4", external=[(str(tmp_path / "secret"), 0, 120)])
-    refused(tmp_path / "a.h5", "got those of another one")
+    refused(tmp_path / "a.h5", "got data of another file")
 
 
 def test_links_inside_a_file_are_followed_and_loops_are_refused(tmp_path):

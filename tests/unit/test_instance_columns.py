@@ -34,7 +34,7 @@ from midam.settings import DataSettings, Settings
 from midam.train.checkpoint import ModelContent, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer
 
-pytestmark = pytest.mark.filterwarnings("ignore:columns that are no plain numbers:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:columns that are not plain numbers:UserWarning")
 SMALL = {"epochs": 2, "members": 1, "num_instances": 2, "threads": 1}
 
 
@@ -131,7 +131,7 @@ def test_ids_are_left_out_and_codes_warned_of(tmp_path):
     bags, said = told(lambda: read_bags(written(frame, tmp_path / "t.csv")))
     assert bags.feature_names == ("amount", "merchant", "time", "mcc_code")
     assert "transaction_id (an id of each row, left out)" in said[0]
-    assert "whole numbers in mcc_code are read as amounts, and may be codes" in said[1]
+    assert "whole numbers in mcc_code are read as amounts: if they are codes" in said[1]
     bags, said = told(lambda: read_bags(str(tmp_path / "t.csv"), categories=["mcc_code"]))
     assert bags.columns[-1] == Column("mcc_code", "category", ("5411", "5812", "7995"))
     assert len(said) == 1
@@ -205,7 +205,7 @@ def test_gaps_of_categories_need_no_impute_and_have_a_feature():
     np.testing.assert_array_equal(gaps, frame["merchant"].isna())
     whole = ColumnCoder.fit(bags_of(table()), DataSettings())
     _, said = told(lambda: whole.encode(bags_of(frame)))
-    assert "the column merchant is missing in 23 of 120 instances, and was in no training bag" in said[-1]
+    assert "the column merchant is missing in 23 of 120 instances, but in no training bag" in said[-1]
 
 
 def test_what_has_no_value_in_training_is_left_out_or_refused():

@@ -72,7 +72,7 @@ def message_of(read, frame, **how):
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_for_none_is_named_with_the_remedy(read, word):
     message = message_of(read, frame_of(word), positive="I")
-    assert f"'{word}' in 8 rows of column label stands for no label" in message
+    assert f"'{word}' in 8 rows of column label counts as a missing label" in message
     assert "if it is a class, rename it, or name it with `positive` or among `grades`" in message
 
 
@@ -177,7 +177,7 @@ def test_a_time_that_is_missing_names_the_bag_and_what_to_write(read_columns, wo
     message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
     assert "Expected numbers in column time, got none" in message
     assert "bag b23" in message
-    assert "write the time of the event, or of the last visit where none was seen" in message
+    assert "write the time of the event, or of the last visit if there was no event" in message
 
 
 @pytest.mark.parametrize("word", ["None", "NA", None])
@@ -217,7 +217,7 @@ def test_a_word_among_categories_is_missing_and_is_named(read_columns, word):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bags = read_columns(frame, **how)
-    said = [str(one.message) for one in caught if "stands for a missing value" in str(one.message)]
+    said = [str(one.message) for one in caught if "counts as a missing value" in str(one.message)]
     assert [("smoking" in text, "site" in text) for text in said] == [(True, False), (False, True)]
     assert all(f"'{word}'" in text for text in said)
     age, smoking = (bags.covariates.columns[bags.covariates.names.index(name)] for name in ("age", "smoking"))

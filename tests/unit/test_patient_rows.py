@@ -52,7 +52,7 @@ def test_a_store_takes_any_endpoint_of_another_table(tmp_path, store, rows, aske
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         bags = read_bags(store, labels=tmp_path / "t.csv", **how)
-    told = [str(one.message) for one in said if "a row of the table is a patient: 12 of" in str(one.message)]
+    told = [str(one.message) for one in said if "holds 12 of the groups of the bags" in str(one.message)]
     assert len(told) == (rows == "patients")
     assert len(bags) == 24
     assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
@@ -72,7 +72,7 @@ def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store)
     with pytest.warns(UserWarning, match="would take groups of the store apart .12., such as P0 "):
         bags = read_bags(store, **asked)
     assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
-    with pytest.warns(UserWarning, match="take groups of the store apart .12., such as P0 .* may stand in two splits"):
+    with pytest.warns(UserWarning, match="split 12 groups of the store, such as P0 .* may be in two splits"):
         assert read_bags(store, **asked, group_column="patient").groups.tolist() == names
     table.assign(patient=[f"family {number // 4}" for number in range(24)]).to_csv(tmp_path / "t.csv", index=False)
     with warnings.catch_warnings():
@@ -168,7 +168,7 @@ def test_columns_that_name_the_group_together_do_so_in_tables_of_splits_and_of_a
     table = pd.DataFrame({"site": list("AABB"), "patient": [1, 2, 1, 2], "label": [0, 1, 1, 0]})
     table.assign(fold=[0, 1, 1, 0]).to_csv(tmp_path / "t.csv", index=False)
     how = {"labels": tmp_path / "t.csv", "group_column": "site,patient"}
-    with pytest.warns(Note, match="4 of the groups of the bags stand in its column site,patient, for 8 bags"):
+    with pytest.warns(Note, match="its column site,patient holds 4 of the groups of the bags, for 8 bags"):
         found = read_bags(store, **how, split_file=tmp_path / "t.csv", fold=1)
     assert found.groups.tolist() == groups
     assert found.labels.tolist() == [0, 0, 1, 1, 1, 1, 0, 0]

@@ -214,7 +214,7 @@ def test_depths_and_acquisitions_that_differ_are_in_doubt(tmp_path):
     folder = save_series(tmp_path / "c", body(SHAPE), AcquisitionNumber=[1, 1, 1, 2, 2, 2])
     assert "doubt" not in said(folder)
     folder = each(save_series(tmp_path / "d", body(SHAPE)), range(6), PhotometricInterpretation="MONOCHROME1")
-    with pytest.raises(BagDataError, match="one BitsStored where MONOCHROME1 is inverted, got 12 and 16"):
+    with pytest.raises(BagDataError, match=r"one BitsStored of all MONOCHROME1 images, .* got 12 and 16"):
         probe(each(folder, [0], BitsStored=12, HighBit=11))
 
 
@@ -229,7 +229,9 @@ def test_scouts_are_set_aside_with_their_number(tmp_path):
         change(path, SeriesInstanceUID="1.2.3")
     table = tmp_path / "labels.csv"
     table.write_text("patient,label\np0,0\np1,1\np2,1")
-    with pytest.warns(UserWarning, match=r"13 scouts, localizers .* are set aside in 3 of 3 scans, the first .*p0"):
+    with pytest.warns(
+        UserWarning, match=r"13 images that are not slices, .* are left out of 3 of 3 scans, the first .*p0"
+    ):
         bags = read_bags(tmp_path / "data", labels=table)
     assert bags.sizes.tolist() == [6, 6, 6]
     np.testing.assert_array_equal(bags[1][:, 0], body(SHAPE, 1))
@@ -239,7 +241,7 @@ def test_scouts_are_set_aside_with_their_number(tmp_path):
 
 def test_a_localizer_alone_is_no_scan(tmp_path):
     save_series(tmp_path / "p", body((3, 7, 7)), ImageType=SCOUT)
-    with pytest.raises(BagDataError, match="a scan, got 1 localizer alone"):
+    with pytest.raises(BagDataError, match="a scan, got only 1 localizer"):
         probe(tmp_path / "p")
 
 

@@ -168,7 +168,7 @@ def test_files_of_one_name_in_class_folders_stay_apart(tmp_path, table):
         np.testing.assert_array_equal(bare[number], features(name))
     again = read_bags(write_store(bare, tmp_path / "store"), labels=table(rows))
     assert again.labels.tolist() == [0, 1, 1]
-    with pytest.raises(BagDataError, match="one of the name '0', got 'normal/0' and 'tumor/0'"):
+    with pytest.raises(BagDataError, match="one file '0', got 'normal/0' and 'tumor/0'"):
         read_bags(place, labels=table("id,label\n0,0\n1,1\n"))
 
 
@@ -211,7 +211,7 @@ def test_names_keep_their_dots():
     assert strip_suffix(".svs") == ".svs"
     index = NameIndex(["a.1", "a.2", "x.svs"])
     for names, name in ((["a.svs", "a"], "x/a"), (["Ab", "aB"], "AB.tif")):
-        with pytest.raises(BagDataError, match=f"one of the name '{name}', got '{names[0]}' and '{names[1]}'"):
+        with pytest.raises(BagDataError, match=f"one file '{name}', got '{names[0]}' and '{names[1]}'"):
             NameIndex(names).find(name)
     assert [index.find(name) for name in ("a.1", "a.2.svs", "x", "a", "X.SVS")] == [0, 1, 2, None, 2]
 
@@ -374,7 +374,7 @@ def test_bad_split_tables_are_named(folder, table, text, message):
 
 def test_bags_and_names_that_do_not_meet(folder, table):
     partial = table("id,split\nc,train\nd,test\n", "s.csv")
-    with pytest.warns(UserWarning, match="left out, because they have no split: 3 of 5 bags: TCGA.A-01"):
+    with pytest.warns(UserWarning, match="3 of 5 bags have no split and are left out: TCGA.A-01"):
         assert read_split(folder, table, partial).splits.tolist() == ["train", "test"]
     unknown = table(CLAM_SPLITS + "3,x,,\n", "s.csv")
     assert read_split(folder, table, unknown, missing="skip").splits.tolist() == EXPECTED
@@ -530,7 +530,7 @@ def test_what_the_files_say_goes_with_the_bag_and_into_a_store(folder, tmp_path)
 def test_a_folder_next_to_loose_files_is_named_or_read_where_the_table_names_its_files(folder, table):
     (folder / "more").mkdir()
     (folder / "d.h5").rename(folder / "more" / "d.h5")
-    with pytest.warns(UserWarning, match=r"4 of 5 files and folders are read.* left alone: more/ "):
+    with pytest.warns(UserWarning, match=r"4 of 5 files and folders are read.* unknown formats: more/ "):
         check(read_bags(folder, labels=table(CLAM.replace("D,d,normal\n", "")), positive="tumor"), **_FIRST_FOUR)
     for name in ("more/d", "more/d.h5", "more\\d.h5"):
         check(read_bags(folder, labels=table(CLAM.replace("D,d,", f"D,{name},")), positive="tumor"))

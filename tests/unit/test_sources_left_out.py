@@ -330,7 +330,7 @@ def test_a_slope_that_is_none_is_left_alone_or_refused(tmp_path, slope, inter, s
 
 def test_four_axes_and_colors_of_a_nifti_are_refused(tmp_path):
     nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 3), np.float32), np.eye(4)), tmp_path / "a.nii")
-    with pytest.raises(BagDataError, match="one file for each sequence"):
+    with pytest.raises(BagDataError, match="a file for each sequence"):
         read_bags(tmp_path, require_labels=False)
     rgb = np.zeros((4, 4, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
     nibabel.save(nibabel.Nifti1Image(rgb, np.eye(4)), tmp_path / "a.nii")
@@ -365,9 +365,7 @@ def test_a_run_and_its_predictions_list_what_was_left_out(folder, capsys):
     scores = folder.parent / "scores.csv"
     assert main(["predict", str(run), str(folder), "--out", str(scores)]) == 0
     assert len(scores.read_text().splitlines()) == 13
-    assert "2 bags as a whole, are left out: scores.left-out.csv lists them" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "2 whole bags, are left out: scores.left-out.csv lists them" in " ".join(capsys.readouterr().out.split())
     assert [row[:2] for row in listing(folder.parent / "scores.left-out.csv")] == [("s12", "0"), ("s13", "0")]
     assert main(["predict", str(run), str(folder), "--out", str(scores), "--missing", "error"]) != 0
     assert "s13.h5" in capsys.readouterr().err
@@ -377,7 +375,7 @@ def test_a_run_and_its_predictions_list_what_was_left_out(folder, capsys):
         "explain": run / "explain" / "index.left-out.csv",
     }.items():
         assert main([command, str(run), str(folder)]) == 0
-        assert f"2 bags as a whole, are left out: {place.name} lists them" in " ".join(capsys.readouterr().out.split())
+        assert f"2 whole bags, are left out: {place.name} lists them" in " ".join(capsys.readouterr().out.split())
         assert [row[:2] for row in listing(place)] == [("s12", "0"), ("s13", "0")]
         place.unlink()
 
@@ -387,7 +385,7 @@ def test_a_store_remembers_what_its_import_left_out(folder, capsys):
     store, run, settings = folder.parent / "store", folder.parent / "run", settings_of_cohort(folder)
     reading = ["--labels", settings.data.labels, "--missing", "skip"]
     assert main(["data", "import", str(folder), "--out", str(store), *reading]) == 0
-    said = "2 files or rows, and 2 bags as a whole, were left out when this store was made: store.json lists them"
+    said = "2 files or rows, and 2 whole bags, were left out when this store was made: store.json lists them"
     small = ["--epochs", "1", "--members", "1", "--num-positive", "1", "--num-negative", "1", "--no-baseline"]
     capsys.readouterr()
     assert main(["fit", str(store), "--out", str(run), *small]) == 0

@@ -103,7 +103,7 @@ def test_files_that_do_not_say_it_are_left_out_where_labels_are_needed_alone(tmp
     folder = write(tmp_path / "f", label=[0, 1, None, 0])
     with pytest.warns(UserWarning, match="1 of 4 files have no label and are left out: s2"):
         assert read_bags(folder).ids.tolist() == ["s0", "s1", "s3"]
-    with pytest.warns(Note, match="the labels are ignored, scores need none: 1 of 4 files have none"):
+    with pytest.warns(Note, match="labels are ignored, as scoring needs none: 1 of 4 files have none"):
         assert len(read_bags(folder, require_labels=False, bad_labels="ignore")) == 4
 
 

@@ -101,7 +101,7 @@ def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
         assert fold.test.tolist() == [bag for bag in range(38) if bag // 2 % 3 == number]
         assert len(fold.train) + len(fold.test) == 38
     table.rename(columns={"fold": "cv"}).to_csv(data / "fold.csv", index=False)
-    with pytest.raises(ConfigError, match=r"got patient, cv .*; rename them, or leave it out"):
+    with pytest.raises(ConfigError, match=r"got patient, cv .*; rename them, or leave `fold` out"):
         read_bags(data / "t.csv", group_column="patient", split_file=data / "fold.csv", fold=0)
 
 

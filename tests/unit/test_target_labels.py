@@ -90,10 +90,10 @@ def test_numbers_are_a_quantity_where_they_are_said_to_be(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "how", "message"),
     [
-        ({"label": [1, 2, 3, 1, 2, 3]}, {}, r"got 1, 2, 3 .*with `target`: multiclass, ordinal or continuous"),
+        ({"label": [1, 2, 3, 1, 2, 3]}, {}, r"got 1, 2, 3 .*another `target`: multiclass, ordinal or continuous"),
         ({"label": ["yes", "no", "maybe"] * 2}, {}, r"got maybe, no, yes .*say which value is positive"),
         ({"label": [f"scan{i}" for i in range(6)]}, {}, r"6 different values for 6 bags.*names the bags"),
-        ({"label": ["a", "b", "c"] * 2}, {"target": "ordinal"}, r"the order of the grades.*`grades`"),
+        ({"label": ["a", "b", "c"] * 2}, {"target": "ordinal"}, r"Expected `grades` with the words of column"),
         ({"label": ["a", "b", "c"] * 2}, {"target": "ordinal", "grades": ["a", "b"]}, r"grades a, b .*got c"),
         ({"label": ["a", "b", "?"] * 2}, {"target": "continuous"}, r"numbers in column label, got a"),
         ({"label": ["a"] * 6}, {"target": "multiclass"}, r"several classes .*got a alone"),

@@ -106,7 +106,9 @@ def test_columns_of_words_are_left_out_at_once(tmp_path):
     frame = table(stain=["he"] * BAGS, site=["a"] * BAGS)
     with pytest.raises(BagDataError) as error:
         read_bags(written(tmp_path, frame))
-    assert str(error.value).count("leave out what is no feature with `ignore_columns=['stain', 'site']`") == 1
+    assert (
+        str(error.value).count("leave out columns that are not features with `ignore_columns=['stain', 'site']`") == 1
+    )
 
 
 def test_gaps_of_a_label_are_not_offered_to_be_filled(tmp_path):

@@ -135,11 +135,9 @@ def test_a_resumed_training_goes_on_counting(tmp_path):
     marks = bags.witnesses.copy()
     marks[int(bags.starts[1])] = True
     for other in (make_bags(marked=False), bags.replace(witnesses=marks)):
-        with pytest.raises(
-            CheckpointError, match=r"Expected the 11 known witnesses .* resume with the data of the run"
-        ):
+        with pytest.raises(CheckpointError, match=r"Expected the known witnesses .* resume with the data of the run"):
             Trainer(how, other).load_state_dict(first.state_dict())
-    with pytest.raises(CheckpointError, match=r"Expected the 0 known witnesses .* got 11"):
+    with pytest.raises(CheckpointError, match=r"Expected the known witnesses of the run .0., got others .11."):
         Trainer(how, bags).load_state_dict(trained(how, make_bags(marked=False), epochs=1).state_dict())
 
 

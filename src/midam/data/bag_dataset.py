@@ -65,8 +65,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
             raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
             raise BagDataError(
-                f"Expected a number, or a row of them, as label of each of {len(self.sizes)} bags, got {values.dtype} "
-                f"{values.shape}; give labels of the bags."
+                f"Expected one label, or one row of labels, for each of {len(self.sizes)} bags, got {values.dtype} "
+                f"{values.shape}; give numbers, one entry per bag."
             )
         self.labels = torch.as_tensor(values)
         if self.sizes.min(initial=1) < 1:
@@ -75,8 +75,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
         if odd is not None:
             raise BagDataError(
-                f"Expected bags [n, ...] of instances of one shape, got instances of {list(shapes[0])} and "
-                f"{list(shapes[odd])} (in bag {odd}); give each instance as a row."
+                f"Expected bags [n, ...] whose instances have one shape, got {list(shapes[0])} and "
+                f"{list(shapes[odd])} (in bag {odd}); give all instances the same shape, one row each."
             )
 
     def __len__(self) -> int:
@@ -150,8 +150,8 @@ class BalancedBags(Sampler[list[int]]):
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
             raise ConfigError(
-                f"Expected a rank below num_ranks, which divides the {self.batch_size} bags of a batch, got {rank} of "
-                f"{num_ranks}; change num_positive or num_negative."
+                f"Expected a rank from 0 to num_ranks - 1, and num_ranks a divisor of the {self.batch_size} bags of a "
+                f"batch, got {rank} of {num_ranks}; change the rank, num_positive or num_negative."
             )
         self._rank, self._num_ranks = rank, num_ranks
 

@@ -237,8 +237,8 @@ class Bags:
             rows = [validate.as_array(part) for part in coords]
             if [len(c) for c in rows] != sizes.tolist():
                 raise BagDataError(
-                    f"Expected coordinates for each instance of each bag, got other lengths (in {source}); "
-                    "give one row of coordinates for each instance."
+                    f"Expected coordinates as long as the bags, got other lengths (in {source}); give one row of "
+                    "coordinates for each instance."
                 )
             places = validate.concatenate(rows, names, "coordinates", source)
         others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
@@ -431,7 +431,7 @@ class Bags:
         if self.feature_names is not None:
             validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
         if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
-            raise BagDataError(f"Expected columns named as the features, got other names (in {source}); rename them.")
+            raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
         for name in ("groups", "sites", "sources", "attributes"):
             if getattr(self, name) is not None:
                 validate.check_length(getattr(self, name), len(ids), name[:-1], source)

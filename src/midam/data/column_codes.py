@@ -181,7 +181,7 @@ def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags
     values_of = {part: _time(part, x, rows, owner, len(train)) for part in settings.time_features}
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
     if not times:
-        _left_out(column, "one time alone in all", train)
+        _left_out(column, "the same time in all", train)
     return ColumnCode(column.name, "time", times=times, missing=missing and bool(times))
 
 

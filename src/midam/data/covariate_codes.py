@@ -142,7 +142,7 @@ class CovariateCoder(Coder):
                 if code.categories or code.missing:
                     codes.append(code)
                     continue
-                got = f"no category of it {LEAST} times"
+                got = f"each of its categories fewer than {LEAST} times"
             warnings.warn(f"the covariate {name} is left out: the training bags have {got} (in {source})", stacklevel=4)
         return cls(tuple(codes))
 
@@ -165,8 +165,8 @@ class CovariateCoder(Coder):
         """Return the columns [N, P] of bags; refuse bags without a covariate, or with text instead of a number."""
         if bags.covariates is None:
             raise BagDataError(
-                f"Expected the covariates {', '.join(self.names)} of the training, got none (in "
-                f"{bags.source}); add their columns."
+                f"Expected the covariates {', '.join(self.names)} as in training, got none (in {bags.source}); add "
+                "their columns."
             )
         return self.matrix(bags.covariates, ids=bags.ids, source=bags.source)
 
@@ -192,7 +192,7 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
     if len(words) > max(_FEW, len(values) // 2) or len(words) == len(values) > 2:
         raise BagDataError(
             f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
-            f"{len(values)} training bags: {listed(words.tolist())} (in {source}); this names the bags: leave it out."
+            f"{len(values)} training bags: {listed(words.tolist())} (in {source}); leave it out, as it names the bags."
         )
     fault, digits = "", sum(any(map(str.isdigit, word)) for word in words.tolist())
     if 2 * len(words) > len(values) and len(words) > _MANY:

@@ -222,10 +222,10 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
     days = {word: _days(word) for word in words if word}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
-        other = ", or a number instead, such as the age" if kind == "covariate" else ""
+        other = ", or give a number, such as the age" if kind == "covariate" else ""
         raise BagDataError(
-            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); write all dates "
-            f"so{other}."
+            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); write all dates in "
+            f"this form{other}."
         )
     if kind == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
@@ -251,8 +251,8 @@ def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -
     if len(distinct) >= _FEWEST and (distinct == distinct // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:
         texts = [f"{number:.0f}" for number in distinct]
         if all(_days(f"{text[:4]}-{text[4:6]}-{text[6:8]}") is not None for text in texts):
-            text = f"the covariate {name} may hold dates, as {texts[0]}, and is read as a plain number"
-            _note(f"{text}: write them as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)
+            text = f"the covariate {name} is read as a plain number, but {texts[0]} may be a date"
+            _note(f"{text}: write dates as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)
 
 
 def _days(word: str) -> float | None:

@@ -304,12 +304,12 @@ class Top(Draw):
         pass_budget: float = 0.25,
     ) -> None:
         if refresh is not None and refresh < 1:
-            raise ConfigError(f"Expected refresh of at least 1 epoch, got {refresh}; leave it out to go by the budget.")
+            raise ConfigError(f"Expected refresh of at least 1 epoch, got {refresh}; leave it out to use pass_budget.")
         for name, value in {"stale": stale, "pass_budget": pass_budget}.items():
             if not value >= 0:
                 raise ConfigError(f"Expected {name} of at least 0, got {value}; choose another.")
         if not 0 < share <= 1:
-            raise ConfigError(f"Expected share in (0, 1], of the sampled instances, got {share}; choose another.")
+            raise ConfigError(f"Expected share in (0, 1], a fraction of the sample, got {share}; choose another.")
         if not 0 <= grow <= 1:
             raise ConfigError(f"Expected grow in [0, 1], a fraction of the epochs, got {grow}; choose another.")
         self.memory = ScoreMemory(sizes)

@@ -10,6 +10,8 @@ from midam.errors import BagDataError, ConfigError
 from midam.files import size_text
 from midam.lazy_imports import torch
 
+_ON_DISK = "write a file for each bag, such as .npy, and let `midam data import` make a store that stays on the disk"
+
 
 def free_memory(device: "torch.device | None" = None) -> int:
     """Return the free bytes of a device; on the CPU (default), those that the system, container or job leaves."""
@@ -25,9 +27,8 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
     free = free_memory(device)
     if needed > free:
         raise ConfigError(
-            f"Expected free memory for the {size_text(needed)} of all instances, which `resident=True` keeps on the "
-            f"device {device}, got {size_text(free)} (in {source}); leave out `resident`: instances on disk are then "
-            "read when they are drawn."
+            f"Expected {size_text(needed)} of free memory on the device {device}, where `resident=True` keeps all "
+            f"instances, got {size_text(free)} (in {source}); leave out `resident` to read instances as they are drawn."
         )
 
 
@@ -42,8 +43,7 @@ def require_free(needed: int, content: str, *, source: str) -> None:
     if needed > free:
         raise BagDataError(
             f"Expected data that fits into the {size_text(free)} of free memory, got {content} that takes about "
-            f"{size_text(needed)} (in {source}); use a machine with more memory, or give each bag a file of its own, "
-            "such as .npy, in a folder, which `midam data import` turns into a store that stays on the disk."
+            f"{size_text(needed)} (in {source}); use a machine with more memory, or {_ON_DISK}."
         )
 
 
@@ -53,8 +53,7 @@ def warn_of_memory(needed: int, content: str, *, source: str) -> None:
     if needed > free:
         warnings.warn(
             f"{content} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
-            "system may end this process; give each bag a file of its own, such as .npy, in a folder, which "
-            "`midam data import` turns into a store that stays on the disk",
+            f"system may end this process; {_ON_DISK}",
             stacklevel=3,
         )
 

@@ -42,7 +42,7 @@ def left_out_csv(rows: Sequence[LeftOut]) -> str:
 def left_out_words(rows: Sequence[LeftOut]) -> str:
     """Return the number of entries in words, and of the bags that were left out as a whole."""
     several = "s" * (len(rows) != 1)
-    return f"{len(rows)} file{several} or row{several}, and {plural(len(lost_bags(rows)), 'bag')} as a whole,"
+    return f"{len(rows)} file{several} or row{several}, and {plural(len(lost_bags(rows)), 'whole bag')},"
 
 
 def lost_bags(rows: Sequence[LeftOut]) -> list[str]:

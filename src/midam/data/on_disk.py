@@ -101,8 +101,7 @@ class Rows(ABC):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise BagDataError(
-            f"Expected instances to be read by position, got a request for all {len(self)} of them; read some "
-            "positions, or chunks."
+            f"Expected a read of some instances, got a read of all {len(self)} into memory; read chunks, by position."
         )
 
     @property
@@ -240,14 +239,13 @@ class RowFile(Rows):
                     file.seek(start)
                     count = file.readinto(view)
             if not count:
-                raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); make it again.")
+                raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); write it again.")
             view, start = view[count:], start + count
 
     def _check_unchanged(self, file: FileIO) -> None:
         if _stamp_of(os.fstat(file.fileno())) != self._stamp:
             raise BagDataError(
-                f"Expected a file that stays as it was when it was opened, got one that was changed (in {self.path}); "
-                "make it again, or restore it, and repeat."
+                f"Expected the file as it was opened, got a changed one (in {self.path}); restore it, and repeat."
             )
 
     def _open(self) -> FileIO:

@@ -131,7 +131,7 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
         examples = "; ".join(f"{name} in {' and '.join(pairs[1, pairs[0] == name])}" for name in shared[:3])
         raise LeakageError(
             f"Expected each group in one split, got {len(shared)} of {len(names)} groups in several ({examples}); "
-            f"split by group, or permit it by name with {given(allow_leakage=True)}."
+            f"split by group, or allow it with {given(allow_leakage=True)}."
         )
 
 

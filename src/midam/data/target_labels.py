@@ -126,7 +126,7 @@ class TargetLabels(BriefRepr):
             wrong = ~((first >= 0) & (first < count) & (first == np.floor(first)))
             yield wrong, f"positions of {count} names", "number them from 0"
         elif self.target == "multilabel":
-            yield ~((x == 0) | (x == 1) | np.isnan(x)).all(axis=1), "labels 0 or 1, or none", "recode the labels"
+            yield ~((x == 0) | (x == 1) | np.isnan(x)).all(axis=1), "labels 0, 1 or NaN", "recode the labels"
             yield np.isnan(x).all(axis=1), "at least one known label of each bag", "leave such bags out"
         elif self.target == "continuous":
             wanted = "a number for each bag that is finite in float32 (at most 3.4e38)"
@@ -135,6 +135,6 @@ class TargetLabels(BriefRepr):
             yield ~(first > 0), "times above 0 and an event of 0 or 1", correct
             wrong, wanted = ~usable(first) | (first < _LEAST), "times that float32 holds, 1.2e-38 to 3.4e38"
             yield wrong, wanted, "correct the time, or give it in another unit"
-            wanted = "a time and an event of 0 (not seen to happen) or 1 (happened)"
+            wanted = "a time and an event of 0 (censored) or 1"
             advice = "recode the event: a competing one, such as a transplant, counts as 0"
             yield (x[:, 1] != 0) & (x[:, 1] != 1), wanted, advice

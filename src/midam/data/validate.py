@@ -77,10 +77,10 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     names = site_array(values, source)
     for place in np.flatnonzero(names == ""):
         bag, word = (ids[place] if place < len(ids) else place), str(np.ravel(np.asarray(values, dtype=object))[place])
-        got = f"{word!r}, which stands for none" if word.strip() in MISSING else "none"
+        got = f"{word!r}, which counts as missing" if word.strip() in MISSING else "none"
         raise BagDataError(
-            f"Expected a group for each bag, got {got} (in {source}, bag {bag}); name it: a bag that "
-            "shares no group gets a name of its own."
+            f"Expected a group for each bag, got {got} (in {source}, bag {bag}); name it: a bag alone in "
+            "its group needs a name of its own."
         )
     return names
 
@@ -303,7 +303,7 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     extra = [name for name in features if name not in expected]
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-        message = f"{count} that {reference} did not have, left out: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
+        message = f"left out {count} that {reference} did not have: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
         warnings.warn(message, Note, stacklevel=3)
     return [places[name] for name in names]
 

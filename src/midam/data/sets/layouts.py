@@ -34,7 +34,7 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
     pattern = re.compile(r"(ytma\d+_\d+)_(benign|malignant)\d+_ccd\.tiff?", re.IGNORECASE)
     matches = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
     if not matches:
-        raise BagDataError(f"Expected images such as ytma10_010704_benign1_ccd.tif, got none (in {path}).")
+        raise BagDataError(f"Expected images such as ytma10_010704_benign1_ccd.tif, got none (in {path}); add them.")
     return assemble(
         [file for file, _ in matches],
         [file.stem for file, _ in matches],
@@ -49,8 +49,8 @@ def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnF
     table = path / "labels.csv"
     if not table.is_file():
         raise BagDataError(
-            f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); the set itself "
-            "does not say which images show the same tile, and a test set must hold no version of a training tile."
+            f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); write it, with a "
+            "group for all versions of a tile: the images alone do not say which tile they show."
         )
     request = Request(table, bag_column="bag_id", group_column="group", images=options, on_file=on_file)
     return ManifestReader().read(request)
@@ -112,7 +112,9 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
         for file in sorted(path.glob("*.npy")):
             arrays[file.stem] = np.load(file, mmap_mode="r" if file.stem == "volumes" else None, allow_pickle=False)
     if not {"volumes", "labels"} <= arrays.keys():
-        raise BagDataError(f"Expected arrays volumes and labels, got {', '.join(arrays) or 'none'} (in {path}).")
+        raise BagDataError(
+            f"Expected arrays volumes and labels, got {', '.join(arrays) or 'none'} (in {path}); save both."
+        )
     volumes: NDArray[Any] = arrays["volumes"]
     if volumes.ndim != 4 or len(volumes) != len(arrays["labels"]):
         raise BagDataError(
@@ -177,7 +179,7 @@ class VolumeSet(Parts):
 def _bags_of_volumes(volumes: NDArray[Any], *, options: ImageOptions, source: str, **known: Any) -> Bags:
     """Return bags of an array of volumes [N, D, H, W], on disk for a memory map, with other `known` parameters."""
     if options.spacing is not None:
-        raise ConfigError(f"Expected no `spacing` with arrays, whose spacing is unknown, got some for {source}.")
+        raise ConfigError(f"Expected no `spacing` with arrays of unknown spacing, got one (in {source}); leave it out.")
     volumes_of = VolumeSet(volumes, [f"{source}, bag {bag}" for bag in known["ids"]], options)
     rows = FileRows(volumes_of)
     return Bags(

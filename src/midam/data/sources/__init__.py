@@ -151,9 +151,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     bags = reader.read(request.completed())
     if request.order is not None and "order" not in reader.parameters and not {*ORDER} <= {*(bags.feature_names or ())}:
         raise ConfigError(
-            f"Expected a table of instances (CSV, TSV, Excel, Parquet) with `order`, got {reader.what} without the "
-            f"features of an order (in {request.source}); give a table with the column {request.order!r}, or leave "
-            "it out."
+            f"Expected a table of instances (CSV, TSV, Excel, Parquet) with `order`, got {reader.what} (in "
+            f"{request.source}); give a table with the column {request.order!r}, or leave `order` out."
         )
     sites, of_bags = split_sites(bags.covariates, request, bags.source)
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
@@ -170,7 +169,7 @@ def _unknown(request: Request) -> DataNotFoundError:
     names = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
         return DataNotFoundError(
-            f"Expected a folder of such files, got one file (in {request.source}); put it into a folder, and name that."
+            f"Expected a folder of such files, got one file (in {request.source}); name its folder."
         )
     advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), names, count=3))
     return DataNotFoundError(
@@ -186,7 +185,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
         name, value = parameter.name, getattr(request, parameter.name)
         applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
         if not applies and (strict or name in _GIVEN_HERE):
-            more = ", or bring it in a table with `labels`" if name in reader.with_labels else ""
+            more = ", or give a table with it as `labels`" if name in reader.with_labels else ""
             raise ConfigError(
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )

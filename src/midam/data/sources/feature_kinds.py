@@ -36,8 +36,8 @@ class Kinds(NamedTuple):
         if self.notes:
             shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
             kept = [name for name in self.notes if name in self.features]
-            leave = f"; leave out what is no feature with {given(ignore_columns=kept[-1:])}" if kept else ""
-            text = f"columns that are no plain numbers: {shown} (in {where}){leave}"
+            leave = f"; leave out columns that are not features with {given(ignore_columns=kept[-1:])}" if kept else ""
+            text = f"columns that are not plain numbers: {shown} (in {where}){leave}"
             warnings.warn(text, Note, stacklevel=6)
         coded = [column.name for column in self.columns or () if column.kind != "number"]
         plain = [name for name in self.features if name not in coded and _OF_CODE.fullmatch(name.lower())]

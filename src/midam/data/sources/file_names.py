@@ -150,9 +150,9 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     for path, name in zip(paths, full):
         if name in seen:
             raise BagDataError(
-                f"Expected one file of a name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
-                f"{folder}); rename one, name the folder of one of them, or write a manifest with the columns bag, "
-                "path, label."
+                f"Expected one file per name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
+                f"{folder}); rename one, read only the folder of one, or write a manifest with the columns bag, path, "
+                "label."
             )
         seen[name] = path
     return full
@@ -209,10 +209,9 @@ class NameIndex:
         candidates = self._candidates(name)
         if len(candidates) > 1:
             first, second = (self.names[at] for at in candidates[:2])
-            folders = ", or name the folder of one of them as the data" if "/" in first else ""
+            folders = ", or read only the folder of one" if "/" in first else ""
             raise BagDataError(
-                f"Expected one of the name {name!r}, got {first!r} and {second!r}; write the whole name in the "
-                f"table{folders}."
+                f"Expected one file {name!r}, got {first!r} and {second!r}; write the whole name in the table{folders}."
             )
         return candidates[0] if candidates else None
 

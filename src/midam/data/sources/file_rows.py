@@ -148,11 +148,11 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     if flat:
         kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
-        warnings.warn(f"{text}: each image is an instance, and their order says nothing", Note, stacklevel=4)
+        warnings.warn(f"{text}: each image is an instance, in no order", Note, stacklevel=4)
     if resized:
         first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
-        warnings.warn(f"{text} {size}: they are resized, and padded in their proportions", Note, stacklevel=4)
+        warnings.warn(f"{text} {size}: they are resized and padded, and keep their proportions", Note, stacklevel=4)
 
 
 class FileRows(Rows):

@@ -135,7 +135,7 @@ def _nothing(folder: Path) -> BagDataError:
     inside, deep = listed([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
     advice = "name the folder that holds them"
     if deep is not None:
-        advice = f"name the folder of those that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "
+        advice = f"name the folder of files that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "
         advice += "with the columns bag, path, label, where path is a file or the folder of a series"
     return BagDataError(
         f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
@@ -194,7 +194,7 @@ def with_index(opened: OpenFile, path: Path) -> OpenFile:
         with sound("a whole .npy file of plain numbers", index), PARSING:
             coords = np.load(index, allow_pickle=False)
     if coords is None:
-        raise BagDataError(f"Expected places under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
+        raise BagDataError(f"Expected coordinates under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
     # Slideflow states the centers of its tiles.
     attributes = dict(opened.attributes)
     attributes[COORDS] = {**attributes.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}

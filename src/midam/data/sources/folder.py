@@ -74,7 +74,7 @@ class FolderReader(BagReader):
         if by_patient:
             if labels.patients is None:
                 raise BagDataError(
-                    f"Expected a column of patients, got none that is full (in {request.labels}); name it with "
+                    f"Expected a column of patients without gaps, got none (in {request.labels}); name it with "
                     f"`group_column`, or leave out {given(bag_by='patient')}."
                 )
             # A patient that is a bag is not a group too.
@@ -133,9 +133,9 @@ def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
     else:
         reader = file_reader(paths[0], request.reader)
         context, table = f"a folder of {reader.what}", "label table"
-        or_else = ", or put the files into a folder for each class and say which is `positive`"
+        or_else = ", or put the files into a folder for each class and name one as `positive`"
         or_else += f", or write the attribute {request.label_column!r} into each file" if reader.tells_labels else ""
-        or_else += "; `midam data import` and `embed` read them without labels by --unlabeled"
+        or_else += "; `midam data import` and `embed` read files without labels with --unlabeled"
     kind = ConfigError if request.bag_by == "patient" else NoLabelsError
     return kind(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
 

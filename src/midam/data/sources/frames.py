@@ -78,7 +78,7 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
         why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
         _warn(column, where, why)
     _warn_of_several(telling, where, "one value in each bag, as labels have: if a value tells the label")
-    _warn_of_several(of_instances, where, "the larger of two values in the positive bags alone: if these are labels")
+    _warn_of_several(of_instances, where, "the larger of two values only in positive bags: if these are labels")
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
         take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
@@ -98,7 +98,7 @@ def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> 
         copies = int(frame.iloc[rows].duplicated().sum())
         if copies and any(2 * frame[column].nunique() > len(frame) for column in features):
             text = f"{copies} of {len(frame)} rows repeat another row of their bag in every column (in {where})"
-            warnings.warn(f"{text}: each counts as an instance; drop those written twice", Note, stacklevel=6)
+            warnings.warn(f"{text}: each counts as an instance; drop copies made by mistake", Note, stacklevel=6)
 
 
 def _warn(column: str, where: str, why: str) -> None:
@@ -246,7 +246,7 @@ def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, A
     x, codes, places, times = arrays["X"][sort], arrays["bag"][sort], arrays["coords"], times[sort]
     ties = int(((np.diff(times) == 0) & (np.diff(codes) == 0)).sum())
     if ties:
-        text = f"{ties} of {len(times)} instances have the time of the one before: they keep the order of their rows"
+        text = f"{ties} of {len(times)} instances have the time of the previous one: they keep the order of their rows"
         warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
     of_order = tables.order_features(x[:, numbers], times, codes).astype(x.dtype)
     x, places = np.column_stack([x, of_order]), None if places is None else places[sort]
@@ -368,7 +368,7 @@ class Table:
         gaps, advice = values.isna().to_numpy(), "fill it in, or drop the row"
         self._add(self.faults, gaps, column, f"a time in each row of column {column}", advice, got="none")
         wrong = ~np.isfinite(numbers) & ~gaps
-        wanted = "times that all are numbers, or all dates such as 2023-01-31 or 2023-01-31 14:05"
+        wanted = "times that are all numbers, or all dates such as 2023-01-31 or 2023-01-31 14:05"
         self._add(self.faults, wrong, column, wanted, "correct it")
         return numbers
 
@@ -398,7 +398,9 @@ class Table:
             gaps = values.isna()
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
-        leave = f", or leave out what is no feature with {given(ignore_columns=list(wrong))}" if apart else ""
+        leave = (
+            f", or leave out columns that are not features with {given(ignore_columns=list(wrong))}" if apart else ""
+        )
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
@@ -416,8 +418,8 @@ class Table:
         for column in whole if apart else ():
             ends = tables.merged_ends(self.frame[column])
             if ends is not None:
-                wanted, first = "whole numbers that float64 tells apart", np.arange(len(self.frame)) == 0
-                advice = "subtract what all have in common first"
+                wanted, first = "whole numbers that stay distinct in float64", np.arange(len(self.frame)) == 0
+                advice = "subtract their common offset first"
                 self._add(self.faults, first, column, wanted, advice, got=" to ".join(map(str, ends)))
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)

@@ -104,7 +104,7 @@ def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | N
         got = f"{unknown[0]!r}" if unknown else f"{len(matches)} of them"
         raise BagDataError(
             f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
-            f"as in training, got {got} (in {request.where}); use data that has the same."
+            f"as in training, got {got} (in {request.where}); use data with the same ones."
         )
     places = np.array([-1 if place is None else place for place in matches])
     values = (
@@ -144,8 +144,8 @@ def _single(target: str, columns: Mapping[str, Sequence[object]], request: Reque
     names = _classes(words, request, column) if known is None else [word_of(name) for name in known]
     if known is None and target == "ordinal" and any(number_of(name) is None for name in names):
         raise BagDataError(
-            f"Expected the order of the grades in column {column}, which are words: {', '.join(names[:_SHOWN])} (in "
-            f"{request.where}); say it with `grades`, the lowest first."
+            f"Expected `grades` with the words of column {column}, got none: {', '.join(names[:_SHOWN])} (in "
+            f"{request.where}); list them, the lowest first."
         )
     codes = {name.casefold(): code for code, name in enumerate(names)}
     wrong = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
@@ -164,7 +164,7 @@ def _classes(words: Sequence[str], request: Request, column: str) -> list[str]:
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
         raise BagDataError(
             f"Expected {kinds} in column {column}, got {len(names)} different values for {len(words)} bags: {shown} "
-            f"(in {where}); this names the bags: name the column of the label with `label_column`."
+            f"(in {where}), as names of bags have; name the column of the label with `label_column`."
         )
     if len(names) < 2:
         raise BagDataError(f"Expected several {kinds} in column {column}, got {shown} alone (in {where}); add others.")
@@ -206,16 +206,16 @@ def _survival(columns: Mapping[str, Sequence[object]], request: Request, ids: Se
         happened = "true" if set(known) <= {"false", "true"} else "1"
         if not set(known) <= {"0", "1"} and happened == "1":
             raise BagDataError(
-                f"Expected events 0 and 1 in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); say which "
-                f"value is the event, such as {given(positive=known[-1])}: all others, a transplant before it, say, "
-                "count as not seen to happen."
+                f"Expected events 0 and 1 in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); name the "
+                f"event, such as {given(positive=known[-1])}: all others, such as an earlier transplant, count as "
+                "censored."
             )
     elif happened not in known:
         raise BagDataError(
             f"Expected the event {request.positive!r} in column {event}, got {', '.join(known[:_SHOWN])} (in {where}); "
             "name one of these as `positive`."
         )
-    advice = "write the time of the event, or of the last visit where none was seen"
+    advice = "write the time of the event, or of the last visit if there was no event"
     numbers = _numbers(times, time, request, ids, advice)
     flags = np.array([word.casefold() == happened for word in words], dtype=np.float64)
     return TargetLabels.of("survival", np.stack([numbers, flags], axis=1), names=(time, event))

@@ -99,7 +99,7 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     silent = int(frame[list(label)].isna().all(axis=1).sum()) if set(label) <= set(frame.columns) else 0
     if request.bad_labels == "ignore":
         if 0 < silent < len(frame):
-            text = f"the labels are ignored, scores need none: {silent} of {len(frame)} files have none (in {where})"
+            text = f"labels are ignored, as scoring needs none: {silent} of {len(frame)} files have none (in {where})"
             warnings.warn(text, Note, stacklevel=4)
         frame = frame[[name for name in frame if name in request.covariate_columns or frame[name].notna().all()]]
     frame = frame.assign(**{FILE: list(names)})
@@ -228,11 +228,11 @@ def _matched(
         names = frame[column][frame["_file"] == position].unique()
         raise BagDataError(
             f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
-            f"{where}, column {column}); keep the row that means it, or add the other file under a name of its own."
+            f"{where}, column {column}); keep the right row, or add a file of its own for the other name."
         )
     extra = sorted(set(range(len(files.names))) - set(frame["_file"]))
     if len(extra) == len(files.names):
-        raise BagDataError(f"Expected rows for the files, got none that is complete (in {where}); fill the table.")
+        raise BagDataError(f"Expected rows for the files, got no complete row (in {where}); fill the table.")
     if extra:
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"

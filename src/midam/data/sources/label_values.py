@@ -37,7 +37,7 @@ POSITIVE = (
 _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
 PLAIN_WORDS = frozenset(_PLAIN)
 _SHOWN = 8
-_OTHERS = " Or say what they are with `target`: multiclass, ordinal or continuous."
+_OTHERS = " Or choose another `target`: multiclass, ordinal or continuous."
 
 
 class Coded(NamedTuple):
@@ -79,7 +79,7 @@ def labels_or_none(request: Request, read: Callable[[], T]) -> T | None:
     except BagDataError as fault:
         if request.bad_labels == "error":
             raise
-        warnings.warn(f"the labels are ignored, scores need none: {fault}", Note, stacklevel=5)
+        warnings.warn(f"labels are ignored, as scoring needs none: {fault}", Note, stacklevel=5)
         return None
 
 

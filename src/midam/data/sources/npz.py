@@ -161,7 +161,7 @@ def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[A
     """Return the arrays from which covariates are read again, with their names."""
     for name in covariates.names:
         if name in _KEYS:
-            raise BagDataError(f"Expected covariates of names that are no keys, got {name!r} (in {path}); rename it.")
+            raise BagDataError(f"Expected covariates not named as keys of bags, got {name!r} (in {path}); rename it.")
     return dict(zip(covariates.names, covariates.columns))
 
 

@@ -93,7 +93,7 @@ def by_patient(
     if find_column(spread, PATIENT_COLUMNS) is None:
         spread = spread.assign(patient=spread[column])
     source = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
-    text = f"a row of the table is a patient: {len(set(places) - {None})} of {source} stand in its column {column}"
+    text = f"a row of the table is a patient: its column {column} holds {len(set(places) - {None})} of {source}"
     warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {request.where})", Note, stacklevel=5)
     return spread.reset_index(drop=True)
 
@@ -108,7 +108,7 @@ def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -
     wrong = [patient for patient, names in files.items() if len(names) > 1 and (not several or mixed(names))]
     if wrong:
         patients = "; ".join(f"{patient}: {listed(files[patient])}" for patient in wrong[:_SHOWN])
-        more = f"; and {len(wrong) - _SHOWN} patients more" if len(wrong) > _SHOWN else ""
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         expected = "one kind of sample" if several else "one file"
         advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"
         raise BagDataError(

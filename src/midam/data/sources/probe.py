@@ -99,7 +99,7 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
     width, coords_dtype = coords.shape[1], coords.dtype.newbyteorder("=")
     places = coords[:] if cut else None
     if coords_dtype == np.float16 and np.nanmax(np.abs(coords[:]), initial=0) > _EXACT_HALF:
-        doubt = f"its places are float16, which holds whole numbers up to {_EXACT_HALF}: patches are drawn off place"
+        doubt = f"its coordinates are float16, exact only up to {_EXACT_HALF}: maps show patches at wrong positions"
         attributes = {**attributes, "file": {**attributes.get("file", {}), "doubt": doubt}}
     return FileFacts(n, features.shape[1:], kind, width, coords_dtype, attributes, cut, places, names)
 
@@ -184,7 +184,7 @@ def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
     for kind, values, _ in _kinds(facts, skip=True):
         common = Counter(values).most_common(1)[0][0]
         wrong = [at for at, value in enumerate(values) if value != common]
-        unlike |= {at: f"{kind} {values[at]}, and not {common} as most files have" for at in wrong}
+        unlike |= {at: f"{kind} {values[at]}, not {common} as most files have" for at in wrong}
     names = {at: frozenset(fact.names) for at, fact in enumerate(facts) if fact.names is not None and at not in unlike}
     most = Counter(names.values()).most_common(1)
     why = "its features have other names than those of most files"
@@ -245,7 +245,7 @@ def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         got = facts[other[0]].coords_width
         why = "no coordinates" if got is None else f"coordinates of width {got}"
         text = f"{len(other)} of {len(facts)} files hold no coordinates of width {width} as the others do"
-        text += f", the first {names[other[0]]} has {why}: their instances have no place on a map"
+        text += f", the first {names[other[0]]} has {why}: maps leave out their instances"
         warnings.warn(text, stacklevel=6)
 
 
@@ -261,7 +261,7 @@ def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> No
     if len(names_by_file) < len(facts):
         first = next(file for file, fact in zip(files, facts) if fact.names is None)
         count = f"{len(facts) - len(names_by_file)} of {len(facts)} files"
-        text = f"{count} do not name their features, which are taken in the order of {names_by_file[0][0]}: {first}"
+        text = f"{count} do not name their features, which are read in the order of {names_by_file[0][0]}: {first}"
         warnings.warn(text, Note, stacklevel=5)
 
 
@@ -285,7 +285,7 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
     if len(powers) > 1 and facts[0].cut == "patches" and at_level0:
         scales = sorted({str(slide.get("level0_magnification", "unknown")) for slide in coords})
         text = f"slides of several magnifications ({listed(scales)}) are read at level 0"
-        warnings.warn(f"{text}: give `magnification` to read them at one", stacklevel=5)
+        warnings.warn(f"{text}: give `magnification` to read all at the same one", stacklevel=5)
 
 
 def _same_shape(facts: Sequence[FileFacts]) -> str:

@@ -45,7 +45,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     if not folds and fold is not None and not _numbered(path):
         raise ConfigError(
             f"Expected columns fold_0, fold_1, ..., or fold, with `fold`, got {', '.join(map(str, frame.columns))} "
-            f"(in {where}); rename them, or leave it out."
+            f"(in {where}); rename them, or leave `fold` out."
         )
     if {"train", "test"} <= lowered.keys() or {"train", "val"} <= lowered.keys():
         pairs = _clam_pairs(frame, {name: lowered[name] for name in SPLITS if name in lowered}, where)
@@ -97,7 +97,7 @@ def _table_of(path: Path, fold: int | None) -> Path:
     number = _numbered(path)
     if number and fold is not None and int(number) != fold:
         raise ConfigError(
-            f"Expected fold {number} with {path.name}, got {given(fold=fold)}; name the folder, or leave it out."
+            f"Expected fold {number} with {path.name}, got {given(fold=fold)}; name the folder, or leave `fold` out."
         )
     return path
 

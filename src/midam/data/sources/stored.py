@@ -79,12 +79,12 @@ def _whole_groups(
     counts = np.bincount(np.unique(np.stack([group, other]), axis=1)[0])
     if counts.max() == 1:
         return of_table
-    where = f"take groups of the store apart ({int((counts > 1).sum())}), such as {names[counts > 1][0]}"
+    where = f"split {int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
     if request.group_column is not None:
         advice = "bags of one may stand in two splits"
         warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
         return of_table
-    advice = "both are joined, so that each stays whole; name the column with `group_column` if the table's should hold"
+    advice = "they are merged, so that each stays whole; to use only the table's, name their column as `group_column`"
     warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -281,7 +281,7 @@ def read_covariates(columns: Any, request: Request) -> Covariates | None:
         missing_words = words_for_none(np.asarray(columns[name]).ravel().tolist())
         words = request.read_as_missing.get(name) or ", ".join(map(repr, missing_words))
         if words and column.dtype.kind != "f" and request.require_labels:
-            text = f"{words} of column {name} stands for a missing value (in {where})"
+            text = f"{words} of column {name} counts as a missing value (in {where})"
             warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
     return noted(covariates, request, where)
 

@@ -70,7 +70,7 @@ class ManifestReader(BagReader):
                     f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
                     f"with {given(missing='skip')}."
                 )
-            warnings.warn(f"left out, because they have no file: {text}", stacklevel=3)
+            warnings.warn(f"rows without a file are left out: {text}", stacklevel=3)
             kept = frame[bag][exists].value_counts()
             for bag_id, name in zip(frame[bag][~exists].tolist(), names):
                 request.left_out.append(LeftOut(str(bag_id), name, "no file", int(kept.get(bag_id, 0))))

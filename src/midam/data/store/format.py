@@ -136,9 +136,9 @@ def read_description(folder: Path) -> Description:
         description = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
         for facts, file in ((description.instances, INSTANCES), (description.coords, COORDS)):
             if facts is not None and facts != _as_written(facts, file):
-                raise ValueError(f"facts about {file} that do not fit each other")
+                raise ValueError(f"contradictory facts about {file}")
         if description.table.file != TABLE:
-            raise ValueError(f"the bag table in {description.table.file!r}")
+            raise ValueError(f"the bag table {description.table.file!r} instead of {TABLE}")
     return description
 
 

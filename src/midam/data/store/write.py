@@ -173,8 +173,8 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: Imp
         yield
     except KeyboardInterrupt:
         raise RunStoppedError(
-            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]}); the same command goes on "
-            "from there"
+            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]}); repeat the command to "
+            "continue"
         ) from None
     except BagDataError as error:
         raise BagDataError(f"{error} The written part is in {hidden[0]}; remove it, or import again.") from error

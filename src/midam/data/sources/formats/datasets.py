@@ -76,7 +76,7 @@ class ZarrReader(FileReader):
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
             root = None if whole else zarr.open_group(str(path), mode="r", use_consolidated=False)
             lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
-            doubt = f"chunks of {' and '.join(lacking)} are missing, which read as the fill value"
+            doubt = f"chunks of {' and '.join(lacking)} are missing, and are read as the fill value"
             others = _other_names(file.name for file in path.iterdir() if file.is_dir())
             return _of_datasets(arrays | others, root, path, more={"doubt": doubt} if lacking else {})
 
@@ -124,7 +124,7 @@ def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
 def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     """Refuse a dataset whose numbers are in another file, or were never written and would read as zeros."""
     if data.external or data.is_virtual:
-        raise BagDataError(f"Expected {name!r} in the file itself, got those of another one (in {path}); {_WHOLE}.")
+        raise BagDataError(f"Expected {name!r} in the file itself, got data of another file (in {path}); {_WHOLE}.")
     if data.shape is None or not data.size:
         return
     chunks = data.chunks and math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks))
@@ -166,8 +166,8 @@ def _refuse_codecs(folder: Path) -> None:
     if wrong or metadata.get("dtype") == "|O":
         got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
         raise BagDataError(
-            f"Expected plain numbers behind known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); "
-            "write the array again with one of these."
+            f"Expected plain numbers with known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); write "
+            "the array again with one of these."
         )
 
 
@@ -182,7 +182,7 @@ def _refuse_cut(path: Path, folder: Path) -> None:
         with file.open("rb") as chunk:
             header = chunk.read(16)
         if int.from_bytes(header[12:], "little") != file.stat().st_size:
-            raise BagDataError(f"Expected whole chunks, got {file.name} cut or longer (in {path}); write it again.")
+            raise BagDataError(f"Expected whole chunks, got {file.name} of another size (in {path}); write it again.")
 
 
 class DatasetColumn:

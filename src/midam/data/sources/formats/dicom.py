@@ -239,8 +239,8 @@ def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: 
         values = np.array([frame.text(name) for frame in frames])
         if _overlap(values, heights):
             raise BagDataError(
-                f"Expected one image of each place, got {_counts(values)} by {name} (in {where}): several times, "
-                "echoes or weightings; move each to its own folder."
+                f"Expected one image at each position, got {_counts(values)} by {name} (in {where}): several time "
+                "points, echoes or weightings; move each to its own folder."
             )
 
 
@@ -267,17 +267,17 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     if len(double):
         one, other = frames[double[0]], frames[double[0] + 1]
         raise BagDataError(
-            f"Expected one slice at each place, got {len(double)} duplicates, the first {one} and {other} (in "
+            f"Expected one slice at each position, got {len(double)} duplicates, the first {one} and {other} (in "
             f"{where}); remove them, or move each series to its own folder."
         )
     least = float(gaps.min())
     wide = np.flatnonzero(gaps > _GAP * least)
     if len(wide):
-        scouts = f", {aside} localizers or single slices of another kind are set aside" if aside else ""
+        scouts = f", without {aside} localizers or single slices of another kind" if aside else ""
         raise BagDataError(
-            f"Expected slices {least:.2f} mm apart, as they are at the narrowest place, got a gap of "
-            f"{gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts}): slices are "
-            "missing; copy the series again, or leave it out. If two distances are meant, convert it to NIfTI."
+            f"Expected slices {least:.2f} mm apart, their smallest distance, got a gap of {gaps[wide[0]]:.2f} mm after "
+            f"{frames[wide[0]]} (in {where}, {len(wide)} in all{scouts}): slices are missing; copy the series again, "
+            "or leave it out. If the gaps are intended, convert it to NIfTI."
         )
     return float(np.median(gaps))
 
@@ -291,15 +291,15 @@ def doubt_of(frames: Sequence[Frame], heights: NDArray[np.float64], distance: fl
     # Some devices state the space between slices instead of the distance of their centers: then the thickness counts.
     if distance > _GAP * max(stated, thickness) > 0:
         name = "SpacingBetweenSlices" if stated >= thickness else "SliceThickness"
-        return f"slices may be missing, they lie {distance:.2f} mm apart with a {name} of {max(stated, thickness):g} mm"
+        return f"slices may be missing: they lie {distance:.2f} mm apart, the {name} is {max(stated, thickness):g} mm"
     numbers = {int(frame.number("InstanceNumber")) for frame in frames}
     holes = max(numbers) - min(numbers) + 1 - len(frames)
     if len(numbers) == len(frames) and holes and not np.isclose(distance, stated, rtol=0.1):
-        return f"slices may be missing, InstanceNumber leaves out {holes} of {min(numbers)} to {max(numbers)}"
+        return f"slices may be missing: InstanceNumber skips {holes} of {min(numbers)} to {max(numbers)}"
     for name in _ACQUISITIONS:
         values = np.array([frame.text(name) for frame in frames])
         if _overlap(values, heights):
-            return f"slices of {_counts(values)} by {name} lie between each other, they may be several times"
+            return f"slices of {_counts(values)} by {name} are interleaved: they may be several time points"
     return mixed_depths(frames)
 
 
@@ -308,4 +308,4 @@ def mixed_depths(frames: Sequence[Frame]) -> str:
     depths = sorted({int(frame.number("BitsStored")) for frame in frames if not frame.text("RescaleSlope")})
     if len(depths) < 2:
         return ""
-    return f"images of {' and '.join(map(str, depths))} bits state no RescaleSlope, their intensities may differ"
+    return f"images of {' and '.join(map(str, depths))} bits state no RescaleSlope: their intensities may differ"

@@ -122,8 +122,8 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
     if silent and any(scale not in (None, (1.0, 0.0)) for scale in scales):
         raise BagDataError(
             f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got none in {len(silent)} of "
-            f"{len(frames)}: {listed(silent, most=_SHOWN, sep='; ')} (in {where}); export it again: its intensities "
-            "cannot be compared."
+            f"{len(frames)}: {listed(silent, most=_SHOWN, sep='; ')} (in {where}); export the series again, as its "
+            "intensities cannot be compared."
         )
     for name in ("RescaleType", "Units"):
         units = sorted({frame.text(name) for frame in frames} - {""})
@@ -135,8 +135,8 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
     depths = sorted({int(frame.number("BitsStored")) for frame in frames if "1" in _color(frame)})
     if len(depths) > 1:
         raise BagDataError(
-            f"Expected one BitsStored where MONOCHROME1 is inverted, got {' and '.join(map(str, depths))} (in "
-            f"{where}); convert the series to MONOCHROME2."
+            f"Expected one BitsStored of all MONOCHROME1 images, to invert them, got {' and '.join(map(str, depths))} "
+            f"(in {where}); convert the series to MONOCHROME2."
         )
 
 

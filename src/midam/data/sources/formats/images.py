@@ -154,13 +154,13 @@ def read_pixels(path: Path) -> NDArray[Any]:
 def _require_image(opened: Any, path: Path) -> None:
     if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
         raise BagDataError(
-            f"Expected one image in a file, got {opened.n_frames} pages that are no pyramid (in {path}); write one "
-            "file for each, or a volume as .npy."
+            f"Expected one image in a file, got {opened.n_frames} pages that form no pyramid (in {path}); write a file "
+            "for each page, or a volume as .npy."
         )
     if _is_cut(opened):
         raise BagDataError(
             f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
-            "bits, or to gray without transparency, of which 16 are kept."
+            "bits, or to gray without transparency, which keeps 16."
         )
 
 
@@ -288,7 +288,7 @@ def on_tissue(
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
         raise BagDataError(
-            f"Expected a patch with a tissue share of {share:g}, got none of {len(places)} (in {path}); lower "
+            f"Expected patches with a tissue share of {share:g}, got none of {len(places)} (in {path}); lower "
             f"`tissue`, or leave the {kind} out."
         )
     return kept

@@ -118,8 +118,8 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
         shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise BagDataError(
-            f"Expected plain arrays, got Python objects (in {path}, key {name}), which were not loaded; save bags as "
-            "one flat array X and the bag number of each instance."
+            f"Expected plain arrays, got Python objects (in {path}, key {name}), which are not loaded; save all "
+            "instances as one array X, and the bag number of each."
         )
     needed, content = math.prod(shape) * dtype.itemsize, bytearray()
     if needed <= size:  # read one byte more than the header states, to notice a longer member
@@ -167,8 +167,8 @@ class CsvReader(FileReader):
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
                 raise BagDataError(
-                    f"Expected numbers alone, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); a CSV of "
-                    "one bag holds nothing but features."
+                    f"Expected only numbers, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); keep only "
+                    "features in the CSV of a bag."
                 )
         array = frame.to_numpy(dtype=np.float64)
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
@@ -201,7 +201,7 @@ class TensorReader(FileReader):
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             except pickle.UnpicklingError as error:
                 raise BagDataError(
-                    f"Expected tensors and plain containers alone, got other Python objects, which were not loaded, or "
+                    f"Expected only tensors and plain containers, got other Python objects, which are not loaded, or "
                     f"damage (in {path}); save the features again: torch.save(tensor, path)."
                 ) from error
         tensors = content if isinstance(content, dict) else {"features": content}
