@@ -55,7 +55,7 @@ def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
         (["--method", TREES, "--pooling", "attention"], "got 'attention'; it takes those of the data, and --seed"),
         (["--method", TREES, "--epochs=3"], "Expected no --epochs"),
         (["--method", "dam-att", "--estimator", "vrsp"], "got 'vrsp'; it says --pooling attention, --estimator exact"),
-        (["--method", "mi-kernel-svm"], "it compares all instances of a bag with each other"),
+        (["--method", "mi-kernel-svm"], "to score a bag, it compares its instances"),
         (["--method", "libauc-midam-att"], "it is a network of LibAUC"),
         (["--method", "torchmil-abmil"], f"choose one of auto, {TREES}, bag-statistics-logistic"),
         (["--method", "bag-statistics-tree"], "did you mean"),
@@ -165,7 +165,7 @@ def test_the_command_deploys_the_winner(data, tmp_path, capsys):
     ]
     assert main(["compare", str(data), *how, "--deploy", str(run)]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "the highest of 2 methods on the same folds, and so optimistic" in told
+    assert "the highest of 2 methods on the same folds, which is optimistic" in told
     assert main(["predict", str(run), str(data), "--out", str(scores)]) == 0
     assert len(scores.read_text().splitlines()) == 41
     assert main(["compare", str(data), *how, "--deploy", str(run)]) == 2  # the folder holds a run

@@ -94,7 +94,7 @@ def test_out_of_fold_scores_and_models_are_kept(tmp_path, capsys):
     assert (out / "trials.csv").read_bytes() == trials
     printed = capsys.readouterr()
     assert "6/6 models" in printed.err
-    said = "no models are kept of instance-logistic-max: baselines train and score in one call"
+    said = "no models of instance-logistic-max are kept: baselines train and score in one call"
     assert said in printed.out
     assert said in (out / "summary.md").read_text()
     bags = read_bags(data, group_column="patient")

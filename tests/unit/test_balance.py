@@ -181,7 +181,7 @@ def few_events(bags):
     [
         (None, ConfigError, r"bags with sites for `balance='site'`, got none .*site_column='site'"),
         (["A", "B", ""], BagDataError, r"a site of each training bag .*got none for 2, 5, 8, 11, 14 and 15 more"),
-        (range(60), BagDataError, "sites of several bags"),
+        (range(60), BagDataError, "several bags of each site"),
     ],
 )
 def test_what_cannot_be_balanced_is_refused(sites, error, message):

@@ -207,7 +207,7 @@ def test_a_loop_of_ones_own_gets_numbers():
     assert training.config.training.batch == (8, 8, 8)
     with pytest.raises(OneClassError):
         build_training(Settings(**OPEN), witness_bags(30).subset([0, 2, 4]))
-    with pytest.raises(ConfigError, match="a number for `num_negative`, got 'auto', which `Trainer` and"):
+    with pytest.raises(ConfigError, match="a number for `num_negative`, got 'auto', which only `Trainer` and"):
         Settings(num_negative="auto").training.batch  # noqa: B018
 
 

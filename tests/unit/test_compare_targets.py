@@ -68,14 +68,14 @@ def test_folds_are_reduced_until_each_ranks_two_bags():
     assert fold_remarks(bags, single) == ["1 of 1 folds rank a single bag above others"]
     outcome = TargetLabels.of("continuous", [1, 2, 3, 4], names=["size"])
     alike = Bags.from_list([[[0.0]]] * 4, outcome=outcome, groups=["a"] * 4)
-    with pytest.raises(BagDataError, match=r"two groups that the labels rank above others .*, got 1 and 1"):
+    with pytest.raises(BagDataError, match=r"two groups that the labels rank above others, .* got 1 and 1"):
         repeated_folds(alike, repeats=1, folds=2)
 
 
 def test_classes_that_folds_cannot_rank_are_named():
     bags = bags_with("multiclass", [0] * 12 + [1] * 12 + [2] * 3, ["often", "too", "rare"])
     folds = repeated_folds(bags, repeats=1, folds=6)
-    said = "a class without an AUROC in some folds has no part in their macro AUROC: rare (3)"
+    said = "the macro AUROC of a fold leaves out a class without an AUROC: rare (3)"
     assert fold_remarks(bags, folds) == [said]
     assert fold_remarks(bags, [fold for fold in folds if fold.test.max() > 23]) == []
 
@@ -253,7 +253,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
     bags = Bags.from_list([bags[i] for i in range(60)], outcome=TargetLabels("multilabel", values, ("p", "q")))
     path = f"{__name__}.FirstFeature"
     found = run_comparison(bags, [path, TREES], folds, measure_memory=False, out=tmp_path / "out")
-    assert "a label without an AUROC in some folds has no part in their macro AUROC: q (1)" in found.notes
+    assert "the macro AUROC of a fold leaves out a label without an AUROC: q (1)" in found.notes
     part = found.predictions[found.predictions["method"] == TREES]
     scores = part[["score_p", "score_q"]].to_numpy().reshape(3, 20, 2)
     areas = [class_aurocs(values[fold.test], own) for fold, own in zip(folds, scores)]
@@ -301,7 +301,7 @@ def test_folds_that_rank_or_teach_nothing_are_left_out_and_counted():
 def test_folds_that_cannot_spare_validation_bags_are_told():
     bags = bags_with("multiclass", [0, 0, 1, 1, 0, 0, 1, 1], ["a", "b"])
     folds = repeated_folds(bags, repeats=1, folds=2)
-    with pytest.raises(BagDataError, match=r"can spare validation bags, got none of 2.*choose nothing"):
+    with pytest.raises(BagDataError, match=r"can spare validation bags, got none of 2.*nothing to choose"):
         run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW, measure_memory=False)
 
 

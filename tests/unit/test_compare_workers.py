@@ -121,7 +121,7 @@ def test_what_is_not_there_is_refused_before_anything_runs(tmp_path):
             Workers(backend, cluster=address).check()
         with pytest.raises(ConfigError, match="no answer"):
             Workers(backend, cluster="tcp://127.0.0.1:port").check()
-    with pytest.raises(ConfigError, match="Expected a backend of dask, ray for the cluster"):
+    with pytest.raises(ConfigError, match="Expected the backend dask or ray for the cluster"):
         Workers(cluster="tcp://127.0.0.1:8786").check()
 
 

@@ -130,10 +130,10 @@ def test_the_state_is_that_of_the_pooling_alone():
 def test_covariates_that_are_not_passed_are_missed():
     bags = known_bags()
     model, batch = with_term(make_model("mean"), bags), whole_batch(bags)
-    with pytest.raises(ConfigError, match=r"Expected the covariates of the bags \(age, sex\)"):
+    with pytest.raises(ConfigError, match=r"Expected the covariates of the model \(age, sex\)"):
         model(batch.reader.all, batch.sizes)
     for estimator in (Exact(chunk_size=5), Exact(chunk_size=100)):
-        with pytest.raises(ConfigError, match="Expected the covariates of the bags"):
+        with pytest.raises(ConfigError, match="Expected the covariates of the model"):
             estimator(model, batch)
     with pytest.raises(BagDataError, match="Expected the covariates age, sex"):
         predict(model, bags.replace(covariates=None))

@@ -325,7 +325,7 @@ def test_the_trial_run_changes_nothing() -> None:
         ),
         ({"encoder": "own_network.Tinny"}, "own_network has no 'Tinny'.*did you mean 'Tiny'"),
         ({"encoder": "own_network.size"}, "got 3 for 'own_network.size'"),
-        ({"encoder": "own_network.number"}, "torch.nn.Module of the encoder 'own_network.number', got int"),
+        ({"encoder": "own_network.number"}, "torch.nn.Module as the encoder 'own_network.number', got int"),
         ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
         ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),

@@ -168,7 +168,8 @@ def test_batch_statistics_are_refused_and_evaluation_statistics_are_not(estimato
     model = make_model("attention", encoder=Normalized())
     batch = whole_batch(make_bags())
     with pytest.raises(
-        ConfigError, match=r"batch normalization in batch statistics at 'encoder.norm'.*group normalization"
+        ConfigError,
+        match=r"batch normalization with the statistics of each chunk at 'encoder.norm'.*group normalization",
     ):
         estimator(model, batch)
     model.get_submodule("encoder.norm").eval()

@@ -117,7 +117,7 @@ def test_whole_numbers_of_every_format_train_alike(tmp_path: Path, form: str, dt
     [
         (np.array([0, 30]) + 2**60, "whole numbers that stay distinct in float64"),
         (np.array([0.0, 1024.0]) + 2.0**60, "whole numbers that stay distinct in float64"),
-        (np.array([0.0, 8.0], dtype="f4") + np.float32(2**25), "whole numbers that float32 tells apart"),
+        (np.array([0.0, 8.0], dtype="f4") + np.float32(2**25), "whole numbers that stay distinct in float32"),
         (np.array([1e-45, 3e-45], dtype="f4"), "differ by 1.2e-38 or more"),
         (np.array([1e-300, 3e-300]), "differ by 1.2e-38 or more"),
         (np.array([-3e38, 3e38]), "differ by at most 3.4e38"),

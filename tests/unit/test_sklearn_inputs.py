@@ -275,7 +275,7 @@ def test_rows_whose_groups_look_like_bags_are_warned_of(recwarn):
     for others in (alike.replace(labels=np.arange(40) % 2), alike.replace(groups=None), alike.replace(source="a file")):
         warn_of_groups_for_bags(others)
     assert not recwarn.list
-    with pytest.warns(UserWarning, match="each of the 40 rows of X is taken for a bag of one instance"):
+    with pytest.warns(UserWarning, match="each of the 40 rows of X is read as a bag of one instance"):
         MIDAMClassifier(epochs=1, members=1).fit(frame, alike.labels, groups=pd.Series(groups))
 
 

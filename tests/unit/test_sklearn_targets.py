@@ -151,7 +151,7 @@ def test_instances_and_explanations_are_those_of_a_class(several):
         several.explain(bags, of="liver")
     two = MIDAMClassifier(**HOW).fit(OF_CLASSES, CLASSES == "lung")
     assert len(two.explain(bags)) == 4
-    with pytest.raises(ConfigError, match="the score is that of the positive"):
+    with pytest.raises(ConfigError, match="there is one score"):
         two.instance_scores(bags, of=True)
 
 
@@ -256,7 +256,7 @@ def test_a_ranker_of_numbers_gives_numbers():
 def test_without_held_out_bags_there_are_ranks_alone():
     found = MIDAMRanker(val_fraction=0.0, **HOW).fit(OF_GRADES, GRADES)
     assert found.score(OF_GRADES, GRADES) > 0.8
-    with pytest.raises(ConfigError, match="set val_fraction above 0, or take the ranks of `bag_scores`"):
+    with pytest.raises(ConfigError, match="set val_fraction above 0, or use `bag_scores`"):
         found.predict(OF_GRADES)
 
 

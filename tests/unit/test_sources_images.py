@@ -337,7 +337,7 @@ def test_settings_are_checked_and_must_apply(folder):
         ({"axis": 3}, r"`axis` in \[0, 2\]"),
         ({"window": [400, 0]}, "`window` as two ascending"),
         ({"volume_size": [8, 8, 8]}, "volume=True"),
-        ({"volume": True, "slice_size": 8}, "`volume_size` with whole volumes"),
+        ({"volume": True, "slice_size": 8}, "`volume_size` for whole volumes"),
     ):
         with pytest.raises(ConfigError, match=words):
             Settings.from_flat(values)

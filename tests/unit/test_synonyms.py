@@ -308,7 +308,7 @@ def test_all_unknown_names_are_said_at_once(tmp_path, capsys):
 def test_a_setting_that_the_run_keeps_is_to_be_left_out(command, setting, capsys):
     data = [] if command == "export" else ["data"]
     text = said(capsys, command, "run", *data, f"--{setting}", "3", "--epoch", "4")
-    assert f"Expected no setting that the run keeps, got '{setting}' (in the command line)" in text
+    assert f"Expected no setting of the run itself, got '{setting}' (in the command line)" in text
     assert "leave it out" in text
     assert "leave it out" not in said(capsys, "fit", "table.csv", "--epoch", "4")
 

@@ -78,7 +78,7 @@ def test_ties_in_time_follow_scikit_survival():
     # Two events at one time are not comparable; who is censored then has outlived the event.
     assert concordance.concordance_index_censored([1, 1, 2], [1, 1, 0], [0, 5, 1]) == 0.5
     assert concordance.concordance_index_censored([1, 1], [1, 0], [2, 1]) == 1.0
-    with pytest.raises(OneClassError, match="Expected two bags that the label orders"):
+    with pytest.raises(OneClassError, match="Expected two bags that their labels order"):
         concordance.concordance_index_censored([1, 1], [1, 1], [2, 1])
     with pytest.raises(OneClassError):
         concordance.concordance_index_censored([1, 2], [0, 1], [2, 1])
@@ -378,7 +378,7 @@ def test_no_other_cuts_have_a_larger_kappa(seed):
 
 
 def test_cuts_of_useless_scores_call_the_median():
-    with pytest.warns(UserWarning, match="none better than chance"):
+    with pytest.warns(UserWarning, match="no better than chance"):
         cuts = GradeCuts().fit([3.0, 2.0, 1.0, 0.0], [0, 1, 1, 2], count=3)
     assert cuts.predict([0.0, 3.0]).tolist() == [1, 1]
 
@@ -494,7 +494,7 @@ def test_the_temperature_is_found_again():
     assert found.scale_ / found.slope_ == pytest.approx(3, rel=0.03)
     separable = evaluate.TemperatureCalibrator().fit(np.eye(3), [0, 1, 2])
     assert 0.45 < separable.predict(np.eye(3))[0, 0] < 0.99
-    with pytest.warns(UserWarning, match="none better than chance"):
+    with pytest.warns(UserWarning, match="no better than chance"):
         useless = evaluate.TemperatureCalibrator().fit(-np.eye(3), [0, 1, 2])
     np.testing.assert_allclose(useless.predict(np.eye(3)), 1 / 3, atol=1e-6)
 

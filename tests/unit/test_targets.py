@@ -38,7 +38,7 @@ def test_the_objectives_of_a_target_serve_it(name):
         ("continuous", [2.5, 2.5], ["age"], "different numbers"),
         ("survival", [[1, 0], [2, 0], [3, 0]], ["time", "event"], "all are censored"),
         ("survival", [[1, 0], [2, 0], [3, 1]], ["time", "event"], "with the event, got one"),
-        ("survival", [[1, 0], [5, 1], [5, 1]], ["time", "event"], "later time than another's event"),
+        ("survival", [[1, 0], [5, 1], [5, 1]], ["time", "event"], "a time after the event of another"),
     ],
 )
 def test_bags_that_order_nothing_are_refused(target, values, names, message):

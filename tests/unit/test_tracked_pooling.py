@@ -173,7 +173,9 @@ def test_a_backward_pass_after_commit_is_refused_with_the_right_order(loss_fn):
     pool, index, labels = make(), torch.tensor([0, 4, 2]), torch.tensor([1, 0, 0])
     loss = loss_fn(pool(*sample(), index), labels, index)
     commit(pool, loss_fn)
-    with pytest.raises(ConfigError, match=r"Expected loss.backward\(\) before commit, got commit first .* then commit"):
+    with pytest.raises(
+        ConfigError, match=r"Expected loss.backward\(\) before commit, got commit first .* in this order"
+    ):
         loss.backward()
     loss = loss_fn(pool(*sample(), index), labels, index)
     loss.backward(retain_graph=True)
@@ -287,7 +289,7 @@ def test_losses_of_other_labels():
     ("call", "message"),
     [
         (lambda: make("max"), "Expected a smooth pooling, got 'max'; use 'smoothed-max'"),
-        (lambda: make("embedding-attention"), "got 'embedding-attention', which has layers"),
+        (lambda: make("embedding-attention"), "got 'embedding-attention'; give an instance"),
         (lambda: make("attentoin"), "did you mean 'attention'"),
         (lambda: TrackedPooling("noisy-or", num_bags=3), "Expected the sizes of the training bags for 'noisy-or'"),
         (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected one size for each of 3 bags, got 2"),
@@ -295,15 +297,15 @@ def test_losses_of_other_labels():
         (lambda: make("smoothed-max", temperature=0.0), "temperature > 0"),
         (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
         (lambda: make()(*sample()), "Expected `index`"),
-        (lambda: make()(*sample(), torch.tensor([0, 1])), "Expected 3 different bags of 0 to 9 as index"),
-        (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once in a batch"),
-        (lambda: make()(*sample(), torch.tensor([0, 1, 10])), "Expected 3 different bags of 0 to 9 as index"),
+        (lambda: make()(*sample(), torch.tensor([0, 1])), "Expected 3 different bags from 0 to 9 as index"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once a batch"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, 10])), "Expected 3 different bags from 0 to 9 as index"),
         (lambda: make()(*sample(), torch.tensor([0, 1, -1])), "Expected 3 different bags"),
         (lambda: make()(torch.zeros(3, 4), None, torch.arange(3)), "Expected values of width 1 for 'attention', got 0"),
         (lambda: make()(torch.zeros(3, 4), torch.zeros(3, 5), torch.arange(3)), r"shapes \[\[3, 4\], \[3, 5\], None"),
         (lambda: make()(torch.zeros(4), None, torch.arange(4)), r"\[K, B\], got shapes \[\[4\], None, None, None"),
         (lambda: make()(*sample(), torch.arange(3), mask=torch.ones(3, 5).bool()), r"\[3, 5\], None\]; give all"),
-        (lambda: MinMaxAUCLoss()(torch.zeros(3), torch.zeros(4)), r"got \[3\] scores and \[4\] labels"),
+        (lambda: MinMaxAUCLoss()(torch.zeros(3), torch.zeros(4)), r"got scores \[3\] and labels \[4\]"),
         (lambda: PairwiseAUCLoss(columns=2, pairs="labels")(torch.zeros(3), torch.zeros(3, 2)), "Expected 2 scores"),
         (lambda: AveragePrecisionLoss(num_bags=3)(torch.zeros(2), torch.zeros(2)), "call it with .scores, labels, in"),
     ],

@@ -160,7 +160,7 @@ def test_senseless_settings_are_refused():
         Trainer(config("top", pooling="mean"), bags)
     with pytest.raises(ConfigError, match="no `anneal`"):
         Trainer(config("uniform", pooling="mean", anneal=0.5), bags)
-    with pytest.raises(ConfigError, match="takes whole bags"):
+    with pytest.raises(ConfigError, match="uses whole bags"):
         Trainer(config("top", estimator="exact"), bags)
     with pytest.raises(ConfigError, match="attention gets no gradient"):
         Trainer(config("uniform", estimator="minibatch", num_instances=1), bags)

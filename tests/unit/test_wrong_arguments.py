@@ -66,5 +66,5 @@ def test_labels_that_are_no_numbers_are_refused_in_our_words(estimator, value):
 @pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker])
 def test_a_frame_without_bags_says_how_rows_become_bags(estimator):
     frame = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0)})
-    with pytest.raises(BagDataError, match=r"Each row of X was taken for a bag.*index names the bag"):
+    with pytest.raises(BagDataError, match=r"Each row of X was read as a bag.*MultiIndex"):
         estimator().fit(frame, [0, 1, 0])

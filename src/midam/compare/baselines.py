@@ -169,7 +169,7 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
     if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
         raise ConfigError(
             f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); for images name rgb-logistic, rgb-trees, "
+            f"{list(bags.instance_shape)} (in {bags.source}); for images use rgb-logistic, rgb-trees, "
             "patch-statistics-extratrees or voxel-logistic."
         )
     rows = list(flat_bags(bags, index))
@@ -301,7 +301,7 @@ class VoxelLogistic(BagStatisticsLogistic):
 class SetKernelSVM(Baseline):
     """`mi-kernel-svm`: a support vector machine on `set_kernels`; inner folds choose C and gamma."""
 
-    lacks = "it compares all instances of a bag with each other, and with those of the training bags, which it keeps"
+    lacks = "to score a bag, it compares its instances with those of all training bags, which it keeps"
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Scores of the machine."""

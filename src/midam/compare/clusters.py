@@ -99,7 +99,7 @@ class DaskFarm(Cluster):
             self._client = distributed.Client(**connection, set_as_default=False, timeout=2 * _ANSWER_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise ConfigError(
-                f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check its address."
+                f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check the address."
             ) from None
         self._running: dict[Any, tuple[int, str]] = {}
         self._held: dict[str, tuple[Callable[[Any], Any], Any]] = {}
@@ -214,8 +214,8 @@ class RayFarm(Cluster):
                 ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(
-                    f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check its "
-                    "address, and RAY_AUTH_MODE and RAY_AUTH_TOKEN where the cluster asks for a token."
+                    f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check the "
+                    "address, and RAY_AUTH_MODE and RAY_AUTH_TOKEN if the cluster needs a token."
                 ) from None
         gpus = {"num_gpus": 1} if workers.gpu else {}
         self._remote = ray.remote(num_cpus=1, max_retries=0, **gpus)(call)

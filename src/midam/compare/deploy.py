@@ -127,7 +127,7 @@ def check_target(bags: Bags) -> None:
     if bags.outcome is not None:
         raise ConfigError(
             f"Expected bags of two classes to deploy a method, got the target {bags.outcome.target!r} (in "
-            f"{bags.source}); train the method that is named best with `midam fit`."
+            f"{bags.source}); train the best method with `midam fit`."
         )
 
 
@@ -146,7 +146,7 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     why = why_no_model(find_method(typed(name)))
     if why is not None:
         able = next((other for other in ranked if why_no_model(find_method(typed(other))) is None), None)
-        advice = "compare others" if able is None else f"the best that can is {able}: name it with `deploy_method`"
+        advice = "compare others" if able is None else f"name the best that can, {able}, with `deploy_method`"
         raise ConfigError(f"Expected a method that can be deployed, got {name!r}: {why}; {advice}.")
     return name
 
@@ -195,13 +195,13 @@ def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) ->
     """Return the summary's entries about the comparison, with a note."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)
-    choice = "named" if chosen else f"the highest of {count} methods on the same folds, and so optimistic"
+    choice = "named" if chosen else f"the highest of {count} methods on the same folds, which is optimistic"
     calibration = "Without held-out bags there are no probabilities, no threshold and no classes."
     if decided:
         calibration = "Probabilities and threshold come from inner folds of all bags."
     note = (
-        f"Trained on all bags, none was held out: the figures of the training bags say nothing. Cross-validated AUROC "
-        f"of {name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {choice}. {calibration}"
+        f"Trained on all bags, without test bags: figures of the training bags are no test. Cross-validated AUROC of "
+        f"{name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {choice}. {calibration}"
     )
     interval = [row["auroc_low"], row["auroc_high"]]
     return {

@@ -141,7 +141,7 @@ def _lost(groups: Sequence[Group[Any]], total: int, why: str) -> TrialsLostError
     texts = "; ".join(", ".join(f"{field} {value}" for field, value in name.items()) for name in names[:_SHOWN])
     more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return TrialsLostError(
-        f"Expected a result of each trial, got none of {len(names)} of {total}, whose worker died {TRIES} times "
+        f"Expected a result of each of {total} trials, got none of {len(names)}, whose worker died {TRIES} times "
         f"({texts}{more}): {why.rstrip('.')}. The others are done; the same command tries these again.",
         names,
     )

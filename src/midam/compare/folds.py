@@ -65,7 +65,7 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
         splits = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
         warnings.warn(
-            f"{folds} folds reduced to {count}: with more, a fold would not hold two {unit} to rank above others (in "
+            f"{folds} folds reduced to {count}: with more, a fold would not have two {unit} to rank above others (in "
             f"{bags.source})",
             stacklevel=2,
         )
@@ -111,7 +111,7 @@ def fold_remarks(bags: Bags, folds: Sequence[Fold]) -> list[str]:
     few = [f"{name} ({count})" for name, count in lacking.items() if count]
     if few:
         kind = "a class" if target.pairs == "classes" else "a label"
-        remarks.append(f"{kind} without an AUROC in some folds has no part in their macro AUROC: {', '.join(few)}")
+        remarks.append(f"the macro AUROC of a fold leaves out {kind} without an AUROC: {', '.join(few)}")
     return remarks
 
 
@@ -206,8 +206,8 @@ def _most_folds(bags: Bags, unit: str) -> int:
     if possible < 2:
         got = " and ".join(str(len(np.unique(units[side]))) for side in target.sides(values)[0])
         raise BagDataError(
-            f"Expected at least two {unit} that the labels rank above others and two below, some to train on and some "
-            f"to test on, got {got} (in {bags.source}); add bags."
+            f"Expected at least two {unit} that the labels rank above others, and two below, to train and test on, got "
+            f"{got} (in {bags.source}); add bags."
         )
     return possible
 

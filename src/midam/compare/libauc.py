@@ -49,7 +49,7 @@ class LibAUCAttention(Baseline):
     """`libauc-midam-att`: LibAUC's attention pooling."""
 
     uses_torch = True
-    lacks = "it is a network of LibAUC, which the run would need to score"
+    lacks = "it is a network of LibAUC, which a run does not hold"
     loss: ClassVar[dict[str, Any]] = {"mode": "attention"}
     modes = ("att", "att")  # modes of its sampling and its aggregation
     lr = 0.01
@@ -165,7 +165,7 @@ class TorchMILABMIL(Baseline):
     """`torchmil-abmil`: torchmil's attention-based pooling."""
 
     uses_torch = True
-    lacks = "it is a network of torchmil, which the run would need to score"
+    lacks = "it is a network of torchmil, which a run does not hold"
 
     def __init__(self) -> None:
         load_torchmil()
@@ -200,6 +200,6 @@ def load_torchmil() -> tuple[ModuleType, ModuleType]:
         return importlib.import_module("torchmil.models"), importlib.import_module("torchmil.data")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Expected torchmil and what it needs for torchmil-abmil, got no package {error.name}; "
+            f"Expected torchmil and the packages that it needs for torchmil-abmil, got no package {error.name}; "
             f"{install('peers')}, or install the missing package alone."
         ) from None

@@ -68,7 +68,7 @@ def keep_models(
     def write(group: Group[ModelTask], results: Sequence[dict[str, Any] | None]) -> None:
         (task,), (content,) = group.tasks, results
         if content is None:
-            warn(f"{task.folder}: trained by itself, the model diverged; it is not kept", stacklevel=4)
+            warn(f"{task.folder}: the model diverged when it was trained again, and is not kept", stacklevel=4)
             return
         write_model(RunFolder(task.folder), content)
 
@@ -106,7 +106,7 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:
     """Return a note on the methods without a model to keep."""
     names = [method.name for method in methods if method.baseline is not None]
-    return [f"no models are kept of {', '.join(names)}: baselines train and score in one call"] if names else []
+    return [f"no models of {', '.join(names)} are kept: baselines train and score in one call"] if names else []
 
 
 def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iterator[ModelTask]:

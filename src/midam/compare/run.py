@@ -253,7 +253,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
         wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
     if NO_VALIDATION in reasons:
         wanted = f"training parts that can spare validation bags{' of both classes' if binary else ''}"
-        way_out = "choose nothing (one lr, one margin, select='last'), or add bags"
+        way_out = "leave nothing to choose (one lr, one margin, select='last'), or add bags"
     return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 
 
@@ -273,8 +273,7 @@ def _open_store(folder: Path | None, bags: Bags, record: dict[str, Any]) -> Tria
             )
     elif folder.exists() and (not folder.is_dir() or (_foreign(folder, journal) and not journal.exists())):
         raise ConfigError(
-            f"Expected a new folder or that of a comparison, got {folder}, which holds something else; choose "
-            "another one."
+            f"Expected a new folder, or one of a comparison, got {folder} with other files; choose another one."
         )
     require_plain_folder(folder, writes=True)
     target = target_of(bags)

@@ -223,16 +223,16 @@ def basis(*, folds: int, metric: str = "auroc") -> str:
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
-            "groups where they are known, from what each moves the figure by (infinitesimal jackknife). They leave out "
-            "how much depends on training bags and seed."
+            "groups where they are known (infinitesimal jackknife). They leave out the variation with training bags "
+            "and seed."
         )
     if folds == 1:
         return (
             "One fold: intervals of the AUROC and of the paired difference on its test bags, by groups where they are "
-            "known (Obuchowski 1997, else DeLong 1988). How much hangs on training bags and seed they leave out."
+            "known (Obuchowski 1997, else DeLong 1988). They leave out the variation with training bags and seed."
         )
     return (
-        "Means over folds; intervals with the correction of Nadeau and Bengio (2003), for folds share training bags; "
+        "Means over folds; intervals with the correction of Nadeau and Bengio (2003), as folds share training bags; "
         "differences paired by fold. No interval: fewer than two usable folds, or folds without spread."
     )
 

@@ -63,13 +63,15 @@ class Workers:
     def check(self) -> None:
         """Raise a `MidamError` for a backend that is unknown or not installed, or a cluster that does not answer."""
         if self.backend not in BACKENDS:
-            raise ConfigError(f"Expected a backend of {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them.")
+            raise ConfigError(
+                f"Expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them."
+            )
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"Expected jobs >= 1, got {self.jobs}; choose another number.")
         package = BACKENDS[self.backend]
         if package is None and self.cluster is not None:
             raise ConfigError(
-                f"Expected a backend of dask, ray for the cluster {self.cluster}, got {self.backend!r}; name it."
+                f"Expected the backend dask or ray for the cluster {self.cluster}, got {self.backend!r}; name one."
             )
         if package is not None:
             need_package(package, f"for the backend {self.backend!r}", extra=self.backend)

@@ -128,8 +128,8 @@ class EmbeddedRows(Rows):
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
             raise BagDataError(
-                f"Expected whole images, whose cells fill a rectangle, got something else (in {self._bags.source}); "
-                "cut patches with another `patch_size`."
+                f"Expected all cells of each image, got only some (in {self._bags.source}); cut patches with another "
+                "`patch_size`."
             )
         return columns
 
@@ -159,8 +159,8 @@ class EmbeddedRows(Rows):
     def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
         if self.dtype == np.float16 and np.abs(vectors).max() > np.finfo(np.float16).max:
             raise ConfigError(
-                f"Expected vectors within float16, got {np.abs(vectors).max():.3g} (of {self._recipe['network']}); "
-                "take `dtype` float32."
+                f"Expected numbers that float16 holds, got {np.abs(vectors).max():.3g} (of {self._recipe['network']}); "
+                "use `dtype` float32."
             )
         return vectors.astype(self.dtype)
 
@@ -184,7 +184,7 @@ def way_of(bags: Bags, network: Network) -> str:
     if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
         raise BagDataError(
             f"Expected images, patches or slices with one channel or three, got instances of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); name the files of images or scans."
+            f"{list(bags.instance_shape)} (in {bags.source}); give the files of images or scans."
         )
     if "slice_size" in cut:
         return "slices"
@@ -234,7 +234,7 @@ def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
     if gpus and devices > gpus:
         raise ConfigError(f"Expected at most {gpus} devices, the GPUs of this machine, got {devices}; give fewer.")
     if devices > 1 and device_of(network) is None:
-        raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; leave it out.")
+        raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; give 1.")
     copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
     return [copied.to(f"cuda:{number}" if gpus else "cpu") for number, copied in enumerate(copies)]
 
@@ -387,7 +387,7 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
             kind = "" if name == "way" else f"{name} "
             raise BagDataError(
                 f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
-                f"{data}); name files of the same kind, or embed them by the same network and settings."
+                f"{data}); give files of the same kind, or embed them with the same network and settings."
             )
 
 

@@ -69,9 +69,9 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
     if settings.cut.volume or data_kind(data) not in _EMBEDDED:
         return "", ""
     if any(getattr(settings.cut, name) != defaults[name] for name in PATCHES):
-        return "", "patches as you cut them are learned from random weights; whole images pass a pretrained network"
+        return "", "patches are learned from random weights; without settings of patches, a pretrained network is used"
     if find_spec(_PACKAGE) is None:
-        line = "images and scans are learned from random weights, as without the package of pretrained ones; "
+        line = "images and scans are learned from random weights, as the package of pretrained ones is missing; "
         return "", line + install("pretrained")
     return USUAL_NETWORK, "--encoder resnet20 learns from random weights instead"
 

@@ -215,7 +215,7 @@ class OnnxNetwork(_Tried):
             self._session = onnx.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises its own errors
             raise ConfigError(
-                f"Expected an ONNX file, got another file or none: {first_line(error)} (in {source}); check the path."
+                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
             ) from None
         shape = self._session.get_inputs()[0].shape
         self._single = shape[0] == 1

@@ -22,7 +22,7 @@ from midam.reading import Count, Form, Number
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
 NO_DECISION = (
-    "The scores ranked the validation bags no better than chance: class and probability of a bag mean nothing."
+    "The scores rank the validation bags no better than chance: the class and probability of a bag mean nothing."
 )
 _ON_SCORE, _ON_LOGIT = 1, 2
 _BAGS_A_BIN, _MOST_BINS = 20, 10
@@ -171,8 +171,8 @@ class PlattCalibrator(OnLogit):
         self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # An exact slope of zero is fitted only up to rounding.
         if self.slope_ <= 1e-8:
-            consequence = "every probability is the share of positive validation bags."
-            message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
+            consequence = "each probability is the share of positive validation bags."
+            message = f"Expected scores that rank validation bags, got scores no better than chance; {consequence}"
             warnings.warn(message, stacklevel=2)
             self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return self
@@ -461,7 +461,7 @@ class ConformalSets:
 
     def _fitted(self) -> list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]:
         if not hasattr(self, "_classes"):
-            raise ConfigError("Expected fitted conformal sets, got ones without bags; call fit first.")
+            raise ConfigError("Expected fitted conformal sets, got unfitted ones; call fit first.")
         return self._classes
 
 

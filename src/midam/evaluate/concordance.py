@@ -112,8 +112,8 @@ def ipcw_pairs(
     shares = uncensored_shares(*(censoring or (time, event)), observed)
     for bag in np.flatnonzero(counted & (shares <= 0)):
         raise BagDataError(
-            f"Expected events at times when some bag is uncensored, got one at {observed[bag]} (bag {bag}), after all "
-            "others are censored; give an earlier truncation."
+            f"Expected events while some bag is uncensored, got one at {observed[bag]} (bag {bag}), when all others "
+            "are censored; give an earlier truncation."
         )
     weights = np.where(counted, 1 / np.where(shares > 0, shares, 1.0) ** 2, 0.0)
     return Pairs.of_times(observed, happened, weights=weights)

@@ -106,8 +106,8 @@ class GradeCuts(Cuts):
                 break
             ratio, starts = lower, best
         if ratio == 1.0:
-            consequence = f"every bag is called grade {median}, the median of the validation bags."
-            message = f"Expected scores that rank validation bags, got none better than chance; {consequence}"
+            consequence = f"each bag gets grade {median}, the median of the validation bags."
+            message = f"Expected scores that rank validation bags, got scores no better than chance; {consequence}"
             warnings.warn(message, stacklevel=2)
         self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
@@ -215,8 +215,8 @@ class TemperatureCalibrator(OnLogit):
         self.slope_, self.offsets_ = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
         if self.slope_ <= 1e-6:
             self.slope_ = 0.0
-            consequence = "every probability is a share of the validation bags."
-            message = f"Expected scores that tell classes apart, got none better than chance; {consequence}"
+            consequence = "each probability is a share of the validation bags."
+            message = f"Expected scores that separate classes, got scores no better than chance; {consequence}"
             warnings.warn(message, stacklevel=2)
         return self
 
@@ -268,8 +268,8 @@ class LabelCalibrator(Fitted):
         called = names or tuple(map(str, range(len(self.columns_))))
         flat = [name for name, fitted in zip(called, self.columns_, strict=True) if fitted and fitted.slope_ == 0]
         if flat:
-            consequence = "every probability of it is the share of its positive validation bags."
-            named = f"got none better than chance for {', '.join(flat)}"
+            consequence = "their probabilities are shares of the validation bags."
+            named = f"got scores no better than chance for {', '.join(flat)}"
             message = f"Expected scores that rank validation bags by each label, {named}; {consequence}"
             warnings.warn(message, stacklevel=2)
         if not any(self.columns_):

@@ -202,7 +202,7 @@ def _best_place(rule: str, hits: NDArray[np.int64], alarms: NDArray[np.int64]) -
     }
     best, note = int(np.lexsort(keys[name])[0]), None
     if name == "ppv" and imprecise.all():
-        note = f"Expected a threshold with {rule}, got a PPV of at most {precision[best]:.2f}; it is taken instead."
+        note = f"Expected a threshold with {rule}, got a PPV of at most {precision[best]:.2f}, which is used instead."
     return best, note
 
 

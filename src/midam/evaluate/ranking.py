@@ -249,7 +249,7 @@ class Pairs:
     def _check(self, scores: ArrayLike) -> Scores:
         s = check_scores(scores, self._order.size)
         if not self.total > 0:
-            raise OneClassError("Expected two bags that the label orders, got none; evaluate on bags that differ.")
+            raise OneClassError("Expected two bags that their labels order, got none; evaluate on bags that differ.")
         return s
 
     def _unsorted(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -79,10 +79,10 @@ class BagEnsemble(nn.Module):
             raise ConfigError("Expected at least one bag scorer, got none; pass the members.")
         columns = sorted({member.pooling.columns for member in members})
         if len(columns) > 1:
-            raise ConfigError(f"Expected members with equal numbers of score columns, got {columns}; drop the others.")
+            raise ConfigError(f"Expected the same number of score columns in all members, got {columns}; drop some.")
         coders = [None if member.covariates is None else member.covariates.coder for member in members]
         if any(coder != coders[0] for coder in coders):
-            raise ConfigError("Expected members with equal covariates, got different ones; drop the others.")
+            raise ConfigError("Expected the same covariates in all members, got different ones; drop some members.")
         self.members = nn.ModuleList(members)
         self.register_buffer("weights", None if weights is None else _checked(weights, len(members)))
 
@@ -118,7 +118,7 @@ def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer |
     if columns == 1 and column in (None, 0):
         return model
     if column is None or not 0 <= column < columns:
-        raise ConfigError(f"Expected a score column from 0 to {columns - 1}, got {column}; name one of the model's.")
+        raise ConfigError(f"Expected a score column from 0 to {columns - 1}, got {column}; name one of these.")
     return _with_poolings(model, [ColumnPooling(member.pooling, column) for member in scorers_of(model)])
 
 

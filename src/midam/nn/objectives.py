@@ -174,13 +174,13 @@ class Objective(nn.Module):
             labels = labels.unsqueeze(1)
         if not len(scores) == len(labels) == scores.numel() / self.columns:
             raise ConfigError(
-                f"Expected {self.columns} scores and one row of labels for each bag, got {list(scores.shape)} scores "
-                f"and {list(labels.shape)} labels; give the same bags."
+                f"Expected {self.columns} scores and one row of labels for each bag, got scores {list(scores.shape)} "
+                f"and labels {list(labels.shape)}; give both for the same bags."
             )
         if self.training and self.per_bag and index is None:
             raise ConfigError(
-                f"Expected the index of the bags for {self.name!r}, which remembers each, got none; call it with "
-                "(scores, labels, index)."
+                f"Expected the index of the bags for {self.name!r}, which keeps a state of each bag, got none; call it "
+                "with (scores, labels, index)."
             )
         index = None if index is None else index.to(scores.device)
         ranks = joined(scores.device) if self.training else None
@@ -203,8 +203,8 @@ class Objective(nn.Module):
         def check(grad: Tensor) -> None:
             if not (passed or self._proposed):
                 raise ConfigError(
-                    f"Expected loss.backward() before commit, got commit first (of {self.name!r}); call "
-                    "loss.backward(), then optimizer.step(), then commit(pool, loss_fn), in each step."
+                    f"Expected loss.backward() before commit, got commit first (of {self.name!r}); in each step, call "
+                    "loss.backward(), optimizer.step() and commit(pool, loss_fn), in this order."
                 )
             passed.append(grad)
 
@@ -224,8 +224,8 @@ class Objective(nn.Module):
         if self.training and self.both_classes and not self._warned and bool((labels == labels[:1]).all()):
             self._warned = True
             warnings.warn(
-                f"Expected both classes in a batch for {self.name!r}, got only labels {labels[0].item():g}: such a "
-                "batch ranks nothing; draw batches with midam.data.BalancedBags",
+                f"Expected both classes in a batch for {self.name!r}, got only label {labels[0].item():g}: there is "
+                "nothing to rank; sample batches with midam.data.BalancedBags",
                 stacklevel=5,
             )
 
@@ -425,7 +425,7 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
     if waiting and module.training and not getattr(module, "_warned_of_commit", False):
         module._warned_of_commit = True  # type: ignore[assignment]
         event = f"{type(module).__name__} was called again before midam.nn.commit"
-        warnings.warn(f"{event}: call that after each backward pass, or nothing is kept", stacklevel=4)
+        warnings.warn(f"{event}: call commit after each backward pass, or no state is kept", stacklevel=4)
 
 
 def checked_margin(margin: float) -> float:
@@ -490,6 +490,6 @@ class CoxLoss(Objective):
         """Return the loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""
         if len(h) == 1 and not self._warned:
             self._warned = True
-            message = "the loss of 'cox' on a batch of one bag is 0: give a step at least two bags"
+            message = "the loss of 'cox' on a batch of one bag is 0: use at least two bags a batch"
             warnings.warn(message, stacklevel=3)
         return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

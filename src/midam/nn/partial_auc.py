@@ -80,7 +80,7 @@ class PartialAUCLoss(Objective):
             raise ConfigError(f"Expected max_fpr in (0, 1], got {max_fpr}; 0.05 is a specificity of at least 95%.")
         if max_fpr is not None and tpr_temperature is not None:
             raise ConfigError(
-                "Expected no tpr_temperature with max_fpr, which is one-way, got both; take fpr_temperature "
+                "Expected no tpr_temperature with max_fpr, which limits only the FPR, got both; use fpr_temperature "
                 "instead of max_fpr."
             )
         self.margin = checked_margin(margin)

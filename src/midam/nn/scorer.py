@@ -232,8 +232,8 @@ class BagScorer(nn.Module):
             return output
         if covariates is None:
             raise ConfigError(
-                f"Expected the covariates of the bags ({', '.join(self.covariates.coder.names)}), that the model was "
-                "made with, got none; pass them encoded, as `midam.evaluate.predict.covariates_of` does."
+                f"Expected the covariates of the model ({', '.join(self.covariates.coder.names)}), got none; pass "
+                "them encoded, as by `midam.evaluate.predict.covariates_of`."
             )
         return replace(output, shift=self.covariates(covariates))
 

@@ -283,12 +283,10 @@ def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
     """Return the message about a column, with a placeholder for its name."""
     low, high = float(spread.low[at]), float(spread.high[at])
     if lost:
-        wanted = f"whole numbers that {spread.kind} tells apart"
+        wanted = f"whole numbers that stay distinct in {spread.kind}"
         return f"Expected {wanted}, got {low:.17g} to {high:.17g} ({{}}); subtract their common offset first."
-    wanted = "at most 3.4e38" if high - low > _MOST else "1.2e-38 or more"
-    return (
-        f"Expected values that differ by {wanted}, got {low:.3g} to {high:.3g} ({{}}); scale them, or leave them out."
-    )
+    wanted = "at most 3.4e38" if high - low > _MOST else "at least 1.2e-38"
+    return f"Expected values that differ by {wanted}, got {low:.3g} to {high:.3g} ({{}}); scale, or leave them out."
 
 
 def _piled_up(ordered: Tensor) -> Tensor:

@@ -247,7 +247,7 @@ class TrackedPooling(TrackedStatistic):
         if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask, log_ratio)):
             shapes = [None if x is None else list(x.shape) for x in (z, v, mask, log_ratio)]
             raise ConfigError(
-                "Expected z, v, mask and log_ratio of the same K bags and B instances of each, [K, B], got shapes "
+                "Expected z, v, mask and log_ratio [K, B] for B instances of each of K bags, got shapes "
                 f"{shapes}; give all for the same instances."
             )
         if mask is not None:
@@ -330,14 +330,14 @@ class TrackedPooling(TrackedStatistic):
 
     def _checked(self, index: Tensor | None, count: int) -> Tensor:
         """Return the index on the device of the state; check it on the CPU only: a GPU would have to synchronize."""
-        advice = "pass the positions of the bags in the training set, each once in a batch"
+        advice = "pass positions of bags in the training set, each once a batch"
         require(index, Tensor, "index", advice)
         known, bags = torch.as_tensor(index), len(self.bag_state) // self.branches
         wrong = known.shape != (count,) or known.is_floating_point()
         if not wrong and known.device.type == "cpu":
             wrong = len(torch.unique(known)) < count or bool((known < 0).any()) or bool((known >= bags).any())
         if wrong:
-            raise ConfigError(f"Expected {count} different bags of 0 to {bags - 1} as index, got {index}; {advice}.")
+            raise ConfigError(f"Expected {count} different bags from 0 to {bags - 1} as index, got {index}; {advice}.")
         return known.to(self.bag_state.device, torch.int64)
 
 

@@ -98,9 +98,11 @@ class CutSettings(SettingsGroup):
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         if self.volume and self.slice_size is not None:
-            raise ConfigError("Expected `volume_size` with whole volumes, got `slice_size`; leave one of the two out.")
+            raise ConfigError(
+                "Expected `volume_size` for whole volumes, got `slice_size`; leave out `volume` or `slice_size`."
+            )
         if self.volume_size is not None and not self.volume:
-            raise ConfigError("Expected `volume=True` with `volume_size`, got slices; add it.")
+            raise ConfigError("Expected `volume=True` with `volume_size`, got False; add it.")
         return self
 
     @property

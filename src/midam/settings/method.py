@@ -76,8 +76,8 @@ class ModelSettings(SettingsGroup):
     def _is_trained(cls, name: Any) -> Any:
         if isinstance(name, str) and is_network(name):
             raise ConfigError(
-                f"Expected an encoder that is trained, got the frozen network {name!r}; make vectors by `midam embed` "
-                "or `midam.embed_bags` first, and train on those; or train it on as the encoder 'fine-tuned'."
+                f"Expected an encoder that is trained, got the frozen network {name!r}; embed data with `midam "
+                "embed` or `midam.embed_bags`, and train on the vectors; or use the encoder 'fine-tuned'."
             )
         return name
 

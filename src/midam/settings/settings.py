@@ -76,8 +76,8 @@ class Settings(SettingsGroup):
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "attention")
         if self.run.memory_budget is not None and not self.training.open:
             raise ConfigError(
-                f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; a budget "
-                "only chooses counts that are 'auto'."
+                f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; set 'auto', "
+                "or leave the budget out."
             )
         return self
 
@@ -181,7 +181,7 @@ def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTIN
     """Return the message for an unknown setting, with the known one or other advice; `kept` are those of a run."""
     names = list(known)
     if name in kept or (same_meaning(name, kept) and not same_meaning(name, names) and not advice_for(name)):
-        return f"Expected no setting that the run keeps, got {name!r} (in {source}); leave it out."
+        return f"Expected no setting of the run itself, got {name!r} (in {source}); leave it out, as the run keeps it."
     advice = option_advice(name, names, elsewhere=Settings.names())
     return f"Expected a known setting, got {name!r} (in {source}); {advice}"
 

@@ -147,8 +147,8 @@ class TrainingSettings(SettingsGroup):
         counts = self.num_positive, self.num_negative, self.num_instances
         if counts[0] == AUTO or counts[1] == AUTO or counts[2] == AUTO:
             raise ConfigError(
-                f"Expected a number for `{self.open[0]}`, got 'auto', which `Trainer` and `build_training` replace for "
-                "their bags; give one."
+                f"Expected a number for `{self.open[0]}`, got 'auto', which only `Trainer` and `build_training` "
+                "replace; give a number."
             )
         return counts[0], counts[1], counts[2]
 

@@ -108,7 +108,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         scores = self.bag_scores(X)
         if self.calibrator_ is None:
             raise ConfigError(
-                "Expected a calibrated classifier, got val_fraction=0; hold bags out to get probabilities."
+                "Expected a calibrated classifier, got val_fraction=0; set it above 0 to get probabilities."
             )
         positive = self.calibrator_.predict(scores)
         return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
@@ -175,7 +175,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             return [int(column) for column in self._target.main_column(scores, self.decision_)]
         names = self._classes.tolist()
         if self.target_ == "binary" or label not in names:
-            expected = "no class with two: the score is that of the positive" if self.target_ == "binary" else "a class"
+            expected = "no label with two classes, as there is one score" if self.target_ == "binary" else "a class"
             raise ConfigError(f"Expected {expected}, got {label!r}; known are {', '.join(map(repr, names))}.")
         return [names.index(label)] * len(bags)
 
@@ -236,8 +236,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
         if rare:
             warnings.warn(
-                f"the bags held out all have, or all lack, {', '.join(rare)}: predict_proba returns its scores, which "
-                "are not calibrated",
+                f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated scores",
                 stacklevel=5,
             )
 

@@ -56,14 +56,14 @@ class OrderEstimator(TrainedEstimator):
         if self.decision_ is None:
             raise ConfigError(
                 f"Expected held-out bags of different labels, which turn a score into {meaning}, got none; set "
-                "val_fraction above 0, or take the ranks of `bag_scores`."
+                "val_fraction above 0, or use `bag_scores`."
             )
         return self.decision_
 
     def _fit(self, X: Any, y: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> Self:
         bags = self._match_features(X) if going_on else self._learn_features(X)
         if len(bags) < 2:
-            raise BagDataError("Expected two bags or more, which can be ranked, got one sample; add bags.")
+            raise BagDataError("Expected at least two bags to rank, got one sample; add bags.")
         self._train(self._labeled(bags, X, y), X, groups, settings, going_on=going_on)
         return self
 

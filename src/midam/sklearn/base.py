@@ -66,7 +66,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         bags = bags_of(X, estimator=self, names=names, kinds=kinds, missing=missing)
         if bags.source == ROWS and not self._single:
             raise BagDataError(
-                "Expected bags, got rows [N, D], which would be N bags of one instance, and fit had larger ones; give "
+                "Expected bags of several instances as in fit, got rows [N, D], which are N bags of one instance; give "
                 "a single bag as a list of one array, [X]."
             )
         if known is not None and bags.feature_names is None:

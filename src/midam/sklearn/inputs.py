@@ -116,8 +116,8 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
     if inside.any() and list(values.index) != list(range(len(values))):
         raise BagDataError(
-            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index holds only some; give it "
-            "the bags of X, or pass an array."
+            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index does not match; give it the "
+            "bags of X as index, or pass an array."
         )
     return values
 
@@ -130,9 +130,9 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
     kinds = len(np.unique(np.stack([group, bags.labels]), axis=1).T)
     if kinds == len(names) < len(bags):
         warn(
-            f"each of the {len(bags)} rows of X is taken for a bag of one instance, and rows of one group share their "
-            "label; if the groups are the bags, make them with Bags.from_dataframe(frame, bag_column), or give X a "
-            "MultiIndex (bag, instance)",
+            f"each of the {len(bags)} rows of X is read as a bag of one instance, and rows of a group have the same "
+            "label; if the groups are the bags, use Bags.from_dataframe(frame, bag_column), or give X a MultiIndex "
+            "(bag, instance)",
             stacklevel=6,
         )
 

@@ -238,8 +238,8 @@ def _check_length(bags: Bags, given: NDArray[Any]) -> None:
         advice = "give one label per bag"
         if max(bags.sizes) == 1:
             advice += (
-                ". Each row of X was taken for a bag: for bags of several rows give a list of arrays, or a DataFrame "
-                "whose index names the bag of each row first"
+                ". Each row of X was read as a bag: for bags of several rows give a list of arrays, or a DataFrame "
+                "with a MultiIndex (bag, instance)"
             )
         raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; {advice}.")
 

@@ -248,7 +248,7 @@ class TrainedEstimator(BagEstimator):
         """Refuse a method that cannot continue from the last call."""
         if self.method != DEFAULT and not is_shorthand(self.method):
             raise ConfigError(
-                f"Expected method={DEFAULT!r} to go on from the last call, got {self.method!r}; call fit, with "
+                f"Expected method={DEFAULT!r} to continue from the last call, got {self.method!r}; call fit with "
                 "warm_start=False."
             )
 

@@ -249,8 +249,8 @@ class Target:
         """Refuse a threshold rule with a `ConfigError`; only two classes have a threshold."""
         if rule != "youden":
             raise ConfigError(
-                f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; it is for two classes, leave it "
-                "out."
+                f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; leave it out: it is for two "
+                "classes."
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:

@@ -140,10 +140,10 @@ def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.b
 
     remarks = []
     if missing.any():
-        remarks.append(f"No AUROC, and no part in the macro AUROC: {listed(missing)} (no bags of it, or no others).")
+        remarks.append(f"No AUROC, and not in the macro AUROC: {listed(missing)} (no bags with it, or none without).")
     if few.any():
-        consequence = "their intervals are wide and the coverage approximate"
-        remarks.append(f"Fewer than {FEW_BAGS} bags of a class, or of the others: {listed(few)}; {consequence}.")
+        consequence = "the intervals are wide and their coverage approximate"
+        remarks.append(f"Fewer than {FEW_BAGS} bags with or without a class: {listed(few)}; {consequence}.")
     return remarks
 
 

@@ -172,7 +172,7 @@ class Continuous(RankedTarget):
         """Refuse bags that all have the same number."""
         if not self.has_metric(self.values(bags)):
             raise BagDataError(
-                f"Expected training bags of different numbers, got only one (in {bags.source}); nothing can be ranked."
+                f"Expected training bags with different numbers, got only one (in {bags.source}); add bags of others."
             )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:

@@ -80,12 +80,12 @@ class Survival(RankedTarget):
             got = "none: all are censored" if events == 0 else "one"
             raise BagDataError(
                 f"Expected at least {_LEAST_EVENTS} training bags with the event, got {got} (in {bags.source}); check "
-                "the column of events: 1 is an event, 0 none yet."
+                "the column of events: 1 is an event, 0 is censored."
             )
         if not self.has_metric(values):
             raise BagDataError(
-                f"Expected a training bag with a later time than another's event, got none (in {bags.source}); nothing "
-                "can be ranked: check the column of times."
+                f"Expected a training bag with a time after the event of another, got none to rank (in {bags.source}); "
+                "check the column of times."
             )
 
     def has_metric(self, values: NDArray[Any]) -> bool:

@@ -267,8 +267,8 @@ class _Memory:
     def __init__(self, config: ResolvedSettings, train: Bags, cost: StepCost, *, device: torch.device) -> None:
         smaller = "add `checkpointing=True`, or make the instances smaller"
         if "num_positive" not in config.training.open:
-            smaller = "take fewer bags by `num_positive='auto'` and `num_negative='auto'`"
-        self.advice = f"that may be too much: {smaller}"
+            smaller = "use fewer bags, with `num_positive='auto'` and `num_negative='auto'`"
+        self.advice = f"this may be too much: {smaller}"
         self._largest, self._cost = int(train.sizes.max()), cost
         self._most = None if _draws(config) else config.run.chunk_size
         given = config.run.memory_budget

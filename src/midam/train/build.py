@@ -161,8 +161,7 @@ def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:
     names = batch_norms(encoder)
     if names:
         warnings.warn(
-            f"batch normalization (at {names[0]!r}, {len(names)} in all) lets the score of an instance depend on the "
-            f"others of its batch: with the estimator {estimator.name!r} {estimator.batch_statistics}; group "
-            "normalization does not",
+            f"batch normalization (at {names[0]!r}, {len(names)} in all) makes the score of an instance depend on its "
+            f"batch: with the estimator {estimator.name!r}, {estimator.batch_statistics}; use group normalization",
             stacklevel=3,
         )

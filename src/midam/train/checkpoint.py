@@ -183,7 +183,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
     except pickle.UnpicklingError:
         # torch's message advises to unpickle the file anyway, which would run code in it.
         raise CheckpointError(
-            f"Expected a checkpoint, got other Python objects or damage, which were not loaded (in {path}); restore a "
+            f"Expected a checkpoint, got other Python objects, which are not loaded, or damage (in {path}); restore a "
             "copy, or start a new run."
         ) from None
     except Exception as error:  # zipfile and torch may raise any error for a damaged file
@@ -211,5 +211,5 @@ def fitting(path: Path) -> Iterator[None]:
     except Exception as error:  # torch and numpy may raise any error for a state that does not fit
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
-            f"Expected the state of the run's parts, got another (in {path}): {reason}; restore the run folder."
+            f"Expected a state that fits the run, got another (in {path}): {reason}; restore the run folder."
         ) from error

@@ -100,7 +100,7 @@ class Estimator(nn.Module):
             )
         if model.pooling.branches > 1 and not self.branched:
             raise ConfigError(
-                f"Expected a pooling whose score columns share their weights for the estimator {self.name!r}, got "
+                f"Expected a pooling with the same weights for all score columns for the estimator {self.name!r}, got "
                 f"{model.pooling.name!r} with weights for each of {model.pooling.branches}; use attention 'shared', or "
                 "the estimator 'minibatch', 'vrsp', 'exact' or 'exact-point'."
             )
@@ -152,8 +152,8 @@ class MiniBatch(Estimator):
         if self._num_instances == 1 and model.pooling.weighted and model.pooling.value_size:
             raise ConfigError(
                 f"Expected num_instances of at least 2 for {model.pooling.name!r} with the estimator {self.name!r}, "
-                "got 1: the weight of a single instance is 1, so that attention gets no gradient; draw more, or use "
-                "the estimator 'vrsp'."
+                "got 1: the weight of a single instance is always 1, so attention gets no gradient; sample more, or "
+                "use the estimator 'vrsp'."
             )
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:

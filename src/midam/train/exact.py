@@ -258,9 +258,9 @@ def refuse_batch_statistics(model: nn.Module, user: str) -> None:
     """Refuse a scorer if the score of an instance depends on its chunk."""
     for name in batch_norms(model):
         raise ConfigError(
-            f"Expected scores that do not depend on the batch for {user}, got batch normalization in batch statistics "
-            f"at {name!r}, where each chunk is normalized in its own way; use group normalization, or put the layer "
-            "into evaluation mode (model.get_submodule(name).eval())."
+            f"Expected scores that do not depend on the batch for {user}, got batch normalization with the statistics "
+            f"of each chunk at {name!r}; use group normalization, or put the layer into evaluation mode "
+            "(model.get_submodule(name).eval())."
         )
 
 

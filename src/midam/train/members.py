@@ -97,12 +97,12 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
     least, most, free = _TRAINED * weights, _COPIES * weights, free_memory(device)
     shape = " x ".join(map(str, layers))
     narrow, advice = 4 * count * width * _NARROW, given(hidden=[_NARROW])
-    networks = f"{count} network{'s' if count > 1 else ''} of {shape} weights"
+    networks = f"{count} network{'s' if count > 1 else ''} with layers of {shape}"
     if least > free:
         raise ConfigError(
-            f"Expected a network that fits into the {size_text(free)} of free memory, got {networks}, of which "
-            f"weights, gradients and momenta alone take {size_text(least)} (in {train.source}); take a narrower one, "
-            f"{advice} takes {size_text(_TRAINED * narrow)}, or fewer features."
+            f"Expected a network that fits into the {size_text(free)} of free memory, got {networks}, whose weights, "
+            f"gradients and momenta take {size_text(least)} (in {train.source}); use fewer features, or a narrower "
+            f"network, such as {advice} ({size_text(_TRAINED * narrow)})."
         )
     if most > _WORTH_SAYING and most > 10 * train.num_instances * width * train.instances.itemsize:
         takes = f"{advice} takes {size_text(_COPIES * narrow)}"
@@ -127,8 +127,8 @@ def _build_member(
     model, estimator = method.model.to(device), method.estimator.to(device)
     if estimator.whole and config.method.draw != DEFAULT_DRAW:
         raise ConfigError(
-            f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, got {config.method.draw!r}; it "
-            "takes whole bags."
+            f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, which uses whole bags, got "
+            f"{config.method.draw!r}; leave `draw` out."
         )
     values = target.values(train)
     binary = isinstance(target, Binary)
@@ -177,14 +177,13 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
     if unknown:
         raise BagDataError(
             f"Expected a site of each training bag in the column {balance!r} of `balance`, got none for "
-            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown, which then counts as "
-            "a site."
+            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown as a site."
         )
     names = np.unique(sites)
     if len(names) == len(sites) > 1:
         raise BagDataError(
-            f"Expected sites of several bags in the column {balance!r} of `balance`, got a different one for each bag "
-            f"(in {train.source}); name the column of the hospital or scanner."
+            f"Expected several bags of each site in the column {balance!r} of `balance`, got a different site for each "
+            f"bag (in {train.source}); name the column of the hospital or scanner."
         )
     missing = _cannot_balance(train, target, names)
     if missing:
@@ -195,7 +194,7 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
 def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str:
     """Return a message about classes that are missing at sites; empty if there are none."""
     if len(names) == 1:
-        return f"all training bags come from {names[0]}, nothing is balanced"
+        return f"all training bags come from {names[0]}: there is nothing to balance"
     strata = target.turns(target.values(train))
     lost = []
     for stratum in np.unique(strata):

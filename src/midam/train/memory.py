@@ -25,13 +25,13 @@ def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None
     pooling = parts.model.pooling
     if draw.remembers and not pooling.weighted:
         raise ConfigError(
-            f"Expected the draw 'uniform' with the pooling {pooling.name!r}, got {config.method.draw!r}; its instances "
-            "weigh the same, so that none should be drawn more often."
+            f"Expected the draw 'uniform' with the pooling {pooling.name!r}, whose instances weigh the same, got "
+            f"{config.method.draw!r}; use 'uniform', or the pooling 'attention' or 'smoothed-max'."
         )
     if config.method.anneal and not pooling.anneals:
         raise ConfigError(
-            f"Expected no `anneal` with the pooling {pooling.name!r}, got {config.method.anneal:g}; it has no weights "
-            "to sharpen, unlike 'attention' and 'smoothed-max'."
+            f"Expected no `anneal` with the pooling {pooling.name!r}, which has no weights to sharpen, got "
+            f"{config.method.anneal:g}; leave it out, or use the pooling 'attention' or 'smoothed-max'."
         )
 
 

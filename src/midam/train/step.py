@@ -153,9 +153,8 @@ class WeightAverage(Generic[Model]):
             return
         if batch_norms(model):
             raise ConfigError(
-                f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the mean "
-                "of the weights would be scored with the statistics of other weights; take group normalization, or "
-                "leave it out."
+                f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the "
+                "statistics do not belong to the averaged weights; use group normalization, or leave it out."
             )
         self._mean = AveragedModel(model)
 

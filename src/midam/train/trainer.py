@@ -268,7 +268,7 @@ class Trainer:
         """Continue from `state_dict`; raise a `CheckpointError` if the state belongs to other training bags."""
         if state["bag_ids"] != [str(i) for i in self._train.ids]:
             raise CheckpointError(
-                "Expected the state of these training bags, got that of other bags; resume with the data of the run."
+                "Expected the state of these training bags, got one of other bags; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
         self._average.load_state_dict(state["average"])
@@ -368,8 +368,8 @@ def _warn_without_validation(config: Settings, val: Bags | None) -> None:
     if unused and (val is None or target is None or not target.has_metric(target.values(val))):
         needed = "of both classes" if target is None else target.ordered
         warnings.warn(
-            f"{' and '.join(unused)} needs validation bags {needed}, which are missing: all epochs are trained, and "
-            "the last weights reported",
+            f"{' and '.join(unused)} needs validation bags {needed}, which are missing: the run trains all epochs and "
+            "reports the last weights",
             stacklevel=3,
         )
 

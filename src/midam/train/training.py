@@ -218,8 +218,8 @@ def _check_ranks(ranks: Ranks, member: Member) -> None:
     ranks.check_batch(member.sampler.num_positive + member.sampler.num_negative)
     if batch_norms(member.model):
         raise ConfigError(
-            "Expected an encoder that treats each instance separately for several processes, got batch normalization, "
-            "whose statistics would cover only the bags of one process; use group normalization, or one process."
+            "Expected an encoder without batch normalization for several processes, got one, whose statistics would "
+            "cover only the bags of its process; use group normalization, or one process."
         )
 
 

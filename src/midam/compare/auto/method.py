@@ -145,9 +145,9 @@ def _about(result: SearchResult) -> dict[str, Any]:
     if result.folds:
         note = (
             f"Chosen by the mean AUROC over {result.folds} inner folds of the training bags: a mean of "
-            f"{', '.join(names)}, weighted by how hard each is to tell from the best; the mixture, fitted for each "
-            f"fold on the others, has {result.auroc:.3f}."
+            f"{', '.join(names)}, weighted by closeness to the best; the mean, fitted for each fold on the others, has "
+            f"{result.auroc:.3f}."
         )
     else:
-        note = f"The training bags are too few for inner folds: the mean of {', '.join(names)}, unseen."
+        note = f"The training bags are too few for inner folds: the mean of {', '.join(names)}, untested."
     return {"tried": [asdict(row) for row in result.tried], "auroc": result.auroc, "folds": result.folds, "note": note}

@@ -275,7 +275,7 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
     wanted = [len(trial.score) for trial in trials]
     if row["scores"] is not None and counts != [{count} for count in wanted]:
         raise CheckpointError(
-            f"Expected a score of each of {sum(wanted)} held-out bags, got something else (in {journal}, method "
+            f"Expected one score for each of {sum(wanted)} held-out bags, got others (in {journal}, method "
             f"{row['method']}); {advice}."
         )
 
@@ -291,7 +291,7 @@ def mix(
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
         why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
-        raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another one with `method`.")
+        raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another with `method`.")
     before = prior_weights([rows[number]["method"] for number in whole], prior)
     held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole], before)
     mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))

@@ -103,14 +103,14 @@ def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, A
     Linear(in_features=3, out_features=2, bias=True)
     """
     make, shown = ENCODERS.find(name), dict(arguments)
-    with _code_of_the_user(f"encoder_args that {name} takes, got {shown}:", "correct encoder_args, or that code."):
+    with _code_of_the_user(f"encoder_args that {name} takes, got {shown}:", "correct encoder_args, or the code."):
         if "." in name:
             module = make(**arguments)
         else:
             module = build(make, part=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"Expected a torch.nn.Module of the encoder {name!r}, got {type(module).__name__}; name a class, or a "
+            f"Expected a torch.nn.Module as the encoder {name!r}, got {type(module).__name__}; name a class, or a "
             "function that returns a module."
         )
     return module
@@ -142,12 +142,12 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
         if weight.shape != got.shape:
             raise ConfigError(
                 f"Expected {name} of shape {list(weight.shape)}, got {list(got.shape)} (in {path}); correct "
-                "encoder_args, or take other weights."
+                "encoder_args, or use other weights."
             )
         plain = got.layout == torch.strided and not (got.is_complex() or got.is_quantized or got.is_meta)
         if not plain or not torch.isfinite(got).all():
             raise ConfigError(
-                f"Expected finite numbers in {name}, got others (in {path}); save the weights again, or take others."
+                f"Expected finite numbers in {name}, got others (in {path}); save the weights again, or use others."
             )
     module.load_state_dict(saved)
 
@@ -207,7 +207,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
         content, reason = torch.load(path, map_location="cpu", weights_only=True), ""
     except pickle.UnpicklingError:
         # torch's message advises to unpickle the file anyway, which would run code in it.
-        reason = "it holds more than tensors, or is no such file; nothing else is unpickled, since that runs code"
+        reason = "it holds more than tensors, or is damaged; only tensors are loaded, as other objects can run code"
     except Exception as error:  # zipfile and torch may raise any error for a damaged file
         reason = first_line(error)
     if reason:

@@ -82,8 +82,7 @@ def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: No
     if len(instance_shape) != spatial + 1:
         raise ConfigError(
             f"Expected instances of shape {axes} for the encoder {name!r}, got {list(instance_shape)}; use 'mlp' for "
-            "feature vectors, 'resnet20' for patches and slices, 'resnet20-3d' for volumes, which --volume makes of "
-            "scans."
+            "feature vectors, 'resnet20' for patches and slices, 'resnet20-3d' for whole volumes (--volume)."
         )
     return ResNet20(instance_shape[0], norm=norm, spatial=spatial)
 
@@ -145,7 +144,7 @@ class PatchStatistics(nn.Module):
         if len(sides) not in (2, 3) or min(sides) < _LEAST:
             raise ConfigError(
                 f"Expected images or volumes of at least {_LEAST} pixels along each axis for statistics of patches, "
-                f"got instances of shape {list(instance_shape)}; cut larger ones, or take bag-statistics-extratrees."
+                f"got instances of shape {list(instance_shape)}; cut larger ones, or use bag-statistics-extratrees."
             )
         self.out_features = channels * (_LEVELS + 2 * (len(sides) + 1))
 

@@ -259,8 +259,8 @@ class Pooling(nn.Module):
         """Drop the layers between encodings and pooled scores: instances are then given as scores [M, C]."""
         if not hasattr(self, "scorer"):
             raise ConfigError(
-                f"Expected a pooling of scores or 'attention' by name, got {self.name!r}, which has layers; give an "
-                "instance, made for the width of the encodings."
+                f"Expected the name of a pooling without layers, or 'attention', got {self.name!r}; give an instance, "
+                "made for the width of the encodings."
             )
         self.scorer: nn.Module = nn.Identity()
         return self

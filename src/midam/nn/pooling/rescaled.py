@@ -72,7 +72,7 @@ class RescaledPooling(WrappedPooling):
         require_positive("scale", scale)
         if inner.columns > 1:
             raise ConfigError(
-                f"Expected a pooling of one score column, got {inner.name!r} of {inner.columns}; rescale one column."
+                f"Expected a pooling of one score column, got {inner.name!r} with {inner.columns}; rescale one column."
             )
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
         self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
