@@ -289,11 +289,11 @@ def require(value: object, kind: type, name: str, advice: str) -> None:
     >>> require(None, int, "in_channels", "give the number of channels")
     Traceback (most recent call last):
     ...
-    midam.errors.ConfigError: Expected `in_channels` of the kind int, got NoneType; give the number of channels.
+    midam.errors.ConfigError: Expected `in_channels` of type int, got NoneType; give the number of channels.
     """
     wanted = {int: Integral, float: Real}.get(kind, kind)
     if not isinstance(value, wanted) or (wanted is not kind and isinstance(value, bool)):
-        raise ConfigError(f"Expected `{name}` of the kind {kind.__name__}, got {type(value).__name__}; {advice}.")
+        raise ConfigError(f"Expected `{name}` of type {kind.__name__}, got {type(value).__name__}; {advice}.")
     if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
         raise ConfigError(f"Expected `{name}` as a finite number, got {value}; {advice}.")
 

@@ -134,8 +134,8 @@ class Ranks:
         """Raise a `ConfigError` if a step has fewer bags than processes."""
         if num_bags < self.count:
             raise ConfigError(
-                f"Expected batches of at least as many bags as there are processes, {self.count}, got {num_bags}; "
-                "raise num_positive and num_negative, or start fewer processes."
+                f"Expected at least {self.count} bags a batch, one per process, got {num_bags}; raise num_positive and "
+                "num_negative, or start fewer processes."
             )
 
     def gather(self, local: Tensor, total: int) -> Tensor:
@@ -241,7 +241,7 @@ class Ranks:
             lost = self._roll_call()
             names = " and ".join(str(rank) for rank in sorted(lost)) or "unknown"
             raise RankLostError(
-                f"lost process {names} of {self.count} (from 0), with which the others had to exchange results", lost
+                f"lost process {names} of {self.count} (from 0), whose results the others need", lost
             ) from error
 
     def _roll_call(self) -> frozenset[int]:

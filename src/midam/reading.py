@@ -194,7 +194,7 @@ def read_columns(
             seen.add(text)
         columns[name] = np.array(values, dtype=column.kind)
     if faults:
-        raise error(fault_list(f"Expected sound columns, got {len(faults)} that are not (in {path}):", faults))
+        raise error(fault_list(f"Expected valid columns, got {len(faults)} that are not (in {path}):", faults))
     return columns
 
 
@@ -265,7 +265,7 @@ def _count(text: str, *, least: int = 0) -> int:
 
 
 texts = ColumnForm("a text")
-ids = ColumnForm("an id of its own in each row", distinct=True)
+ids = ColumnForm("a unique id in each row", distinct=True)
 numbers = ColumnForm("a finite number", _number, np.float64)
 positive_numbers = ColumnForm("a finite number above 0", partial(_number, low=5e-324), np.float64)
 # NaN where a field is empty.

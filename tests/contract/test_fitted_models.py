@@ -154,7 +154,7 @@ def test_its_own_bags_are_no_test_and_its_instances_are_explained(runs, method, 
     assert main(["report", run]) == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*is finished", "ignore:.*starts again", "ignore:.*goes on behind")
+@pytest.mark.filterwarnings("ignore:.*is finished", "ignore:.*starts again", "ignore:.*continues after")
 @every
 def test_a_finished_run_says_so_and_a_killed_one_starts_anew(runs, method, tmp_path, capsys):
     folder, copy = runs(method), tmp_path / "run"
@@ -169,7 +169,7 @@ def test_a_finished_run_says_so_and_a_killed_one_starts_anew(runs, method, tmp_p
         for name in killed:
             (copy / name).unlink()
         assert main(["fit", "--resume", str(copy)]) == 0
-        assert ("goes on behind" if method == "auto" else "starts again") in capsys.readouterr().err
+        assert ("continues after" if method == "auto" else "starts again") in capsys.readouterr().err
         assert (copy / "predictions.csv").read_bytes() == (folder / "run" / "predictions.csv").read_bytes()
 
 

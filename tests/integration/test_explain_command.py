@@ -355,7 +355,7 @@ def test_the_page_says_why_a_bag_has_no_image(tmp_path, capsys):
     said = capsys.readouterr().err
     entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
     page = (tmp_path / "o" / "index.html").read_text()
-    for entry, reason in zip(entries, ("nothing states its scale", "there is none of its name"), strict=True):
+    for entry, reason in zip(entries, ("its scale is unknown", "no file has this name"), strict=True):
         (note,) = entry["notes"]
         assert reason in note
         assert note in said
@@ -503,7 +503,7 @@ def test_each_slide_of_a_patient_has_its_polygons_maps_and_rows(tmp_path, capsys
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "run"), *data, "--bags=p1", "--out", str(tmp_path / "o")]) == 0
     said, (entry,) = capsys.readouterr(), json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
-    assert "instances without a place are not on the map" in said.err
+    assert "the map leaves out instances" in said.err
     assert "(1 of 12, in p1b.h5)" in said.err
     assert [slide["file"] for slide in entry["slides"]] == ["p1a.h5", "p1b.h5"]
     for slide, count in zip(entry["slides"], (6, 5), strict=True):

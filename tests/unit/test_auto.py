@@ -634,7 +634,7 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
     assert (whole / "predictions.csv").read_bytes() == (out / "predictions.csv").read_bytes()
 
 
-@pytest.mark.filterwarnings("ignore:.*goes on behind")
+@pytest.mark.filterwarnings("ignore:.*continues after")
 def test_a_budget_is_kept_for_a_resume(run, tmp_path, monkeypatch):
     out, seen, real = tmp_path / "limited", [], searching.search
     monkeypatch.setattr(

@@ -143,7 +143,7 @@ def test_new_names_the_columns_it_takes_and_another_that_may_be_the_bag(tmp_path
     assert main(["new", str(tmp_path / "t.csv"), "--out", str(tmp_path / "t.yaml")]) == 0
     printed = capsys.readouterr()
     assert f"{tmp_path / 't.yaml'}: bag_column patient, label_column fraud" in printed.out
-    assert "column patient names the bags, and order_id could as well" in printed.err
+    assert "if order_id does, give --bag-column order_id" in printed.err
     assert "--bag-column order_id" in printed.err
 
 

@@ -112,7 +112,7 @@ def test_duplicate_bags():
     assert warned(bags, "duplicate") == [
         "duplicate bags: 3 bags have the content of another, such as 1, 3, 50",
         "duplicate bags that differ in label: 1 set, such as 1, 3, 50",
-        "duplicate bags that stand in several splits: 1 set, such as 1, 3, 50",
+        "duplicate bags that are in several splits: 1 set, such as 1, 3, 50",
     ]
 
 

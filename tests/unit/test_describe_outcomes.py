@@ -82,7 +82,7 @@ def test_numbers_and_times_are_told_by_range_and_median():
     assert number["age"] == "1 to 10, median 3, quartiles 2 and 4"
     times = TargetLabels.of("survival", [[1, 1], [2, 0], [3, 1], [4, 0], [5, 0]], names=["time", "event"])
     survival = bag_facts("x", bags_of(times, splits=["train"] * 3 + ["test"] * 2))
-    assert survival["events"] == "2 (40.0%), 3 without until they were last seen"
+    assert survival["events"] == "2 (40.0%), 3 censored"
     # Of those still seen, 1 of 4 is lost at 2 and 1 of 2 at 4: half are left there.
     assert survival["median follow-up"] == "4 (reverse Kaplan-Meier)"
     assert survival["splits"] == "train 3 (2 events), val 0 (none), test 2 (0 events)"

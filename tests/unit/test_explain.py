@@ -257,7 +257,7 @@ def test_the_size_of_a_patch_is_what_the_file_says(said, size):
     assert (found.width, found.height) == (size or (300, 300))
     assert found.estimated == (size is None)
     if size is None:
-        with pytest.warns(UserWarning, match=r"nothing states the size .*300 pixels"):
+        with pytest.warns(UserWarning, match=r"the size of the patches is unknown, .*300 pixels"):
             warn_of_unknown(found)
 
 
@@ -267,9 +267,9 @@ def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
     assert (found.width, found.height, found.estimated) == (12, 8, False)
     assert patches_of(make_bags(sizes=n), 0) == patches_of(make_bags(sizes=n, coords=np.arange(6)[:, None]), 0) == []
     for known, reason in (
-        ({"sources": ["a.h5"]}, "the files hold no places"),
-        ({"sources": ["a.h5"], "coords": np.arange(6)[:, None]}, "places are one number, not x and y"),
-        ({"coords": grid(3, 2, 1.5)}, "places are no whole numbers, and nothing says their unit"),
+        ({"sources": ["a.h5"]}, "the files hold no coordinates"),
+        ({"sources": ["a.h5"], "coords": np.arange(6)[:, None]}, "coordinates are one number, not x and y"),
+        ({"coords": grid(3, 2, 1.5)}, "coordinates are not whole numbers, and their unit is unknown"),
         ({"coords": grid(3, 2, 8), "sources": ["a.h5; b.h5"]}, "the file of each instance is unknown"),
     ):
         with pytest.warns(UserWarning, match=f"no map and no GeoJSON: {reason}"):
@@ -701,7 +701,7 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
     Image.new("RGB", (20, 16), "pink").save(tmp_path / "s1.png")
     for said, downsample, reason in (
         ({}, None, r"nothing states its scale; give --image-downsample \(s1.png"),
-        ({"level0_width": 30}, None, r"reach beyond it.* \(s1.png, (2.00|1.67) times as far"),
+        ({"level0_width": 30}, None, r"patches lie outside it.* \(s1.png, (2.00|1.67) times as far"),
         ({}, 1.5, r"s1.png, \d.\d\d times as far"),
     ):
         bags = feature_bags(said)

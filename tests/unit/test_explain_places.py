@@ -140,7 +140,7 @@ def test_files_without_the_places_of_the_others_are_read_and_said(save, lacking,
     for these in (bags, stored):
         np.testing.assert_array_equal(drawn(these, 3).corners, GRID)
         np.testing.assert_array_equal(these[0], numbers(0))
-        with pytest.warns(UserWarning, match=r"instances without a place are not on the map.*\(6 of 6\)"):
+        with pytest.warns(UserWarning, match=r"the map leaves out instances.*\(6 of 6\)"):
             assert patches_of(these, 0) == []
     together = patients_of_two(tmp_path, save)
     with pytest.warns(UserWarning, match=r"\(6 of 12, in a\.(h5|zarr|npz)\)"):
@@ -175,7 +175,7 @@ def test_instances_without_a_place_are_counted_and_the_others_drawn(lost, count,
     save_h5(tmp_path, "s0", numbers(0), places, patch_size_level0=8)
     bags = read_bags(tmp_path, require_labels=False)
     found = explain_bag(make_scorers("attention"), bags, 0)
-    with pytest.warns(UserWarning, match=rf"instances without a place are not on the map.*\({count} of 6\)"):
+    with pytest.warns(UserWarning, match=rf"the map leaves out instances.*\({count} of 6\)"):
         maps = maps_of(found, bags)
     assert len(maps) == (count < 6)
     for one in maps:
@@ -288,7 +288,7 @@ def test_places_of_stamp_in_micrometers_become_pixels_by_the_slide(version, tmp_
     assert (found.width, found.height, found.estimated, found.in_pixels) == (512, 512, False, True)
     (alone,) = patches_of(bags, 0)
     assert not alone.in_pixels
-    with pytest.warns(UserWarning, match=r"no GeoJSON: places are in micrometers.*s0\.h5"):
+    with pytest.warns(UserWarning, match=r"no GeoJSON: coordinates are in micrometers.*s0\.h5"):
         warn_of_unknown(alone)
 
 

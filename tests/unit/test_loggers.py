@@ -79,7 +79,7 @@ def test_a_stopped_run_is_said_to_have_failed(tmp_path, noted):
 
 
 def test_a_server_that_goes_away_does_not_stop_the_training(tmp_path, noted):
-    with pytest.warns(UserWarning, match="the logger failed, and gets no more of this run: ConnectionError: no route"):
+    with pytest.warns(UserWarning, match="the logger failed, and this run logs no more: ConnectionError: no route"):
         summary, _ = fit(tmp_path, logger="noted", logger_args={"fails": "metrics"})
     assert summary["epochs"] == EPOCHS
 

@@ -134,7 +134,7 @@ FIRST = ["Trainer", "build_training", "predict", "InstanceReader", "write_store"
 @pytest.mark.parametrize("name", [*FIRST, "VarianceReduced"])
 def test_wrong_arguments_of_public_functions_say_what_to_pass(name, wrong):
     value = WRONG[wrong]
-    with pytest.raises(ConfigError, match=r"Expected `\w+` (of the kind \w+|as a whole .*), got \w+; .+\."):
+    with pytest.raises(ConfigError, match=r"Expected `\w+` (of type \w+|as a whole .*), got \w+; .+\."):
         getattr(midam, name)(*[value] * (1 if name in ("InstanceReader", "ResNet20") else 2))
 
 

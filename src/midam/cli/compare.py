@@ -127,23 +127,21 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
         skip = options.missing == "skip"
         splits = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
         used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in splits])))
-        unused = [f"{len(bags) - used} of {len(bags)} bags stand in no fold"] if used < len(bags) else []
+        unused = [f"{len(bags) - used} of {len(bags)} bags are in no fold"] if used < len(bags) else []
         inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"
         return splits, [f"{len(splits)} folds of {options.split_file}; {inside}", *unused]
     splits = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(splits) // repeats
     unit = "bags" if bags.groups is None else "groups"
-    fewer = f"{folds} folds a repeat were asked for, {per_repeat} made"
-    return splits, [
-        f"{fewer}: with more, a fold would not hold two {unit} to rank above others"
-    ] if per_repeat < folds else []
+    fewer = f"{per_repeat} folds a repeat instead of {folds}: with more, a fold would not have two {unit} to rank above"
+    return splits, [f"{fewer} others"] if per_repeat < folds else []
 
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:
     """Return a note on the methods that ignore the covariates, if there are covariates."""
     names = [name for name in methods if find_method(typed(name)).baseline is not None]
     covariates = ", ".join(settings.data.covariates)
-    return [f"{', '.join(names)}: of the instances alone, without {covariates}"] if names and covariates else []
+    return [f"{', '.join(names)}: from instances only, without {covariates}"] if names and covariates else []
 
 
 def _check_deploy(options: Namespace, methods: list[str]) -> None:

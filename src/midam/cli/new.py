@@ -173,7 +173,7 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
         if len(fit) == 1 or (fit and fit[0][0].lower() in _LABELS):
             others = [name for name in names if (is_id_like(name) or is_group_like(name)) and name != bag]
             for other in [name for name in others if _fit(frame, name, fit[0], named=complete)][:1]:
-                text = f"column {bag} names the bags, and {other} could as well (in {path}): --bag-column {other}"
+                text = f"column {bag} names the bags (in {path}); if {other} does, give --bag-column {other}"
                 warnings.warn(text, Note, stacklevel=3)
             return columns | {"bag_column": bag} | ({} if complete else {"label_column": fit[0][0]})
         if fit:
@@ -185,7 +185,7 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     if complete and first and first[0].lower() in _BAGS:
         return columns | {"bag_column": first[0]}
     raise BagDataError(
-        f"Expected a column that names the bag and one with its label of two values, found no two that fit among "
+        f"Expected a column with the bags and one with their labels of two values, got no such two among "
         f"{', '.join(names)} (in {path}); name them with --bag-column and --label-column."
     )
 

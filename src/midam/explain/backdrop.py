@@ -93,23 +93,23 @@ class ImageFolder:
 
         None, with a warning, if there is no image that fits the patches.
         """
-        path, backdrop, reason = self.find(bag, patches.file, several=several), None, "there is none of its name"
+        path, backdrop, reason = self.find(bag, patches.file, several=several), None, "no file has this name"
         name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
             name, reason, backdrop = path.name, "", read_backdrop(path)
             if backdrop is None:  # a warning was shown
                 return None
             if not patches.in_pixels:
-                reason = "places are in micrometers, and it does not say how many are a pixel"
+                reason = "coordinates are in micrometers, and its micrometers per pixel are unknown"
             elif not _is_slide(path):
                 scale = self._scale(backdrop, meta, patches)
-                reason = "" if scale else "nothing states its scale; give --image-downsample"
+                reason = "" if scale else "its scale is unknown; give --image-downsample"
                 backdrop = Backdrop(backdrop.pixels, scale or 1.0)
             (right, low), (rows, columns) = patches.extent, backdrop.pixels.shape[:2]
             reach = max(right * backdrop.scale / columns, low * backdrop.scale / rows)
             if not reason and reach > 1 + max(patches.width, patches.height) * backdrop.scale / min(rows, columns):
                 reason, name = (
-                    "the patches reach beyond it: another image, or scale",
+                    "patches lie outside it: it is another image, or has another scale",
                     f"{name}, {reach:.2f} times as far",
                 )
         if not reason:
@@ -151,7 +151,7 @@ def read_backdrop(path: Path) -> Backdrop | None:
     """
     if path.suffix.lower() not in _SUFFIXES:
         return None
-    reason = "it is not there any more"
+    reason = "it no longer exists"
     if path.exists():
         try:
             return _thumbnail(path) if _is_slide(path) else _shrunk(as_rgb(read_pixels(path)))

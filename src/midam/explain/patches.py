@@ -120,7 +120,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
                 instances = rows.start + np.flatnonzero(placed)
                 patches.append(Patches(**geometry, instances=instances, file=file, corner=_corner(slide, stated(meta))))
     if unplaced:
-        text = "instances without a place are not on the map: it is NaN, infinite, or beyond any slide"
+        text = "the map leaves out instances whose coordinates are NaN, infinite, or beyond any slide"
         where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
         _warn(f"{text} ({unplaced} of {len(places)}{where})")
     return patches
@@ -132,7 +132,7 @@ def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
         return None
     if is_picture(bags.instance_shape) or bags.sources is None:
         return ""
-    return "the files hold no places" if places is None else "places are one number, not x and y"
+    return "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"
 
 
 def _patches(
@@ -145,7 +145,7 @@ def _patches(
         scale = slide.micrometers or 1.0
         corners, extent = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
     elif (size := _stated_size(meta)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
-        return "places are no whole numbers, and nothing says their unit"
+        return "coordinates are not whole numbers, and their unit is unknown"
     else:
         size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
         if size is None and slide.micrometers is not None and (side := pair(meta.get("tile_um"))) is not None:
@@ -206,12 +206,12 @@ def warn_of_unknown(patches: Patches) -> None:
     if patches.estimated:
         estimate = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
         one_place = not np.ptp(patches.corners, axis=0).any()
-        estimate += ": all that have a place lie at one" if one_place else ", the smallest distance between two"
-        warnings.warn(f"nothing states the size of the patches, it is estimated ({estimate})", stacklevel=3)
+        estimate += ": all patches lie at one place" if one_place else ", the smallest distance between two"
+        warnings.warn(f"the size of the patches is unknown, and is estimated ({estimate})", stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(
-            "no GeoJSON: places are in micrometers, and the micrometers per pixel are unknown; name the folder of the "
-            "slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
+            "no GeoJSON: coordinates are in micrometers, and the micrometers per pixel are unknown; name the folder of "
+            "the slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
             stacklevel=3,
         )
 

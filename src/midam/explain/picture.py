@@ -138,7 +138,7 @@ def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     first = [int(patch_map.patches.ranked(patch_map.explanation.order)[0][0]) for patch_map in maps]
     positions = sorted(range(len(maps)), key=first.__getitem__)[:_MAPS]
     if len(maps) > _MAPS:
-        text = f"the picture shows the maps of {_MAPS} slides, those of the others are files of their own"
+        text = f"the picture shows the maps of {_MAPS} slides; the maps of the others are separate files"
         warnings.warn(f"{text} ({len(maps)} slides)", stacklevel=3)
     return [maps[at] for at in sorted(positions)]
 

@@ -194,7 +194,7 @@ def explain_bags(
                     on_bag(i)
         except KeyboardInterrupt:
             came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
-            message = f"Expected to explain all bags, got a signal: {came}; the same command goes on."
+            message = f"Expected to explain all bags, got a signal: {came}; repeat the command to continue."
             raise RunStoppedError(message) from None
         finally:
             # After any stop, the page shows the finished bags.

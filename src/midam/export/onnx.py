@@ -69,8 +69,8 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     pooling = members[0].pooling
     if pooling.statistic not in (LOG_MEAN, MAXIMUM):
         raise ExportError(
-            f"Expected a pooling that rests on the log-weighted mean or the maximum, got {pooling.name!r}; export the "
-            "weights alone (`formats=['safetensors']`)."
+            f"Expected a pooling by the log-weighted mean or the maximum, got {pooling.name!r}; export only the "
+            "weights (`formats=['safetensors']`)."
         )
     largest, count, width = pooling.statistic is MAXIMUM, len(members) * pooling.branches, pooling.value_size
     part = (torch.tensor(2.0).double(), torch.zeros(count).double(), torch.zeros(count, width).double())
@@ -142,8 +142,8 @@ def _check(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     worst = float(np.abs(wanted.reshape(got.shape) - got).max())
     if not worst <= TOLERANCE:
         raise ExportError(
-            f"Expected ONNX that scores as the run to {TOLERANCE:g}, got a difference of {worst:.2g}; the encoder "
-            "behaves differently when it is traced: export without ONNX."
+            f"Expected ONNX scores within {TOLERANCE:g} of the run's, got a difference of {worst:.2g}; export without "
+            "ONNX: the encoder behaves differently when it is traced."
         )
 
 

@@ -237,14 +237,14 @@ def refuse_covariates(run: LoadedRun) -> None:
     names = covariate_names(run.model)
     if names:
         raise ExportError(
-            f"Expected a model of instances alone to export, got one that takes the covariates {', '.join(names)}; "
-            "score bags with `midam predict`, or train without `covariates`."
+            f"Expected a model without covariates to export, got one with {', '.join(names)}; score bags with `midam "
+            "predict`, or train without `covariates`."
         )
     if run.columns is not None:
         coded = [name for name, kind in run.columns.kinds.items() if kind != "number"] or ["gaps"]
         raise ExportError(
-            f"Expected a model of numbers to export, got one that encodes {', '.join(coded)}; score bags with `midam "
-            "predict`, or train without these columns."
+            f"Expected a model of numeric features to export, got one that encodes {', '.join(coded)}; score bags with "
+            "`midam predict`, or train without these columns."
         )
 
 

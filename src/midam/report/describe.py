@@ -81,11 +81,11 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
     if bags.digests is not None or exact:
         traps += _duplicate_warnings(bags)
     else:
-        notes.append("duplicate bags were not looked for: they are known once the data is imported into a store")
+        notes.append("duplicate bags were not searched: import the data into a store to find them")
     if len(bags.instance_shape) == 1:
         traps += _constant_warnings(bags, exact=exact)
         if not exact:
-            notes.append("constant features were looked for in a sample of the instances")
+            notes.append("constant features were searched in a sample of the instances")
     features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
     if features and (len(bags) > _FEATURE_BAGS or bags.num_instances * len(features) > _FEATURE_NUMBERS):
         notes.append("the features were described on a sample of the instances")
@@ -278,7 +278,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
         return
     first = bags.ids[kinds == repeated[0]]
     yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {_names(first)}"
-    for name, column in (("differ in label", label_facts.label_codes(bags)), ("stand in several splits", bags.splits)):
+    for name, column in (("differ in label", label_facts.label_codes(bags)), ("are in several splits", bags.splits)):
         if column is None:
             continue
         _, codes = np.unique(column, return_inverse=True)

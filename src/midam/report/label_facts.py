@@ -83,7 +83,7 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
     facts, count = {"target": outcome.target}, len(outcome)
     if outcome.target == "survival":
         (events,), time = label_counts(outcome).tolist(), outcome.values[:, 0]
-        facts["events"] = f"{events} ({events / count:.1%}), {count - events} without until they were last seen"
+        facts["events"] = f"{events} ({events / count:.1%}), {count - events} censored"
         facts["times"] = _spread(time)
         median = median_follow_up(*outcome.values.T)
         facts["median follow-up"] = "not reached" if median is None else f"{median:g} (reverse Kaplan-Meier)"
@@ -138,7 +138,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
     if bags.outcome is None and bags.labels is None:
         return
     target, outcome, sizes = target_of(bags), bags.outcome, bags.sizes.astype(np.float64)
-    advice = "compare your result with it, and prefer poolings that do not see the size"
+    advice = "compare your result with it, and prefer poolings that do not depend on the size"
     groups, values = bags.groups if len(bags) <= MANY_BAGS else None, target.values(bags)
     if outcome is not None and target.count > 1:
         labels = _columns(outcome)

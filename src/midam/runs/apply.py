@@ -140,7 +140,7 @@ def _as_embedded(
         with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:
             return embed_like(bags, cut, **options, on_bag=progress.update)
     else:
-        message = f"vectors that do not say their network: it is taken for {cut['network']} (in {bags.source})"
+        message = f"vectors without the name of a network are read as those of {cut['network']} (in {bags.source})"
         warnings.warn(message, stacklevel=4)
     return bags
 

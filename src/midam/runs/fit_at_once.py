@@ -111,7 +111,7 @@ def refit_at_once(
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
             return read_summary(folder, settings)[0]
         resumes = folder.candidates.exists()
-        next_step = "it goes on behind the methods that it has tried" if resumes else "it starts again"
+        next_step = "it continues after the methods that it tried" if resumes else "it starts again"
         warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
 

@@ -80,7 +80,7 @@ class Tracking:
             call()
         except Exception as error:  # a server may raise any error
             self._failed = True
-            warnings.warn(f"the logger failed, and gets no more of this run: {first_line(error)}", stacklevel=3)
+            warnings.warn(f"the logger failed, and this run logs no more: {first_line(error)}", stacklevel=3)
 
 
 def tensorboard(root: Path, **arguments: Any) -> TensorBoardLogger:

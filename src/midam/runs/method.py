@@ -47,7 +47,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     make_baseline(name)
     if settings.data.covariates:
         raise ConfigError(
-            f"Expected no `covariates` with the method {name!r}, which sees instances alone, got "
+            f"Expected no `covariates` with the method {name!r}, which uses only instances, got "
             f"{', '.join(settings.data.covariates)}; leave them out, or train {DEFAULT}."
         )
     return settings, name
@@ -74,10 +74,10 @@ def refuse_settings(name: str, values: Mapping[str, Any]) -> None:
     if is_shorthand(name):
         meant = method_settings(name)
         wrong = [key for key in meant if values.get(key, meant[key]) != meant[key]]
-        why = "it says {}".format(", ".join(f"`{key}` {value}" for key, value in meant.items()))
+        why = "its name sets {}".format(", ".join(f"`{key}` {value}" for key, value in meant.items()))
     else:
         wrong = [key for key in values if key not in TAKEN]
-        why = f"it takes those of the data, and {', '.join(f'`{key}`' for key in _OF_RUN)}"
+        why = f"leave it out: only settings of the data and {', '.join(f'`{key}`' for key in _OF_RUN)} apply"
     for key in wrong[:1]:
         raise ConfigError(f"Expected no `{key}` with the method {name!r}, got {values[key]!r}; {why}.")
 

@@ -81,7 +81,7 @@ def write_run_report(
     settings, data, method = read_run_config(folder, trust=trust)
     if folder.model.exists() and not folder.summary.exists():
         raise CheckpointError(
-            f"Expected a run with scores of its test bags, got a saved model alone (in {root}); test it on labeled "
+            f"Expected a run with scores of its test bags, got only a saved model (in {root}); test it on labeled "
             f"bags with `midam report {shlex.quote(str(root))} DATA`."
         )
     if not folder.summary.exists() or not folder.predictions.exists():
