@@ -104,7 +104,7 @@ def deploy_method(
 
             options: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
             fitted = isinstance(trained, Fitted) and trained.out_of_fold is not None
-            options["about"] = {"deployed": _about(comparison, name, chosen=method is not None, decided=fitted)}
+            options["about"] = {"deployed": _entries(comparison, name, chosen=method is not None, decided=fitted)}
             values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
                 values, kept = taken_settings(trained.config), {"method": name}
@@ -191,7 +191,7 @@ def _train(
     return Trainer(config, bags).fit(epochs=epochs, callbacks=callbacks)
 
 
-def _about(comparison: Comparison, name: str, *, chosen: bool, decided: bool) -> dict[str, Any]:
+def _entries(comparison: Comparison, name: str, *, chosen: bool, decided: bool) -> dict[str, Any]:
     """Return the summary's entries about the comparison, with a note."""
     row = next(row for row in comparison.summary.to_dict("records") if row["method"] == name)
     count = len(comparison.summary)

@@ -162,7 +162,7 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     if target.pairs == "classes":
         return _shares(x, values[:, 0].astype(np.int64), scored, count=target.count, seed=seed)
     if target.pairs == "labels":
-        return np.stack([_of_label(x, column, scored, seed=seed) for column in values.T], axis=1)
+        return np.stack([_label_scores(x, column, scored, seed=seed) for column in values.T], axis=1)
     numbers = _residuals(values) if target.pairs == "survival" else values[:, 0]
     return np.asarray(ExtraTreesRegressor(_TREES, random_state=seed).fit(x, numbers).predict(scored), dtype=np.float64)
 
@@ -179,7 +179,7 @@ def _shares(x: Scores, codes: NDArray[np.int64], scored: Scores, *, count: int, 
     return shares
 
 
-def _of_label(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
+def _label_scores(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
     labeled = np.isfinite(label)
     if np.unique(label[labeled]).size == 2:
         return _shares(x[labeled], label[labeled].astype(np.int64), scored, count=2, seed=seed)[:, 1]
@@ -206,7 +206,7 @@ def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths:
                 scores[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
         return scores
 
-    return _chosen(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
+    return _scores_at_best(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
 
 
 def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
@@ -216,7 +216,7 @@ def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
         model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
         return np.asarray(model.fit(x, y[:, 0]).predict(test))
 
-    return _chosen(fit, _RIDGES, statistics, bags, trial)
+    return _scores_at_best(fit, _RIDGES, statistics, bags, trial)
 
 
 def cox_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
@@ -231,7 +231,7 @@ def _logistic(strength: float) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS))
 
 
-def _chosen(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+def _scores_at_best(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
     """Return scores with the strength of the best mean metric over inner folds; without folds, the middle strength."""
     target = target_of(bags)
     x, y = statistics(bags, trial.train), target.values(bags)[trial.train]

@@ -113,12 +113,12 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
     target = target_of(bags)
     values = target.values(bags)
     return [
-        _pick(target, values, result, val=val, test=fold.test, config=config)
+        _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
         for fold, (_, val), result in zip(task.folds, task.parts, results, strict=True)
     ]
 
 
-def _pick(
+def _tested_epoch(
     target: Target, values: NDArray[Any], result: TrialResult, *, val: Positions, test: Positions, config: Settings
 ) -> Outcome:
     """Test the latest epoch with the best validation metric; without validation bags, the last epoch."""

@@ -123,7 +123,7 @@ def run_comparison(
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
-    base = _settled(resolved, folder, jobs=workers.here())
+    base = _with_memory_budget(resolved, folder, jobs=workers.here())
     data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
         note_of_filled(bags, base.data.impute, missing_counts(bags), fitted_on="the training bags of each fold")
@@ -182,7 +182,7 @@ def _compared(
     return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
 
 
-def _settled(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
+def _with_memory_budget(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
     """Return settings with one memory budget for all trials of all processes and calls, if counts are to be chosen."""
     if not base.training.open or base.run.memory_budget is not None:
         return base

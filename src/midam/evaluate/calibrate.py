@@ -33,7 +33,7 @@ class Fitted:
 
     _single: ClassVar[tuple[str, ...]] = ()
     _lists: ClassVar[tuple[str, ...]] = ()
-    _wanted: ClassVar[str]  # requirements of `_sound`, in words
+    _wanted: ClassVar[str]  # requirements of `_is_consistent`, in words
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fitted numbers as plain floats, for JSON or a checkpoint."""
@@ -49,11 +49,11 @@ class Fitted:
             raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
         for key in keys:
             setattr(made, f"{key}_", _finite(values[key], dimensions=int(key in cls._lists)))
-        if not made._sound():
+        if not made._is_consistent():
             raise ConfigError(f"Expected {cls._wanted}, got {dict(values)}; fit again.")
         return made
 
-    def _sound(self) -> bool:
+    def _is_consistent(self) -> bool:
         """Return whether the numbers are consistent."""
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class PlattCalibrator(OnLogit):
         self._check_fitted()
         return self.slope_ > 0
 
-    def _sound(self) -> bool:
+    def _is_consistent(self) -> bool:
         return self.scale_ > 0 and self.slope_ >= 0
 
 

@@ -52,7 +52,7 @@ class Cuts(Fitted):
         self._check_fitted()
         return np.searchsorted(np.asarray(self.cuts_, np.float64), np.asarray(scores, np.float64), side="right")
 
-    def _sound(self) -> bool:
+    def _is_consistent(self) -> bool:
         return sorted(self.cuts_) == list(self.cuts_)
 
 
@@ -230,7 +230,7 @@ class TemperatureCalibrator(OnLogit):
         x = (self._on_scale(scores) - self.center_) / self.scale_
         return self.slope_ * x + self.offsets_
 
-    def _sound(self) -> bool:
+    def _is_consistent(self) -> bool:
         return self.scale_ > 0 and self.slope_ >= 0 and self.offsets_.size > 1
 
 
@@ -343,7 +343,7 @@ class NumberScale(Fitted):
         self._check_fitted()
         return np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
 
-    def _sound(self) -> bool:
+    def _is_consistent(self) -> bool:
         alike = 0 < self.scores_.size == self.numbers_.size
         return alike and (np.diff(self.scores_) > 0).all() and (np.diff(self.numbers_) >= 0).all()
 

@@ -48,13 +48,13 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the share of positive bags with a score of at least the threshold; None without positive bags."""
-    hits, count = _right(labels, scores, threshold, label=1)
+    hits, count = _count_correct(labels, scores, threshold, label=1)
     return hits / count if count else None
 
 
 def specificity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the share of negative bags with a score below the threshold; None without negative bags."""
-    hits, count = _right(labels, scores, threshold, label=0)
+    hits, count = _count_correct(labels, scores, threshold, label=0)
     return hits / count if count else None
 
 
@@ -68,7 +68,7 @@ def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the harmonic mean of precision and sensitivity; None if no bag is positive or called positive."""
     y, s = check_bags(labels, scores)
     either = int(y.sum()) + int((s >= threshold).sum())
-    return 2 * _right(y, s, threshold, label=1)[0] / either if either else None
+    return 2 * _count_correct(y, s, threshold, label=1)[0] / either if either else None
 
 
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
@@ -93,9 +93,9 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     return {
         "threshold": float(threshold),
         "sensitivity": sensitivity(y, s, threshold),
-        "sensitivity_ci95": _wilson(*_right(y, s, threshold, label=1)),
+        "sensitivity_ci95": _wilson(*_count_correct(y, s, threshold, label=1)),
         "specificity": specificity(y, s, threshold),
-        "specificity_ci95": _wilson(*_right(y, s, threshold, label=0)),
+        "specificity_ci95": _wilson(*_count_correct(y, s, threshold, label=0)),
         "balanced_accuracy": balanced_accuracy(y, s, threshold),
         "f1": f1(y, s, threshold),
     }
@@ -241,7 +241,7 @@ def summarize(
     return result | {"warnings": warnings}
 
 
-def _right(labels: ArrayLike, scores: ArrayLike, threshold: float, *, label: int) -> tuple[int, int]:
+def _count_correct(labels: ArrayLike, scores: ArrayLike, threshold: float, *, label: int) -> tuple[int, int]:
     """Return the number of correctly called bags of one class, and the number of all its bags."""
     y, s = check_bags(labels, scores)
     called = s[y == label] >= threshold

@@ -92,16 +92,16 @@ def soft_partial_auc(
     with torch.no_grad():
         to_positive, to_negative = weights.positive.log(), weights.negative.log()
         exponent = losses / fpr_temperature + to_negative
-        new_u = _moved(log_u, _where_both(exponent.logsumexp(dim=1), weights), rate=rate)
+        new_u = _log_average(log_u, _or_zero(exponent.logsumexp(dim=1), weights), rate=rate)
         new_v = torch.zeros_like(log_v)
         if tpr_temperature is not None:
-            new_v = _moved(log_v, _where_both((power * new_u + to_positive).logsumexp(dim=0), weights), rate=rate)
+            new_v = _log_average(log_v, _or_zero((power * new_u + to_positive).logsumexp(dim=0), weights), rate=rate)
         # The class weights are in the exponent, so that a large loss of a pair that does not count cannot overflow.
         pull = torch.exp(exponent + ((power - 1) * new_u + to_positive).unsqueeze(1) - new_v)
         value = fpr_temperature * _average(new_u, weights.positive) if tpr_temperature is None else outer * new_v
-    loss = _of_value((pull * losses).sum(), value)
+    loss = _with_value((pull * losses).sum(), value)
     kept_v = log_v if tpr_temperature is None else new_v
-    return SoftTail(*_if_both(loss, weights, (_of_positive(new_u, log_u, weights), log_u), (kept_v, log_v)))
+    return SoftTail(*_if_both(loss, weights, (_if_positive(new_u, log_u, weights), log_u), (kept_v, log_v)))
 
 
 def partial_auc(losses: Tensor, weights: ClassWeights, *, s: Tensor, rate: float, max_fpr: float) -> Remembered:
@@ -122,7 +122,7 @@ def partial_auc(losses: Tensor, weights: ClassWeights, *, s: Tensor, rate: float
     each = s + (torch.relu(excess) * weights.negative).sum(dim=1) / max_fpr
     slope = 1 - ((excess.detach() > 0) * weights.negative).sum(dim=1) / max_fpr
     loss = _average(each, weights.positive)
-    return Remembered(*_if_both(loss, weights, (_of_positive(s - rate * slope, s, weights), s)))
+    return Remembered(*_if_both(loss, weights, (_if_positive(s - rate * slope, s, weights), s)))
 
 
 def average_precision(
@@ -151,12 +151,12 @@ def average_precision(
         total = torch.where(weights.positive > 0, positive + negative, torch.ones_like(positive))
         pulls = torch.stack([-prevalence * negative, (1 - prevalence) * positive], dim=1) / total.unsqueeze(1) ** 2
         value = _average(negative / total, weights.positive)
-    loss = _of_value(_average((pulls * now).sum(dim=1), weights.positive), value)
+    loss = _with_value(_average((pulls * now).sum(dim=1), weights.positive), value)
     kept = torch.where((weights.positive > 0).unsqueeze(1), new, u)
     return Remembered(*_if_both(loss, weights, (kept, u)))
 
 
-def _moved(old: Tensor, now: Tensor, *, rate: float) -> Tensor:
+def _log_average(old: Tensor, now: Tensor, *, rate: float) -> Tensor:
     """Return the logarithm of the moving average of exp(old) and exp(now); `now` where there is no old value (-1)."""
     if rate == 1:
         return now
@@ -168,16 +168,16 @@ def _average(x: Tensor, w: Tensor) -> Tensor:
     return (x * w).sum()
 
 
-def _of_value(carrier: Tensor, value: Tensor) -> Tensor:
+def _with_value(carrier: Tensor, value: Tensor) -> Tensor:
     """Return a loss with this value and the gradient of the carrier."""
     return carrier + (value - carrier).detach()
 
 
-def _of_positive(new: Tensor, old: Tensor, weights: ClassWeights) -> Tensor:
+def _if_positive(new: Tensor, old: Tensor, weights: ClassWeights) -> Tensor:
     return torch.where(weights.positive > 0, new, old)
 
 
-def _where_both(log_mean: Tensor, weights: ClassWeights) -> Tensor:
+def _or_zero(log_mean: Tensor, weights: ClassWeights) -> Tensor:
     """Return the log mean; for a batch that lacks a class, where it is -inf, 0, so that later values stay finite."""
     return log_mean if weights.both is None else torch.where(weights.both > 0, log_mean, torch.zeros_like(log_mean))
 

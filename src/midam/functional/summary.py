@@ -67,7 +67,7 @@ def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[
         "max": lambda: torch.maximum(a["max"], b["max"]),
         "var": lambda: a["var"] + share * (b["var"] - a["var"]) + share * (1 - share) * gap**2,
     }
-    return _union(first, second, torch.cat([merged[kind]() for kind in kinds], dim=1))
+    return _merged(first, second, torch.cat([merged[kind]() for kind in kinds], dim=1))
 
 
 def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
@@ -94,7 +94,7 @@ def merge_ground(first: BagStatistic, second: BagStatistic) -> BagStatistic:
     (a, in_a, of_a), (b, in_b, of_b) = first.r.unbind(1), second.r.unbind(1)
     least = torch.minimum(a, b)
     ground = torch.where(a == least, in_a, torch.zeros_like(in_a)) + torch.where(b == least, in_b, torch.zeros_like(b))
-    return _union(first, second, torch.stack([least, ground, of_a + of_b], dim=1))
+    return _merged(first, second, torch.stack([least, ground, of_a + of_b], dim=1))
 
 
 def _counts(z: Tensor, segment: Tensor, *, num_bags: int) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,7 @@ def _by_kind(x: Tensor, kinds: Sequence[str]) -> dict[str, Tensor]:
     return dict(zip(kinds, x.chunk(len(kinds), dim=1)))
 
 
-def _union(first: BagStatistic, second: BagStatistic, r: Tensor) -> BagStatistic:
+def _merged(first: BagStatistic, second: BagStatistic, r: Tensor) -> BagStatistic:
     """Return the merged statistic with value r; where one part is empty, r is that of the other part."""
     r = torch.where((second.n == 0).unsqueeze(1), first.r, torch.where((first.n == 0).unsqueeze(1), second.r, r))
     return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), r)

@@ -98,7 +98,7 @@ class PartialAUCLoss(Objective):
         rows = _rows(self.tail, index, count=len(h), new=self._new)
         if self.max_fpr is not None:
             of_bags = partial_auc.partial_auc(losses, weights, s=rows, rate=self.pair_rate, max_fpr=self.max_fpr)
-            return of_bags.loss, _written(self.tail, index, of_bags.rows, name="tail")
+            return of_bags.loss, _updated_rows(self.tail, index, of_bags.rows, name="tail")
         estimate = partial_auc.soft_partial_auc(
             losses,
             weights,
@@ -108,7 +108,7 @@ class PartialAUCLoss(Objective):
             fpr_temperature=self.fpr_temperature,
             tpr_temperature=self.tpr_temperature,
         )
-        written = _written(self.tail, index, estimate.log_u, name="tail")
+        written = _updated_rows(self.tail, index, estimate.log_u, name="tail")
         return estimate.loss, written and written | {"overall": estimate.log_v}
 
 
@@ -166,7 +166,7 @@ class AveragePrecisionLoss(Objective):
             rate=self.pair_rate,
             prevalence=self._prevalence(labels, index, dtype=h.dtype),
         )
-        return estimate.loss, _written(self.ranks, index, estimate.rows, name="ranks")
+        return estimate.loss, _updated_rows(self.ranks, index, estimate.rows, name="ranks")
 
     def _prevalence(self, labels: Tensor, index: Tensor | None, *, dtype: torch.dtype) -> Tensor:
         """Return the share of positive bags among all training bags; bags that no batch has held count as negative."""
@@ -181,7 +181,7 @@ def _rows(memory: Tensor, index: Tensor | None, *, count: int, new: float) -> Te
     return memory.new_full((count, *memory.shape[1:]), new) if index is None else memory[index]
 
 
-def _written(memory: Tensor, index: Tensor | None, rows: Tensor, *, name: str) -> dict[str, Tensor]:
+def _updated_rows(memory: Tensor, index: Tensor | None, rows: Tensor, *, name: str) -> dict[str, Tensor]:
     return {} if index is None else {name: memory.index_copy(0, index, rows.detach().to(memory.dtype))}
 
 

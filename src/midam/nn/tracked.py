@@ -258,7 +258,7 @@ class TrackedPooling(TrackedStatistic):
         if mask is not None:
             z = _filled(z, mask, torch.finfo(z.dtype).min / 4)
         if log_ratio is not None:
-            z = importance_logits(z, _beside(log_ratio.to(z), z))
+            z = importance_logits(z, _broadcast(log_ratio.to(z), z))
         z, v = fold_slots(z, v)
         mask = None if mask is None else each(mask, self.branches)
         if not self.training:
@@ -341,13 +341,13 @@ class TrackedPooling(TrackedStatistic):
         return known.to(self.bag_state.device, torch.int64)
 
 
-def _beside(x: Tensor, other: Tensor) -> Tensor:
+def _broadcast(x: Tensor, other: Tensor) -> Tensor:
     """Return values [K, B] with trailing axes, to broadcast with `other`."""
     return x.view(*x.shape, *[1] * (other.ndim - 2))
 
 
 def _filled(x: Tensor, mask: Tensor, value: float) -> Tensor:
-    return x.masked_fill(~_beside(mask, x), value)
+    return x.masked_fill(~_broadcast(mask, x), value)
 
 
 def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:

@@ -222,7 +222,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self.positive_ = labeled.positive
         return self
 
-    def _take(self, decision: Decision | None) -> None:
+    def _store_decision(self, decision: Decision | None) -> None:
         """Store a decision; for two classes, store its parts."""
         binary = decision if isinstance(decision, BinaryDecision) else None
         self.decision_ = None if binary is not None else decision
@@ -245,8 +245,8 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             return self.decision_
         return BinaryDecision(self.calibrator_, self.threshold_, self._thresholds)
 
-    def _take_up(self, run: LoadedRun) -> None:
-        super()._take_up(run)
+    def _restore(self, run: LoadedRun) -> None:
+        super()._restore(run)
         self.positive_ = None
         if run.target.name != "binary":
             self.classes_ = self._classes[self._order]

@@ -102,8 +102,8 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
         return with_order(bags, per_bag(y, X, "label"), grades=self.grades, estimator=self)
 
-    def _take_up(self, run: LoadedRun) -> None:
-        super()._take_up(run)
+    def _restore(self, run: LoadedRun) -> None:
+        super()._restore(run)
         self.grades = None if self.grades_ is None else self.grades_.tolist()
 
 

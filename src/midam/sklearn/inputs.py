@@ -62,12 +62,12 @@ def bags_of(
     if isinstance(X, str | PathLike):
         raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
-        return _of_frame(X, estimator, names, kinds, missing=missing)
+        return _bags_of_frame(X, estimator, names, kinds, missing=missing)
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:
         X = list(X)
     if isinstance(X, list | tuple):
         if any(is_frame(part) for part in X):
-            return _of_frames(X, names, missing=missing)
+            return _bags_of_frames(X, names, missing=missing)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
         parts = [bag_array(part, number) for number, part in enumerate(X)]
@@ -84,7 +84,7 @@ def bags_of(
             bags = Bags(flat, sizes=np.full(len(stack), stack.shape[1]))
             bags.check(missing=missing)
             return bags
-    return _of_rows(check_array(X, input_name="X", estimator=estimator, **_finite(missing)))
+    return _bags_of_rows(check_array(X, input_name="X", estimator=estimator, **_options(missing)))
 
 
 def is_frame(X: object) -> bool:
@@ -143,15 +143,15 @@ def _differ(first: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(differ.reshape(len(differ), -1).any(axis=1))
 
 
-def _of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
+def _bags_of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> Bags:
     return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names, source=ROWS)
 
 
-def _finite(missing: bool) -> dict[str, Any]:
+def _options(missing: bool) -> dict[str, Any]:
     return {"ensure_all_finite": "allow-nan"} if missing else {}
 
 
-def _of_frame(
+def _bags_of_frame(
     frame: "pd.DataFrame",
     estimator: object,
     names: Sequence[str] | None,
@@ -174,10 +174,10 @@ def _of_frame(
         bags = Bags.from_arrays(**arrays)
         warn_of_alike_names(bags)
         return bags
-    return _of_rows(check_array(frame, input_name="X", estimator=estimator, **_finite(missing)), _names(frame))
+    return _bags_of_rows(check_array(frame, input_name="X", estimator=estimator, **_options(missing)), _names(frame))
 
 
-def _of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
+def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
     """Make bags of DataFrames; their columns are those of the first frame in any order, or the `names`."""
     import pandas as pd
 

@@ -58,11 +58,11 @@ def with_classes(
     OneClassError
         If there is only one class.
     """
-    y = _own_classes(bags, estimator) if y is None else y
+    y = _classes_of(bags, estimator) if y is None else y
     y = y.toarray() if issparse(y) else y
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
-        return _several(bags, y, positive)
+        return _several_labels(bags, y, positive)
     if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # of pandas
         y = np.asarray(y, dtype=bool)
     given = column_or_1d(y, warn=True)
@@ -95,7 +95,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
     If y is None, the labels of the bags are used. A `BagDataError` is raised if y holds other values.
     """
     if y is None:
-        outcome = _own_outcome(bags, estimator, "ordinal", "continuous")
+        outcome = _outcome_of(bags, estimator, "ordinal", "continuous")
         if outcome.target == "ordinal" and grades is None:
             return Labeled(bags, np.array(outcome.names))
         y = outcome.columns()["label"]
@@ -120,7 +120,7 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
 def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
     """Return bags with the times and events [N, 2] of `times_of`; if y is None, with those of the bags."""
     if y is None:
-        _own_outcome(bags, estimator, "survival")
+        _outcome_of(bags, estimator, "survival")
         return Labeled(bags, np.empty(0))
     values = np.asarray(y)
     _check_length(bags, values)
@@ -162,7 +162,7 @@ def _in_form(given: NDArray[Any]) -> NDArray[Any]:
     return np.array(named, dtype=np.str_ if given.dtype.kind == "U" else object)
 
 
-def _several(bags: Bags, y: Any, positive: object) -> Labeled:
+def _several_labels(bags: Bags, y: Any, positive: object) -> Labeled:
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
     values = _numbers(np.asarray(y), "give 0, 1, or NaN where a label is not known")
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
@@ -195,24 +195,24 @@ def _refuse_positive(positive: object, got: str) -> None:
         )
 
 
-def _own_classes(bags: Bags, estimator: object) -> Any:
+def _classes_of(bags: Bags, estimator: object) -> Any:
     if bags.outcome is not None:
-        outcome = _own_outcome(bags, estimator, "multiclass", "multilabel")
+        outcome = _outcome_of(bags, estimator, "multiclass", "multilabel")
         if outcome.target == "multiclass":
             return np.array(outcome.names)[outcome.values[:, 0].astype(np.int64)]
         import pandas as pd
 
         return pd.DataFrame(outcome.values, columns=list(outcome.names))
     if bags.labels is None:
-        raise _without(bags, estimator)
+        raise _no_labels(bags, estimator)
     return np.array((0, 1) if bags.classes is None else bags.classes)[bags.labels]
 
 
-def _own_outcome(bags: Bags, estimator: object, *targets: str) -> TargetLabels:
+def _outcome_of(bags: Bags, estimator: object, *targets: str) -> TargetLabels:
     if bags.outcome is not None and bags.outcome.target in targets:
         return bags.outcome
     if bags.outcome is None and bags.labels is None:
-        raise _without(bags, estimator)
+        raise _no_labels(bags, estimator)
     target = "binary" if bags.outcome is None else bags.outcome.target
     raise BagDataError(
         f"Expected bags of the target {' or '.join(targets)}, got {target} (in {bags.source}); use "
@@ -220,7 +220,7 @@ def _own_outcome(bags: Bags, estimator: object, *targets: str) -> TargetLabels:
     )
 
 
-def _without(bags: Bags, estimator: object) -> BagDataError:
+def _no_labels(bags: Bags, estimator: object) -> BagDataError:
     message = f"Expected labels, got bags without (in {bags.source})"
     return BagDataError(f"{message}: {type(estimator).__name__} requires y to be passed, but the target y is None.")
 

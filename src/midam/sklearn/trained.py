@@ -140,7 +140,7 @@ class TrainedEstimator(BagEstimator):
         estimator._single, estimator._fitted = False, None if run.method is None else (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         estimator._classes = np.array(outcome.get("values", outcome["names"]))
-        estimator._take_up(run)
+        estimator._restore(run)
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,11 +181,11 @@ class TrainedEstimator(BagEstimator):
         """Return the decision that turns scores into predictions."""
         return self.decision_
 
-    def _take_up(self, run: LoadedRun) -> None:
+    def _restore(self, run: LoadedRun) -> None:
         """Take the decision and the classes of a loaded run."""
-        self._take(run.decision)
+        self._store_decision(run.decision)
 
-    def _take(self, decision: Decision | None) -> None:
+    def _store_decision(self, decision: Decision | None) -> None:
         """Store a decision, or None."""
         self.decision_ = decision
 
@@ -195,7 +195,7 @@ class TrainedEstimator(BagEstimator):
         if val is not None:
             values, scores = target.values(val), predict(self.model_, val, chunk_size=self.settings_.run.chunk_size)
         decision = target.decide(values, scores, rule=self.settings_.run.threshold, out_of_fold=out_of_fold)
-        self._take(decision)
+        self._store_decision(decision)
         if decision is None and val is not None and target.name != "binary":
             warnings.warn("y orders no two of the bags held out: the scores are not calibrated", stacklevel=5)
 

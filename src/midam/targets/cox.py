@@ -134,19 +134,19 @@ class PartialLikelihood:
         return minimize(self._loss, start, args=(l2,), hessp=self._product, **options).x
 
     def _loss(self, beta: Scores, l2: float) -> tuple[float, Scores]:
-        eta, weights, at_risk = self._at(beta)
+        eta, weights, at_risk = self._hazards(beta)
         value = (np.log(at_risk).sum() / len(self._last) + eta.max()) - self._events @ eta
         slope = weights * self._over_events(1 / at_risk) - self._events
         return float(value + l2 / 2 * beta @ beta), slope @ self._z + l2 * beta
 
     def _product(self, beta: Scores, vector: Scores, l2: float) -> Scores:
-        _, weights, at_risk = self._at(beta)
+        _, weights, at_risk = self._hazards(beta)
         moved = self._z @ vector
         means = np.cumsum(weights * moved)[self._last] / at_risk
         slope = weights * (self._over_events(1 / at_risk) * moved - self._over_events(means / at_risk))
         return slope @ self._z + l2 * vector
 
-    def _at(self, beta: Scores) -> tuple[Scores, Scores, Scores]:
+    def _hazards(self, beta: Scores) -> tuple[Scores, Scores, Scores]:
         """Return log hazards, hazards divided by the largest, and their sums over the bags at risk at each event."""
         if self._seen is None or not np.array_equal(self._seen[0], beta):
             eta = self._z @ beta

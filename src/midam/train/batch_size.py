@@ -182,7 +182,7 @@ def choose_batch_size(
     memory = _Memory(config, train, cost, device=device)
     size = next((size for size in sizes if memory.of(size) <= memory.limit), sizes[-1])
     chosen = config.replace(**asdict(size), memory_budget=None)
-    return Choice(chosen, _what(config, size), _why(config, size, train, memory), memory.of(size) <= memory.limit)
+    return Choice(chosen, _counts(config, size), _reason(config, size, train, memory), memory.of(size) <= memory.limit)
 
 
 def choose_for_each(
@@ -229,7 +229,7 @@ def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, in
     return list(dict.fromkeys(sizes))
 
 
-def _what(config: ResolvedSettings, size: BatchSize) -> str:
+def _counts(config: ResolvedSettings, size: BatchSize) -> str:
     """Return the numbers in words."""
     counts = f"{size.num_positive} + {size.num_negative}"
     if not _draws(config):
@@ -238,7 +238,7 @@ def _what(config: ResolvedSettings, size: BatchSize) -> str:
     return f"{size.num_instances} instance{plural} of a bag and {counts} bags per step"
 
 
-def _why(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
+def _reason(config: ResolvedSettings, size: BatchSize, train: Bags, memory: "_Memory") -> str:
     """Return the reason for the choice, with advice."""
     training, low, high = config.training, int(train.sizes.min()), int(train.sizes.max())
     reasons = [f"bags hold {_count(low)}{'' if low == high else f' to {_count(high)}'}"]
@@ -285,10 +285,10 @@ class _Memory:
     def words(self, size: BatchSize) -> str:
         """Describe the memory of a step and the limit."""
         unit, name = (_GIB, "GiB") if self.limit >= _GIB else (_MIB, "MiB")
-        return f"a step needs {_about(self.of(size) / unit)} of {_about(self.limit / unit)} {name}"
+        return f"a step needs {_rounded(self.of(size) / unit)} of {_rounded(self.limit / unit)} {name}"
 
 
-def _about(amount: float) -> str:
+def _rounded(amount: float) -> str:
     return "less than 0.1" if amount < 0.1 else f"{amount:.{int(amount < 9.95)}f}".removesuffix(".0")
 
 

@@ -155,7 +155,7 @@ class Trainer:
         self.epoch, self.stopped = 0, False
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
-        self._agree()
+        self._copy_leading_weights()
 
     @property
     def reported(self) -> BagEnsemble:
@@ -237,7 +237,7 @@ class Trainer:
         self.model.train()
         started = time.perf_counter()
         results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
-        self._agree()
+        self._copy_leading_weights()
         self._average.update(self.epoch)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
@@ -247,7 +247,7 @@ class Trainer:
             "loss": float(np.mean([result.loss for result in results])),
             f"train_{self.target.metric}": float(np.mean([result.metric for result in results])),
             self.validated: self._validate(),
-            **self._drawn(),
+            **self._draw_statistics(),
         }
         self.history.append(row)
         return row
@@ -277,7 +277,7 @@ class Trainer:
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
 
-    def _agree(self) -> None:
+    def _copy_leading_weights(self) -> None:
         """Give all processes the weights of the leading one: on different machines, rounding may differ."""
         if self._ranks is not None:
             self._ranks.same([*self.model.parameters(), *(p for m in self.members for p in m.objective.parameters())])
@@ -297,7 +297,7 @@ class Trainer:
             )
         return result
 
-    def _drawn(self) -> dict[str, float | None]:
+    def _draw_statistics(self) -> dict[str, float | None]:
         """Return the statistics of the draw rule, averaged over the members."""
         draws = [member.sampler.drawn for member in self.members]
         means = {name: float(np.mean([row[name] for row in draws])) for name in draws[0]}

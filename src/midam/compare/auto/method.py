@@ -90,7 +90,7 @@ class Auto(Baseline):
             weights += [float(result.mixture.weights[number]) / len(scorers)] * len(scorers)
             config = None if candidate.config is None else candidate.config.flat()
             parts.append({"method": candidate.name, "config": config, "scorers": len(scorers)})
-        return Chosen(BagEnsemble(members, weights), parts, _about(result), result.out_of_fold)
+        return Chosen(BagEnsemble(members, weights), parts, _summary_entries(result), result.out_of_fold)
 
     def model(
         self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]
@@ -106,11 +106,11 @@ class Auto(Baseline):
                 settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
                 scorers = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
             else:
-                scorers = [_empty(part["method"], instance_shape, _of_member(weights, len(members)))]
+                scorers = [_empty(part["method"], instance_shape, _member_weights(weights, len(members)))]
             if len(scorers) != part["scorers"]:
                 raise ValueError(f"{part['scorers']} scorers of {part['method']}")
             for scorer in scorers:
-                line = _of_member(weights, len(members))
+                line = _member_weights(weights, len(members))
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
             return BagEnsemble(members, weights["weights"])
@@ -123,7 +123,7 @@ def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
     return BagScorer(scorer.encoder, pooling, standardizer=scorer.standardizer)
 
 
-def _of_member(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+def _member_weights(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
     """Return the weights of one member by their names in the member."""
     prefix = f"members.{number}."
     return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
@@ -138,7 +138,7 @@ def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Ten
     return baseline.scorer(instance_shape, {plain: weights[key] for key, plain in names.items()})
 
 
-def _about(result: SearchResult) -> dict[str, Any]:
+def _summary_entries(result: SearchResult) -> dict[str, Any]:
     """Return the summary's entries about a search."""
     taken = [row for row in result.tried if row.weight > 0]
     names = [f"{row.method} ({row.weight:.2f}{f', {row.epochs} epochs' if row.epochs else ''})" for row in taken]

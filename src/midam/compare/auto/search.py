@@ -219,7 +219,7 @@ def search(
             (row,) = store.find([name])
             if row is None:
                 left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
-                row = {**name, **_try(candidate, bags, trials, left=left)}
+                row = {**name, **_try_candidate(candidate, bags, trials, left=left)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, trials, journal)
@@ -227,7 +227,7 @@ def search(
     return mix(bags, trials, rows)
 
 
-def _try(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
+def _try_candidate(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
     """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}

@@ -61,14 +61,14 @@ class Encoder(nn.Module):
         self._frozen = tuple(freeze)
         names = [inner for inner, _ in (*module.named_parameters(), *module.named_modules()) if inner]
         for part in self._frozen:
-            if part != "*" and not any(_within(inner, part) for inner in names):
+            if part != "*" and not any(_matches(inner, part) for inner in names):
                 parts = {".".join(key.split(".")[:depth]) for key in names for depth in range(1, key.count(".") + 2)}
                 advice = nearest(part, parts, count=3)
                 raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
         for inner, parameter in module.named_parameters():
-            if any(_within(inner, part) for part in self._frozen):
+            if any(_matches(inner, part) for part in self._frozen):
                 parameter.requires_grad_(False)
-        self._hold()
+        self._set_frozen_modes()
         self._trains = any(p.requires_grad for p in module.parameters())
         self.repeatable = bool(getattr(module, "repeatable", False))
 
@@ -80,12 +80,12 @@ class Encoder(nn.Module):
     def train(self, mode: bool = True) -> "Encoder":
         """Set the training mode of all but the frozen parts, which stay in evaluation mode."""
         super().train(mode)
-        self._hold()
+        self._set_frozen_modes()
         return self
 
-    def _hold(self) -> None:
+    def _set_frozen_modes(self) -> None:
         for name, module in self.module.named_modules():
-            if any(_within(name, part) for part in self._frozen):
+            if any(_matches(name, part) for part in self._frozen):
                 module.eval()
 
 
@@ -196,7 +196,7 @@ def _as_rows(e: Tensor) -> Tensor:
     return e.unsqueeze(1) if e.ndim == 1 else e.flatten(2).mean(dim=2) if e.ndim > 2 else e
 
 
-def _within(name: str, part: str) -> bool:
+def _matches(name: str, part: str) -> bool:
     return fnmatch.fnmatchcase(name, part) or fnmatch.fnmatchcase(name, f"{part}.*")
 
 

@@ -177,11 +177,11 @@ class EmbeddingAttentionPooling(AttentionPooling):
         # f2 stays in full precision: autocast would round the bag's logit.
         with torch.autocast(r.device.type, enabled=False):
             if self.branches > 1:
-                return self._own_outputs(r)
+                return self._branch_outputs(r)
             out: Tensor = self.head(r)
         return out.squeeze(-1)
 
-    def _own_outputs(self, r: Tensor) -> Tensor:
+    def _branch_outputs(self, r: Tensor) -> Tensor:
         """Return [K, C]: output c of the head for the encoding of branch c, from encodings r [K, C, D]."""
         last = cast(nn.Linear, self.head)
         if isinstance(self.head, nn.Sequential):

@@ -92,9 +92,9 @@ class Forest(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mean leaf [K] in [0, 1] of rows x [K, W]."""
-        return torch.cat([self._reached(part) for part in torch.split(x, _ROWS_AT_A_TIME)])
+        return torch.cat([self._mean_leaf(part) for part in torch.split(x, _ROWS_AT_A_TIME)])
 
-    def _reached(self, x: Tensor) -> Tensor:
+    def _mean_leaf(self, x: Tensor) -> Tensor:
         """Return the mean leaf [K] of a chunk of rows; a path ends when it has reached its leaf."""
         x = x if self.offset is None else x - self.offset
         trees, numbers = len(self.roots), x.float().double().flatten()
