@@ -131,10 +131,8 @@ def open_farm(workers: Workers) -> Iterator[Farm]:
         farm.stop()
 
 
-def run_tasks(
-    farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any], *, tries: int = TRIES
-) -> Generator[tuple[int, Any]]:
-    """Yield index and result of each task as it ends; `Lost` if its worker has died `tries` times.
+def run_tasks(farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Generator[tuple[int, Any]]:
+    """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
 
     An exception of a task is raised, and stops all tasks.
     """
@@ -148,7 +146,7 @@ def run_tasks(
         for number, result in farm.ended():
             running -= 1
             deaths[number] += isinstance(result, Lost)
-            if isinstance(result, Lost) and deaths[number] < tries:
+            if isinstance(result, Lost) and deaths[number] < TRIES:
                 waiting.append(number)
             else:
                 yield number, result
