@@ -240,7 +240,7 @@ class BagStatisticsLogistic(_OfStatistics):
         return model
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
-        """A model to be filled."""
+        """Return a model to be filled."""
         return summary_scorer(self.summary, instance_shape, Linear)
 
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
@@ -304,7 +304,7 @@ class SetKernelSVM(Baseline):
     lacks = "to score a bag, it compares its instances with those of all training bags, which it keeps"
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of the machine."""
+        """Return the scores of the machine."""
         train, score = standardized_bags(bags, trial)
         y = bags.require_labels()[trial.train]
         gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
@@ -325,7 +325,7 @@ class MeanMapSVM(ModelBaseline):
     """
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of the machine."""
+        """Return the scores of the machine."""
         return logit(predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:
@@ -363,7 +363,7 @@ class MeanMapSVM(ModelBaseline):
         return filled
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
-        """A model to be filled."""
+        """Return a model to be filled."""
         return _mean_map(instance_shape, Linear)[0]
 
 
@@ -397,7 +397,7 @@ class InstanceLogisticMax(ModelBaseline):
         return model
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
-        """A model to be filled."""
+        """Return a model to be filled."""
         return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
 
 

@@ -59,7 +59,7 @@ class LibAUCAttention(Baseline):
         load_libauc()
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of the last epoch."""
+        """Return the scores of the last epoch."""
         peer = load_libauc()
         train, score = self.tensors(bags, trial)
         y = bags.require_labels()[trial.train]
@@ -95,11 +95,11 @@ class LibAUCAttention(Baseline):
         return standardized_tensors(bags, trial)
 
     def network(self, peer: SimpleNamespace, width: int) -> Any:
-        """Its network for instances of a width."""
+        """Return LibAUC's network for instances of a width."""
         return peer.mil_models.FFNN_stoc_att(input_dim=width, hidden_sizes=(width,), num_classes=1)
 
     def join(self, pooled: list[Any]) -> Any:
-        """Its sampled poolings, as its loss takes them."""
+        """Join sampled poolings in the form that LibAUC's loss takes."""
         return [torch.cat([p[k].view(1, 1) for p in pooled]) for k in range(2)]
 
 
@@ -110,11 +110,11 @@ class LibAUCSmoothedMax(LibAUCAttention):
     modes = ("exp", "softmax")
 
     def network(self, peer: SimpleNamespace, width: int) -> Any:
-        """Its network for instances of a width."""
+        """Return LibAUC's network for instances of a width."""
         return peer.mil_models.FFNN(input_dim=width, hidden_sizes=(width,), last_activation="sigmoid", num_classes=1)
 
     def join(self, pooled: list[Any]) -> Any:
-        """Its sampled poolings, as its loss takes them."""
+        """Join sampled poolings in the form that LibAUC's loss takes."""
         return torch.cat(pooled).view(-1, 1)
 
 
@@ -171,7 +171,7 @@ class TorchMILABMIL(Baseline):
         load_torchmil()
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Scores of the last epoch."""
+        """Return the scores of the last epoch."""
         models, data = load_torchmil()
         train, score = standardized_tensors(bags, trial)
         labels = torch.from_numpy(bags.require_labels()[trial.train]).float()

@@ -36,7 +36,7 @@ Dtype = Literal["float16", "float32"]
 
 # Keys of `Bags.cut` for vectors, in addition to keys on how their images were cut.
 RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
-_KEYS = "files.json"  # in a store of vectors: the key of each bag, by which they are known again
+_KEYS = "files.json"  # in a store of vectors: a key that identifies each bag
 _CELLS = 1024  # of an image in one pass: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
 _LARGEST_SIDE = 2048
@@ -71,9 +71,9 @@ class EmbeddedRows(Rows):
         self._kept: tuple[NDArray[Any] | Rows, NDArray[np.int64]] | None = None
 
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
-        """Take vectors from the store at `place`, of those of the `bags` with these rows that it knows: a mask [N]."""
+        """Take the vectors of known bags from the store at `place`; return the mask [N] of these among the `bags`."""
         reused, places = np.zeros(len(bags), np.bool_), np.full(len(self), -1, np.int64)
-        with suppress(MidamError, OSError, TypeError, ValueError):  # it is gone, damaged, or of an earlier version
+        with suppress(MidamError, OSError, TypeError, ValueError):  # the store is missing, damaged, or of older form
             keys, store = parse_json(read_bytes(Path(place) / _KEYS, error=BagDataError)), open_store(place)
             number = {str(key): i for i, key in enumerate(keys if len(keys) == len(store) else ())}
             for i, key in enumerate(_bag_keys(bags)):
@@ -315,15 +315,15 @@ def cached_store(
 
 def _write(bags: Bags, out: Path, **options: Any) -> Path:
     """Write vectors into a store, with the keys of the bags."""
-    keys = _bag_keys(bags)  # before the files are read: one that changes meanwhile gets another
+    keys = _bag_keys(bags)  # before the files are read: a file that changes meanwhile gets another key
     write_text(write_store(bags, out, **options) / _KEYS, json.dumps(keys))
     return out
 
 
 def _bag_keys(bags: Bags) -> list[str]:
-    """Digest, for each bag, of what its vectors depend on: recipe, places, and path, size and time of its files.
+    """Return a digest per bag of the recipe, the coordinates, and path, size and time of its files.
 
-    Empty where the files are not known.
+    The digest is empty if the files are unknown.
     """
     keys, recipe = [], json.dumps(bags.cut, sort_keys=True)
     for i, size in enumerate(bags.sizes.tolist()):

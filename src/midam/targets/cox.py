@@ -62,7 +62,7 @@ class CoxRidge:
         return self
 
     def predict(self, x: ArrayLike) -> Scores:
-        """Log hazards [n] of statistics [n, D], up to a constant."""
+        """Return log hazards [n] of statistics [n, D], up to a constant."""
         return (np.asarray(x, dtype=np.float64) - self.mean_) / self.scale_ @ self.coef_
 
 

@@ -107,7 +107,7 @@ class Survival(RankedTarget):
     linear = "Cox regression"
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
-        """Log hazards by Cox regression with half the squared norm of the weights as penalty; Breslow's ties."""
+        """Return log hazards of Cox regression (Breslow's ties), penalized by half the squared norm of the weights."""
         time, event = values.T
         likelihood = PartialLikelihood(x, time, event > 0)
         return scored @ likelihood.minimize(1 / event.sum(), np.zeros(x.shape[1]))

@@ -112,7 +112,7 @@ class Estimator(nn.Module):
         """Write the proposed state, unless the loss [] is not finite."""
 
     def share(self, ranks: Ranks, own: Tensor, every: Tensor) -> None:
-        """Share the rows that each process has committed for its bags (int64 [k]) of all bags of a step (int64 [K])."""
+        """Exchange the committed rows of a step: this process has the bags `own` (int64 [k]) of `every` (int64 [K])."""
         for name in self.tables:
             table, branches = self.get_buffer(name), getattr(self, "branches", 1)
             ranks.share_rows(table, rows_of(own, branches), rows_of(every, branches), rows=branches)

@@ -278,7 +278,7 @@ class Trainer:
         self.history = [dict(row) for row in state["history"]]
 
     def _copy_leading_weights(self) -> None:
-        """Give all processes the weights of the leading one: on different machines, rounding may differ."""
+        """Copy the weights of the leading process to all: on different machines, rounding may differ."""
         if self._ranks is not None:
             self._ranks.same([*self.model.parameters(), *(p for m in self.members for p in m.objective.parameters())])
 
