@@ -127,7 +127,7 @@ def test_bags_of_different_widths(here, capsys):
     ragged = np.empty(3, dtype=object)
     ragged[:] = parts
     np.savez("b.npz", X=ragged, bag=[0, 1, 2], y=[0, 1, 0])
-    refused(capsys, "fit", "b.npz", "--out", "run", words=["Python objects", "b.npz", "key X", "flat array"])
+    refused(capsys, "fit", "b.npz", "--out", "run", words=["Python objects", "b.npz", "key X", "one array"])
     assert not (here / "run").exists()
 
 

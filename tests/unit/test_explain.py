@@ -382,7 +382,7 @@ def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path
     assert found.pixels.shape == (MAX_SIDE // 4, MAX_SIDE, 3)
     assert found.scale == 0.25
     (tmp_path / "bad.png").write_bytes(b"no image")
-    for name, reason in (("gone.png", "not there any more"), ("bad.png", "whole image")):
+    for name, reason in (("gone.png", "no longer exists"), ("bad.png", "whole image")):
         with pytest.warns(UserWarning, match=rf"{name} is left out .*{reason}"):
             assert read_backdrop(tmp_path / name) is None
     assert read_backdrop(tmp_path / "features.h5") is None

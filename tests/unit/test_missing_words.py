@@ -90,7 +90,7 @@ def test_a_word_that_is_positive_is_a_class(read):
 
 def test_an_empty_cell_is_missing_and_has_the_old_advice(read):
     message = message_of(read, frame_of(None), positive="I")
-    assert "stands for" not in message
+    assert "counts as" not in message
 
 
 @pytest.mark.parametrize("word", ["none", "na"])

@@ -235,7 +235,7 @@ def test_scouts_are_set_aside_with_their_number(tmp_path):
         bags = read_bags(tmp_path / "data", labels=table)
     assert bags.sizes.tolist() == [6, 6, 6]
     np.testing.assert_array_equal(bags[1][:, 0], body(SHAPE, 1))
-    with pytest.warns(UserWarning, match="set aside"):
+    with pytest.warns(UserWarning, match="are left out of 3 of 3 scans"):
         assert read_bags(tmp_path / "data", require_labels=False).ids.tolist() == ["p0", "p1", "p2"]
 
 
