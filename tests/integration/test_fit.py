@@ -255,7 +255,7 @@ def test_copies_of_a_bag_in_two_splits_are_warned_of(tmp_path, capsys):
     rows = [f"b{i:02},{i % 2},{i % 2 if i < 20 else i}" for i in range(40) for _ in range(2)]
     (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x", *rows]) + "\n")
     assert main(["fit", str(tmp_path / "bags.csv"), "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
-    said = "validation or test bags have the same instances as a bag in a split before theirs, first b"
+    said = "validation or test bags have the same instances as a bag in an earlier split, first b"
     assert said in " ".join(capsys.readouterr().err.split())
     notes = json.loads((tmp_path / "run/summary.json").read_text())["data"]["notes"]
     assert any(said in note for note in notes)

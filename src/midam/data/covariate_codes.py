@@ -196,9 +196,9 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
         )
     fault, digits = "", sum(any(map(str.isdigit, word)) for word in words.tolist())
     if 2 * len(words) > len(values) and len(words) > _MANY:
-        fault = f"for {len(values)} training bags, so it nearly names the bags: join some of them, or leave it out"
+        fault = f"for {len(values)} training bags, few bags in each: merge categories, or leave it out"
     elif len(words) > _MANY * 2 and 2 * digits > len(words):
-        fault = f"that hold numbers, such as {listed(words.tolist())}, and none is near another: write times and "
+        fault = f"that hold numbers, such as {listed(words.tolist())}, whose order is lost: write times and "
         fault += "amounts as numbers, dates as 2023-01-31"
     if fault:
         warnings.warn(f"the covariate {name} has {len(words)} categories {fault} (in {source})", stacklevel=5)
@@ -235,7 +235,7 @@ def _warn_of_missing(code: Code, missing: NDArray[np.bool_], kind: str, unit: st
     if missing.any() and not code.missing:
         substitute = "the mean" if code.categories is None else "no category"
         text = f"the {kind} {code.name} is missing in {int(missing.sum())} of {len(missing)} {unit}s"
-        warnings.warn(f"{text}, and was in no training bag: {substitute} is used (in {source})", stacklevel=5)
+        warnings.warn(f"{text}, but in no training bag: {substitute} is used (in {source})", stacklevel=5)
 
 
 def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64], unit: str, source: str) -> None:
@@ -245,7 +245,7 @@ def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64],
     if new:
         shown = listed(sorted({word.casefold(): word for word in reversed(new)}.values()))
         text = f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag"
-        warnings.warn(f"{text} had: {shown}; they are scored as an unknown one (in {source})", stacklevel=6)
+        warnings.warn(f"{text} had: {shown}; it counts as unknown (in {source})", stacklevel=6)
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:

@@ -133,9 +133,9 @@ def align_features(bags: Bags, names: Sequence[str] | None, *, reference: str) -
     if names is None or features is None:
         if len(bags.instance_shape) != 1 or len(names or features or ()) != bags.instance_shape[0]:
             return bags  # another width, which the caller refuses
-        order = f"are taken in order: {reference} has no names"
+        order = f"keep their order: {reference} has no names"
         if features is None:
-            order = f"have no names, and are taken in the order of {reference}"
+            order = f"have no names: they are read in the order of {reference}"
         shown = listed(names or features or (), most=FEATURES_SHOWN)
         warnings.warn(f"the features {order}: {shown} (in {bags.source})", Note, stacklevel=3)
         return bags.replace(feature_names=names)

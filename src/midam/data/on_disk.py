@@ -169,7 +169,7 @@ class RowFile(Rows):
         status = self.path.stat()
         if status.st_size < self.nbytes:
             raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); it is cut short, make it again."
+                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); write the truncated file again."
             )
         self._stamp = _stamp_of(status) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (

@@ -101,4 +101,4 @@ def load_log(log: WitnessLog | None, state: Mapping[str, Any] | None) -> None:
 
 
 def _other_witnesses(expected: int, got: int) -> CheckpointError:
-    return other_data(f"the {expected} known witnesses that the run was started with", f"{got}, not the same")
+    return other_data(f"the known witnesses of the run ({expected})", f"others ({got})")

@@ -207,7 +207,7 @@ def split_bags(bags: Bags, request: Request) -> Bags:
     splits = read_splits(bags, request)
     kept, lost = np.flatnonzero(splits != ""), bags.ids[splits == ""].tolist()
     if lost:
-        text = f"left out, because they have no split: {len(lost)} of {len(bags)} bags: {listed(lost)}"
-        warnings.warn(f"{text} (in {split_file})", stacklevel=3)
+        text = f"{len(lost)} of {len(bags)} bags have no split and are left out: {listed(lost)} (in {split_file})"
+        warnings.warn(text, stacklevel=3)
         request.left_out.extend(LeftOut(bag, "", f"no split in {split_file}") for bag in lost)
     return bags.subset(kept).replace(splits=splits[kept])

@@ -44,8 +44,8 @@ class Kinds(NamedTuple):
         distinct = {name: self.frame[name].dropna().unique() for name in plain}
         codes = [name for name, x in distinct.items() if len(x) >= _CODES and (x == np.floor(x)).all()]
         if codes:
-            text = f"whole numbers in {listed(codes)} are read as amounts, and may be codes"
-            warnings.warn(f"{text}: name those with {given(categories=codes)} (in {where})", stacklevel=6)
+            text = f"whole numbers in {listed(codes)} are read as amounts: if they are codes"
+            warnings.warn(f"{text}, give {given(categories=codes)} (in {where})", stacklevel=6)
 
 
 def read_kinds(

@@ -124,10 +124,8 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
         alone = [path for path in alone if _is_folder(path) and any(file.suffix in suffixes for file in path.iterdir())]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
-        text = f"{len(used)} of {len(used) + len(alone)} files and folders are read; folders next to them and"
-        warnings.warn(
-            f"{text} unknown formats are left alone: {listed(names, most=_NAMED)} (in {folder})", stacklevel=4
-        )
+        text = f"{len(used)} of {len(used) + len(alone)} files and folders are read, without folders next to them and"
+        warnings.warn(f"{text} unknown formats: {listed(names, most=_NAMED)} (in {folder})", stacklevel=4)
 
 
 def _nothing(folder: Path) -> BagDataError:

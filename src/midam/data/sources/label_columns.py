@@ -167,7 +167,9 @@ def _classes(words: Sequence[str], request: Request, column: str) -> list[str]:
             f"(in {where}), as names of bags have; name the column of the label with `label_column`."
         )
     if len(names) < 2:
-        raise BagDataError(f"Expected several {kinds} in column {column}, got {shown} alone (in {where}); add others.")
+        raise BagDataError(
+            f"Expected several {kinds} in column {column}, got only {shown} (in {where}); add bags of others."
+        )
     if request.target == "auto":
         text = f"{len(names)} classes in column {column}: {shown} (in {where}): the target is multiclass"
         warnings.warn(f"{text}; {given(positive=names[-1])} ranks one against the rest", Note, stacklevel=6)

@@ -81,7 +81,7 @@ def _whole_groups(
         return of_table
     where = f"split {int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
     if request.group_column is not None:
-        advice = "bags of one may stand in two splits"
+        advice = "bags of one may be in two splits"
         warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
         return of_table
     advice = "they are merged, so that each stays whole; to use only the table's, name their column as `group_column`"

@@ -133,7 +133,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts
     plan = plan_digest(bags)
     written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
-        text = f"the import that was stopped in {part} was of other data, or of files that have changed"
+        text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
     sizes = [(part / fact.file).stat().st_size for fact in facts if (part / fact.file).is_file()]
     if not written or sizes != [fact.bytes for fact in facts]:

@@ -184,8 +184,8 @@ def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> Non
         several = "several frames, of which one has " if count_of(frame.file) > 1 else ""
         got = f"{several}no usable {missing[0]}" if missing else "colors"
         raise BagDataError(
-            f"Expected one gray slice with its place, got {got} (in {frame.path}); convert the series to NIfTI, or "
-            "remove files that are no slices."
+            f"Expected a gray slice with a position, got {got} (in {frame.path}); convert the series to NIfTI, or "
+            "remove files that are not slices."
         )
 
 

@@ -143,7 +143,7 @@ def open_pyramid(path: Path) -> Pyramid:
             return tiff_pyramid(path)
         if levels > 1:
             text = f"{path}: its smaller levels need the package imagecodecs"
-            warnings.warn(f"{text}; without it all is read from level 0, slowly", stacklevel=1)
+            warnings.warn(f"{text}; without it, reading from level 0 is slow", stacklevel=1)
     slide.set_cache(_tile_cache())
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:

@@ -118,7 +118,7 @@ def _require_volume(data: NDArray[Any], where: str) -> None:
     if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
         raise BagDataError(
             f"Expected a volume of three axes of real numbers, got {data.dtype} {list(data.shape)} (in {where}); write "
-            "one file for each sequence or time."
+            "a file for each sequence or time point."
         )
 
 
