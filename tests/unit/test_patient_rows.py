@@ -69,7 +69,7 @@ def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store)
     table = pd.DataFrame({"slide": names, "mut": [0, 1] * 12, "patient": names, "site": ["north", "south"] * 12})
     table.to_csv(tmp_path / "t.csv", index=False)
     asked = {"labels": tmp_path / "t.csv", "label_column": "mut"}
-    with pytest.warns(UserWarning, match="would take groups of the store apart .12., such as P0 "):
+    with pytest.warns(UserWarning, match="would split 12 groups of the store, such as P0 "):
         bags = read_bags(store, **asked)
     assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
     with pytest.warns(UserWarning, match="split 12 groups of the store, such as P0 .* may be in two splits"):
@@ -81,7 +81,7 @@ def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store)
     # P0 and P1 are a family of the table, which takes P2 apart: all stay whole, and the family together.
     family = ["fam"] * 4 + ["a", "b"] + [f"t{number // 2}" for number in range(6, 24)]
     table.assign(patient=family).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.warns(UserWarning, match="would take groups of the store apart .1., such as P2 .* both are joined"):
+    with pytest.warns(UserWarning, match="would split 1 group of the store, such as P2 .* they are merged"):
         groups = read_bags(store, **asked).groups.tolist()
     assert groups == ["P0"] * 4 + ["P2"] * 2 + [PATIENTS[number // 2] for number in range(6, 24)]
 

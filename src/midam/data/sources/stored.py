@@ -20,7 +20,7 @@ from midam.data.sources.table_columns import noted, require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 from midam.data.store.format import DESCRIPTION
-from midam.errors import Note
+from midam.errors import Note, plural
 
 
 class StoreReader(BagReader):
@@ -79,7 +79,7 @@ def _whole_groups(
     counts = np.bincount(np.unique(np.stack([group, other]), axis=1)[0])
     if counts.max() == 1:
         return of_table
-    where = f"split {int((counts > 1).sum())} groups of the store, such as {names[counts > 1][0]}"
+    where = f"split {plural(int((counts > 1).sum()), 'group')} of the store, such as {names[counts > 1][0]}"
     if request.group_column is not None:
         advice = "bags of one may be in two splits"
         warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
