@@ -210,7 +210,7 @@ def test_depths_and_acquisitions_that_differ_are_in_doubt(tmp_path):
     folder = each(save_series(tmp_path / "a", body(SHAPE)), range(3), BitsStored=12, HighBit=11)
     assert "12 and 16 bits" in said(folder)["doubt"]
     folder = save_series(tmp_path / "b", body(SHAPE), AcquisitionNumber=[1, 2, 1, 2, 1, 2])
-    assert "3 of 1, 3 of 2) by AcquisitionNumber lie between each other" in said(folder)["doubt"]
+    assert "3 of 1, 3 of 2) by AcquisitionNumber are interleaved" in said(folder)["doubt"]
     folder = save_series(tmp_path / "c", body(SHAPE), AcquisitionNumber=[1, 1, 1, 2, 2, 2])
     assert "doubt" not in said(folder)
     folder = each(save_series(tmp_path / "d", body(SHAPE)), range(6), PhotometricInterpretation="MONOCHROME1")

@@ -300,7 +300,7 @@ EVERY_OTHER = list(range(1, 13, 2))
 DOUBTS = {
     "spacing": (
         {"SpacingBetweenSlices": 1.0, "SliceThickness": 0.8},
-        "2.00 mm apart with a SpacingBetweenSlices of 1 mm",
+        "2.00 mm apart, the SpacingBetweenSlices is 1 mm",
     ),
     "thickness": ({"SliceThickness": 1.0}, "2.00 mm apart, the SliceThickness is 1 mm"),
     "numbers": ({"InstanceNumber": EVERY_OTHER}, "InstanceNumber skips 5 of 1 to 11"),
@@ -401,7 +401,7 @@ def test_what_is_no_bag_is_spoken_of_where_no_table_names_the_bags(tmp_path):
         (data / name / "slice.png").write_bytes(b"none")
     for name in ("notes.txt", "labels.csv", ".hidden", "scan.mha"):
         (data / name).write_text("file,label")
-    with pytest.warns(UserWarning, match=r"3 of 6 files and folders.*alone: scan\.mha, x/, y/ \(in") as caught:
+    with pytest.warns(UserWarning, match=r"3 of 6 files and folders.*formats: scan\.mha, x/, y/ \(in") as caught:
         assert read_bags(data, require_labels=False).ids.tolist() == ["a", "b", "c"]
     assert len(caught) == 1
     table.write_text("file,label\na,0\nb,1\nc,0")

@@ -96,7 +96,7 @@ def test_numbers_are_a_quantity_where_they_are_said_to_be(tmp_path):
         ({"label": ["a", "b", "c"] * 2}, {"target": "ordinal"}, r"Expected `grades` with the words of column"),
         ({"label": ["a", "b", "c"] * 2}, {"target": "ordinal", "grades": ["a", "b"]}, r"grades a, b .*got c"),
         ({"label": ["a", "b", "?"] * 2}, {"target": "continuous"}, r"numbers in column label, got a"),
-        ({"label": ["a"] * 6}, {"target": "multiclass"}, r"several classes .*got a alone"),
+        ({"label": ["a"] * 6}, {"target": "multiclass"}, r"several classes .*got only a "),
         ({"label": ["a", "b", None] * 2}, {"target": "multiclass"}, r"a label in each row, got none"),
         ({"time": [5, -2, 3, 4, 9, 1], "event": [1, 0] * 3}, {}, r"times above 0.*got -2, 0 .*bag b"),
         ({"time": [5, 2, 3, 4, 9, 1], "event": [1, 2, 0] * 2}, {}, r"events 0 and 1 .*got 0, 1, 2 .*positive"),

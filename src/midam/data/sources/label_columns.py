@@ -164,7 +164,7 @@ def _classes(words: Sequence[str], request: Request, column: str) -> list[str]:
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
         raise BagDataError(
             f"Expected {kinds} in column {column}, got {len(names)} different values for {len(words)} bags: {shown} "
-            f"(in {where}), as names of bags have; name the column of the label with `label_column`."
+            f"(in {where}), so it names the bags; name the column of the label with `label_column`."
         )
     if len(names) < 2:
         raise BagDataError(
