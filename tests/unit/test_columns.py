@@ -171,7 +171,7 @@ def test_one_column_of_per_class_attention_is_shared_attention():
             "3 score columns, got 'softened' with 1; .* attention, gated-attention, .*, noisy-and",
         ),
         (lambda: make_pooling("attention", 4, attention="both"), "'shared', 'per-class', got 'both'"),
-        (lambda: RescaledPooling(MeanPooling(4, columns=2)), "one score column, got 'mean' of 2"),
+        (lambda: RescaledPooling(MeanPooling(4, columns=2)), "one score column, got 'mean' with 2"),
         (
             lambda: BagEnsemble([make_model("mean"), make_columns("mean")]),
             r"number of score columns .*, got \[1, 3\]",

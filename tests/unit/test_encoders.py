@@ -329,7 +329,7 @@ def test_the_trial_run_changes_nothing() -> None:
         ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
         ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),
-        ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or that code"),
+        ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or the code"),
         ({"encoder": "broken_network.Net"}, "imported.*'broken_network.Net'.*NameError: .*nothing"),
         ({"encoder": "own_network.Pair"}, r"one row of numbers.*got tuple"),
         ({"encoder": "own_network.Sum"}, r"one row of numbers.*got torch.float32 \[\]"),

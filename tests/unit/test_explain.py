@@ -700,7 +700,7 @@ def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, 
 def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
     Image.new("RGB", (20, 16), "pink").save(tmp_path / "s1.png")
     for said, downsample, reason in (
-        ({}, None, r"nothing states its scale; give --image-downsample \(s1.png"),
+        ({}, None, r"its scale is unknown; give --image-downsample \(s1.png"),
         ({"level0_width": 30}, None, r"patches lie outside it.* \(s1.png, (2.00|1.67) times as far"),
         ({}, 1.5, r"s1.png, \d.\d\d times as far"),
     ):

@@ -95,7 +95,7 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
     if words is None:
         return usual
     rename = "class, rename it, or name it with `positive` or among `grades`" if label else "name, write another word"
-    meaning = f"{words} of column {column} stands for no {'label' if label else column}"
+    meaning = f"{words} of column {column} counts as a missing {'label' if label else column}"
     return f"{meaning}: {usual}, or if it is a {rename}" if usual else f"{meaning}: if it is a {rename}"
 
 
