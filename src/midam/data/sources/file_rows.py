@@ -143,8 +143,8 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=4)
     if aside:
         count = sum(number for _, number in aside)
-        text = f"{count} scouts, localizers and other images that are no slices are set aside"
-        warnings.warn(f"{text} in {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=4)
+        text = f"{count} images that are not slices, such as localizers, are left out"
+        warnings.warn(f"{text} of {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=4)
     if flat:
         kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"

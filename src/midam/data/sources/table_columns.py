@@ -294,7 +294,7 @@ def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
         for name, column in zip(selected.names, selected.columns):
             if count := _ids(name, column):
                 kind = "whole numbers" if column.dtype.kind == "f" else "words"
-                text = f"the covariate {name} is called an id, and has {count} {kind} in {len(column)} bags"
+                text = f"the covariate {name} seems to be an id, with {count} {kind} in {len(column)} bags"
                 warnings.warn(f"{text}: leave it out (in {where})", stacklevel=5)
     return covariates
 

@@ -132,8 +132,8 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
     else:
         chosen = _scans(series)
         if chosen and all(scan.scout for scan in chosen):
-            got = f"{plural(len(chosen), 'localizer')} alone (in {folder})"
-            raise BagDataError(f"Expected a scan, got {got}; copy the scan too, or leave it out.")
+            got = f"only {plural(len(chosen), 'localizer')} (in {folder})"
+            raise BagDataError(f"Expected a scan, got {got}; copy the scan too, or leave the folder out.")
     if chosen and all(scan.flat and scan.modality not in PLACED for scan in chosen):
         kept = {path for scan in chosen for path in scan.paths}
         chosen_paths = [path for path in paths if path in kept]

@@ -334,7 +334,7 @@ class NiftiReader(FileReader):
             image = nibabel.load(path)
             attributes: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
             if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
-                attributes["doubt"] = "neither sform nor qform states its axes, they are taken for left, front and head"
+                attributes["doubt"] = "sform and qform give no directions: its axes are read as to left, front and head"
             else:
                 attributes |= seen(axis)
             # nibabel maps a plain file whose numbers need no scaling.
