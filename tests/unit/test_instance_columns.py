@@ -2,9 +2,12 @@
 
 import json
 import warnings
+from datetime import timedelta
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -469,3 +472,41 @@ def test_prepared_bags_are_not_prepared_again(run):
     with warnings.catch_warnings(action="ignore"):
         bags = read_for(loaded, path)
         assert prepared(loaded.model, bags).instances is bags.instances
+
+
+# Types of columns.
+
+ODD = {
+    "boolean": pd.array([True, False, None] * 40, dtype="boolean"),
+    "arrow boolean": pd.array([True, False, None] * 40, dtype="boolean[pyarrow]"),
+    "Int64": pd.array([1, 0, None] * 40, dtype="Int64"),
+    "Float64": pd.array([1.0, 0.0, None] * 40, dtype="Float64"),
+    "arrow decimal": pd.array([Decimal(1), Decimal(0), None] * 40, dtype=pd.ArrowDtype(pyarrow.decimal128(6, 2))),
+    "timedelta": pd.to_timedelta([1, 0, None] * 40, unit="s"),
+    "arrow duration": pd.Series(pd.to_timedelta([1, 0, None] * 40, unit="s")).astype("duration[us][pyarrow]"),
+    "datetime.timedelta": pd.Series([timedelta(seconds=1), timedelta(0), None] * 40, dtype=object),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*missing values are filled")
+@pytest.mark.parametrize("kind", ODD)
+def test_a_column_of_any_numeric_type_with_gaps_is_numbers(kind, tmp_path):
+    frame = table(x=ODD[kind])
+    for bags in (bags_of(frame, impute=True), read_bags(written(frame, tmp_path / "t.parquet"), impute=True)):
+        assert bags.columns[-1].kind == "number"
+        np.testing.assert_array_equal(bags.instances[:, -1], np.resize([1, 0, np.nan], 120))
+    parts = [part[["amount", "x"]] for _, part in frame.groupby("bag", sort=False)]
+    model = MIDAMClassifier(**SMALL, impute="median").fit(parts, np.arange(24) % 2)
+    assert np.isfinite(model.bag_scores(parts)).all()
+
+
+def test_durations_are_seconds_with_a_note_and_as_covariates_too():
+    frame = table(wait=pd.to_timedelta(np.arange(120), unit="min"), stay=np.repeat(pd.to_timedelta(range(24), "D"), 5))
+    bags, notes = told(lambda: bags_of(frame, covariates=["stay"]))
+    assert "wait (durations, in seconds)" in notes[-1]
+    np.testing.assert_array_equal(bags.instances[:, -1], 60 * np.arange(120))
+    np.testing.assert_array_equal(bags.covariates.columns[0], 86400.0 * np.arange(24))
+    single = frame[["amount", "wait"]][:24].set_index(np.arange(24))
+    assert np.isfinite(MIDAMClassifier(**SMALL).fit(single, np.arange(24) % 2).bag_scores(single)).all()
+    frame = frame.drop(columns="stay")
+    assert bags_of(frame, categories=["wait"]).columns[-1].words[0] == "0 days 00:00:00"

@@ -146,6 +146,8 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     if array.dtype.kind == "M":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
         return days_since(array)
+    if array.dtype.kind == "m":
+        return array / np.timedelta64(1, "s")
     large = array.dtype.kind in "iu" and bool((array >= EXACT).any())
     if array.dtype.kind in "biuf" and not large:
         numbers = array.astype(np.float64)

@@ -174,6 +174,8 @@ def _bags_of_frame(
         bags = Bags.from_arrays(**arrays)
         warn_of_alike_names(bags)
         return bags
+    if "m" in {kind.kind for kind in frame.dtypes}:
+        frame = frame.apply(plain_numbers)
     return _bags_of_rows(check_array(frame, input_name="X", estimator=estimator, **_options(missing)), _names(frame))
 
 
@@ -194,7 +196,7 @@ def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missi
             )
         part = _selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
         for column in part.columns:
-            if not pd.api.types.is_numeric_dtype(part[column]):
+            if not (pd.api.types.is_numeric_dtype(part[column]) or pd.api.types.is_bool_dtype(part[column])):
                 raise BagDataError(
                     f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode it."
                 )

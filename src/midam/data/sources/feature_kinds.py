@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +62,14 @@ def read_kinds(
     columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
     firsts = np.unique(codes, return_index=True)[1]
     for name in features:
-        values = plain_numbers(frame[name])
-        kind = "" if request.kinds is None else request.kinds.get(name, "number")
-        if name in request.categories or (not kind and isinstance(values.dtype, pd.CategoricalDtype)):
+        raw, kind = frame[name], "" if request.kinds is None else request.kinds.get(name, "number")
+        if name in request.categories or (not kind and isinstance(raw.dtype, pd.CategoricalDtype)):
             kind = "category"
+        values = raw if kind == "category" else plain_numbers(raw)
+        if raw is not values:
+            changed[name] = values
+            if any(isinstance(value, timedelta) for value in raw.dropna().iloc[:1]):
+                notes[name] = "durations, in seconds"
         if request.features is None and not kind and is_id_like(name) and _names_rows(values, firsts):
             notes[name] = "an id of each row, left out"
             continue

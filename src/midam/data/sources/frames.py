@@ -36,7 +36,7 @@ def is_label_like(name: str) -> bool:
     return _OF_LABEL.fullmatch(name.strip().lower()) is not None
 
 
-def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> None:
+def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], labels: Coded) -> None:
     """Warn about columns that are read as features but are probably none.
 
     - A column named like patients, with one value in each bag.
@@ -50,7 +50,9 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     table : Table
         The table, after `find_bags`.
     features : sequence of str
-        Its columns that are features, numeric and without gaps.
+        Its columns that are features.
+    x : array, shape [M, len(features)]
+        Their numbers.
     labels : Coded
         Labels of the bags.
     """
@@ -61,10 +63,10 @@ def warn_of_features(table: "Table", features: Sequence[str], labels: Coded) -> 
     telling, of_bags, of_instances = [], [], []
     targets = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
     targets = targets if labels.outcome is None else [*labels.outcome.values.T]
-    for column in features:
-        if tables.is_row_like(column) and set(frame[column].groupby(codes).diff().dropna()) == {1}:
+    for column, values in zip(features, x.T, strict=True):
+        if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
-        elif _is_constant(values := frame[column].to_numpy(), codes, firsts):
+        elif _is_constant(values, codes, firsts):
             if is_group_like(column):
                 shared.append(column)
             elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in targets)):
@@ -212,7 +214,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     covariates = tables.read_covariates(columns, request)
     if request.features is None:
         kinds.report(table.where)
-        warn_of_features(table, features, labels)
+        warn_of_features(table, features, instances, labels)
     arrays = {
         "X": instances,
         "bag": table.codes,
@@ -386,7 +388,7 @@ class Table:
         With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
         all needed: no message advises to leave one out.
         """
-        objects = [name for name, kind in self.frame[columns].dtypes.items() if kind == "object"]
+        objects = [name for name, kind in self.frame[columns].dtypes.items() if kind.kind in "Om"]
         if objects:
             self.frame = self.frame.assign(**{str(name): tables.plain_numbers(self.frame[name]) for name in objects})
         kinds = self.frame[columns].dtypes  # for all columns at once: a table may have many

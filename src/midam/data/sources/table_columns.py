@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -118,8 +119,15 @@ def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
 
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return a column of number objects, such as `decimal.Decimal`, as float64; other columns as they are."""
-    objects = values.dropna() if values.dtype == object else values.iloc[:0]
+    """Return numbers such as `decimal.Decimal` as float64, durations as seconds; other columns as they are."""
+    kind = values.dtype.kind
+    objects = (
+        values.dropna()
+        if values.dtype == object or (kind == "O" and pd.api.types.is_numeric_dtype(values))
+        else values.iloc[:0]
+    )
+    if kind == "m" or (len(objects) and all(isinstance(value, timedelta) for value in objects)):
+        return (pd.to_timedelta(values) / pd.Timedelta(seconds=1)).astype(np.float64)
     if not len(objects) or not all(isinstance(value, Real | Decimal) for value in objects):
         return values
     return pd.Series([np.nan if pd.isna(value) else float(value) for value in values], values.index, dtype=np.float64)
