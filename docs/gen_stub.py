@@ -24,7 +24,12 @@ class {name}({base}):
         self,
         *,
 """
-COMMON = ("warm_start: bool = False", "show_progress: bool = False")
+COMMON = (
+    "warm_start: bool = False",
+    "show_progress: bool = False",
+    "random_state: int | None = None",
+    "verbose: int = 0",
+)
 
 
 class Stub(NamedTuple):

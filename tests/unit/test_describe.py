@@ -1,10 +1,15 @@
 """A description warns of what was planted, and of nothing else."""
 
+import json
+
 import matplotlib.image
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -14,7 +19,7 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate.ranking import auroc
 from midam.report import describe, permutation_importance, plot_sizes
 from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
-from midam.sklearn import BagStatistics
+from midam.sklearn import BagStatistics, PerInstance
 
 pytestmark = pytest.mark.drawn
 
@@ -84,6 +89,32 @@ def test_a_feature_is_worth_what_the_ranking_loses_without_it():
     )
     (same, *_) = permutation_importance(fitted, graded, repeats=2)
     assert (same.feature, same.low > 0) == ("b", True)
+
+
+def table_of_shops(*, instances=4):
+    rng, labels = np.random.default_rng(0), np.arange(60) % 2
+    shop = np.where(
+        rng.random((60, instances)) < 0.2 + 0.5 * labels[:, None], "a", rng.choice(["b", "c"], (60, instances))
+    )
+    rows = {"bag": np.repeat(np.arange(60), instances), "label": np.repeat(labels, instances), "shop": shop.ravel()}
+    return pd.DataFrame({**rows, "x": rng.normal(size=60 * instances)})
+
+
+@pytest.mark.filterwarnings("ignore:columns that are no plain numbers")
+def test_a_category_is_shuffled_as_one_column(tmp_path):
+    bags = Bags.from_dataframe(table_of_shops(), "bag", "label")
+    columns = make_column_transformer((StandardScaler(), ["x"]), (OneHotEncoder(), ["shop"]))
+    fitted = make_pipeline(PerInstance(columns), BagStatistics(), LogisticRegression()).fit(bags, bags.labels)
+    best, other = permutation_importance(fitted, bags, repeats=2)
+    assert (best.feature, best.low > 0, other.feature) == ("shop", True, "x")
+    table_of_shops().to_csv(tmp_path / "shops.csv", index=False)
+    data, out = str(tmp_path / "shops.csv"), tmp_path / "run"
+    assert (
+        main(["fit", data, "--method", "midam", "--epochs", "2", "--members", "1", "--no-baseline", "--out", str(out)])
+        == 0
+    )
+    listed = json.loads((out / "summary.json").read_text())["importance"]["features"]
+    assert sorted(row["feature"] for row in listed) == ["shop", "x"]
 
 
 def test_importance_needs_vectors_that_are_labeled():

@@ -135,6 +135,25 @@ def test_the_seed_decides(data):
     assert not np.array_equal(scores[0], scores[2])
 
 
+def test_the_names_of_scikit_learn_stand_for_seed_and_progress(data, capsys):
+    train, test = data
+    known = MIDAMClassifier(epochs=1, members=1, random_state=2, verbose=1).fit(train)
+    assert "epoch 1/1" in capsys.readouterr().err
+    same = MIDAMClassifier(epochs=1, members=1, seed=2).fit(train)
+    np.testing.assert_array_equal(known.decision_function(test), same.decision_function(test))
+    assert clone(known).get_params() == known.get_params()
+    with pytest.raises(ConfigError, match="`random_state` of the kind int"):
+        MIDAMClassifier(random_state=np.random.RandomState(0)).fit(train)
+
+
+def test_missing_numbers_are_refused_before_the_training(data):
+    train, _ = data
+    gap = train.instances.astype(float)
+    gap[0] = np.nan
+    with pytest.raises(BagDataError, match="finite numbers"):
+        MIDAMClassifier(epochs=1, members=1).fit(train.replace(instances=gap, digests=None))
+
+
 def test_the_best_epoch_on_request(data):
     train, test = data
     settings = {"optimizer": "adam", "lr": 0.05, "decay_at": []}

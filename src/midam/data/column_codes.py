@@ -16,6 +16,7 @@ from midam.data.bags import Bags
 from midam.data.covariate_codes import Code, Coder, category_code
 from midam.data.covariates import Column, category_of
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
+from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, ConfigError, given, listed
 from midam.names import name_of
 from midam.settings.data import DataSettings, TimeFeature
@@ -106,6 +107,11 @@ class ColumnCoder(Coder):
         """Kind of each column by name, for `midam.read_bags`."""
         return {code.name: code.kind for code in self.codes}
 
+    @cached_property
+    def of_categories(self) -> dict[str, str]:
+        """Column of each feature that codes a category."""
+        return {name: code.name for code in self.codes if code.kind == "category" for name in code.features}
+
     def encode(self, bags: Bags) -> Bags:
         """Return the same bags with features instead of columns; the columns are in the order of the codes.
 
@@ -147,7 +153,7 @@ def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = Fals
     bags = bags if coder is None else coder.encode(bags)
     text = None if coder is None else coder.to_json()
     if settings.impute == "none":
-        bags.check(finite=coder is not None)
+        bags.check(finite=coder is not None or not on_disk(bags.instances))
         return Prepared(bags, text)
     values, counts = fill_values(bags.subset(train), settings.impute), missing_counts(bags)
     if note:

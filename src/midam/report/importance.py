@@ -1,5 +1,6 @@
 """Permutation importance: the loss in ranking when the values of a feature are shuffled."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,9 @@ class Importance(NamedTuple):
     high: float
 
 
-def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: int = 0) -> list[Importance]:
+def permutation_importance(
+    model: Any, bags: Bags, *, repeats: int = 5, seed: int = 0, columns: Mapping[str, str] | None = None
+) -> list[Importance]:
     """Return how much worse a model ranks bags when one feature is shuffled over the instances of all bags.
 
     If two features hold the same information, each alone has low importance, because the other replaces it (Breiman
@@ -49,6 +52,8 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
         Shuffles of each feature, >= 1.
     seed : int
         Seed of the shuffles.
+    columns : mapping, optional
+        Column of each feature that codes a category; the features of a column are shuffled together, under its name.
 
     Returns
     -------
@@ -91,15 +96,17 @@ def permutation_importance(model: Any, bags: Bags, *, repeats: int = 5, seed: in
     scores = score(plain)
     x, rng = np.concatenate([np.asarray(plain[i]) for i in range(len(plain))]), np.random.default_rng([seed, 1])
     names = plain.feature_names or [f"feature {number}" for number in range(x.shape[1])]
+    sources = [(columns or {}).get(name, name) for name in names]
     at_a_time = min(repeats, max(1, _NUMBERS_AT_A_TIME // max(x.size, 1)))
     importances = []
-    for number, name in enumerate(names):
+    for name in dict.fromkeys(sources):
+        numbers = [number for number, source in enumerate(sources) if source == name]
         shuffled: list[NDArray[np.float64]] = []
         while len(shuffled) < repeats:
             count = min(at_a_time, repeats - len(shuffled))
             tiled = np.tile(x, (count, 1))
             for k in range(count):
-                tiled[k * len(x) : (k + 1) * len(x), number] = rng.permutation(x[:, number])
+                tiled[k * len(x) : (k + 1) * len(x), numbers] = rng.permutation(x[:, numbers])
             shuffled += np.split(score(_repeated(plain, tiled, count)), count)
         drops = [target.difference(values, scores, permuted, groups=bags.groups)[:3] for permuted in shuffled]
         importances.append(Importance(str(name), *np.mean(drops, axis=0).tolist()))
@@ -125,4 +132,5 @@ def _scorer(model: Any) -> Any:
 def _repeated(bags: Bags, instances: NDArray[Any], count: int) -> Bags:
     """Return the same bags several times, with these instances."""
     covariates = None if bags.covariates is None else bags.covariates.subset([*range(len(bags))] * count)
-    return Bags(instances, sizes=np.tile(bags.sizes, count), feature_names=bags.feature_names, covariates=covariates)
+    kept: dict[str, Any] = {"feature_names": bags.feature_names, "columns": bags.columns, "covariates": covariates}
+    return Bags(instances, sizes=np.tile(bags.sizes, count), **kept)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
+from midam.data.column_codes import ColumnCoder
 from midam.data.covariate_codes import CovariateCoder
 from midam.errors import Note
 from midam.evaluate import Decision
@@ -327,7 +328,8 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
             )
             return None
     calls.stage("shuffling the features")
-    importances = permutation_importance(model, tested, repeats=_SHUFFLES)
+    columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).of_categories
+    importances = permutation_importance(model, tested, repeats=_SHUFFLES, columns=columns)
     return {"part": part, "features": [row._asdict() for row in importances if np.isfinite(row[1:]).all()]}
 
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.errors import BagDataError, option_advice
+from midam.errors import BagDataError, option_advice, require
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
 from midam.synonyms import same_meaning
@@ -23,6 +23,7 @@ _OF_FILES = (
     *("test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
 )
 _OF_RUNS = ("baseline",)
+_COMMON = {"warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
@@ -106,12 +107,15 @@ def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
     """Make settings from the parameters of an estimator; raise a `ConfigError` for invalid values."""
     defaults = Settings().flat()
     values = {name: parameters[name] for name in setting_defaults()}
+    if parameters["random_state"] is not None:
+        require(parameters["random_state"], int, "random_state", "give a whole number")
+        values["seed"] = int(parameters["random_state"])
     return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in values.items()})
 
 
 def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
-    """Make the ``__init__`` of the class `name`: a keyword parameter for each setting, and the `extra` parameters."""
-    defaults = {**setting_defaults(), **extra}
+    """Make the ``__init__`` of the class `name`: keyword parameters for settings, `extra` and common ones."""
+    defaults = {**setting_defaults(), **extra, **_COMMON}
     keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
 
     def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807

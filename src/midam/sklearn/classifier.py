@@ -41,6 +41,10 @@ class MIDAMClassifier(BagClassifier):
         `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation AUROC on standard error.
+    random_state : int, optional
+        scikit-learn's name of `seed`; if given, it replaces `seed`.
+    verbose : int, default 0
+        scikit-learn's name of `show_progress`; above 0 the bar is shown.
 
     Attributes
     ----------
@@ -76,6 +80,4 @@ class MIDAMClassifier(BagClassifier):
     (100, 2)
     """
 
-    __init__ = constructor(
-        "MIDAMClassifier", {"method": "midam", "positive": None, "warm_start": False, "show_progress": False}
-    )
+    __init__ = constructor("MIDAMClassifier", {"method": "midam", "positive": None})

@@ -80,4 +80,6 @@ class MIDAMClassifier(BagClassifier):
         positive: Any = None,
         warm_start: bool = False,
         show_progress: bool = False,
+        random_state: int | None = None,
+        verbose: int = 0,
     ) -> None: ...

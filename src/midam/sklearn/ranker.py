@@ -22,6 +22,8 @@ class MIDAMRanker(BagRanker):
         `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
+    random_state, verbose : int
+        As in `midam.MIDAMClassifier`.
 
     Attributes
     ----------
@@ -45,4 +47,4 @@ class MIDAMRanker(BagRanker):
     (True, [0, 1, 2])
     """
 
-    __init__ = constructor("MIDAMRanker", {"grades": None, "warm_start": False, "show_progress": False})
+    __init__ = constructor("MIDAMRanker", {"grades": None})

@@ -79,4 +79,6 @@ class MIDAMRanker(BagRanker):
         grades: Sequence[Any] | None = None,
         warm_start: bool = False,
         show_progress: bool = False,
+        random_state: int | None = None,
+        verbose: int = 0,
     ) -> None: ...

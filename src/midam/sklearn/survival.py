@@ -25,6 +25,8 @@ class MIDAMSurvival(BagSurvival):
         `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
+    random_state, verbose : int
+        As in `midam.MIDAMClassifier`.
 
     Attributes
     ----------
@@ -45,4 +47,4 @@ class MIDAMSurvival(BagSurvival):
     (True, True)
     """
 
-    __init__ = constructor("MIDAMSurvival", {"warm_start": False, "show_progress": False})
+    __init__ = constructor("MIDAMSurvival", {})

@@ -78,4 +78,6 @@ class MIDAMSurvival(BagSurvival):
         indicators: bool = False,
         warm_start: bool = False,
         show_progress: bool = False,
+        random_state: int | None = None,
+        verbose: int = 0,
     ) -> None: ...

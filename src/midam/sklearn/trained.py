@@ -55,6 +55,8 @@ class TrainedEstimator(BagEstimator):
     method: str = DEFAULT
     warm_start: bool
     show_progress: bool
+    random_state: int | None
+    verbose: int
     settings_: ResolvedSettings
     model_: BagEnsemble
     history_: list[dict[str, Any]]
@@ -257,7 +259,7 @@ class TrainedEstimator(BagEstimator):
         train, few = parts.part("train"), has_few(parts)
         with ExitStack() as stack:
             on_candidate = None
-            if self.show_progress:
+            if self.show_progress or self.verbose:
                 on_candidate = stack.enter_context(FitProgress(1, console=Console(stderr=True))).candidate
             config = settings.resolve(train.instance_shape)
             fitted = fit_baseline(method, config, train, few=few, on_candidate=on_candidate)
@@ -301,7 +303,7 @@ class TrainedEstimator(BagEstimator):
 
         callbacks: list[Callback] = [keep_best]
         with ExitStack() as stack:
-            if self.show_progress:
+            if self.show_progress or self.verbose:
                 bar = FitProgress(trainer.config.training.epochs, console=Console(stderr=True))
                 progress = stack.enter_context(bar)
                 callbacks.insert(0, lambda _, row: progress.update(row))
