@@ -14,7 +14,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from midam import Bags, BagStatistics, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
 from midam.compare.folds import Fold
@@ -510,3 +510,55 @@ def test_durations_are_seconds_with_a_note_and_as_covariates_too():
     assert np.isfinite(MIDAMClassifier(**SMALL).fit(single, np.arange(24) % 2).bag_scores(single)).all()
     frame = frame.drop(columns="stay")
     assert bags_of(frame, categories=["wait"]).columns[-1].words[0] == "0 days 00:00:00"
+
+
+# Time zones.
+
+
+def clock_table(zone=None):
+    """Rows from Monday to Friday, from 8 to 11 o'clock, an hour apart in a bag."""
+    count = np.arange(120)
+    local = pd.Timestamp("2023-01-02") + pd.to_timedelta(count // 5 % 5, "D") + pd.to_timedelta(8 + count % 4, "h")
+    return table(time=local if zone is None else local.tz_localize(zone)).drop(columns="merchant")
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC", None])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "frame", "arrow", "text"])
+def test_hour_and_weekday_are_those_of_the_clock_as_written(tmp_path, name, zone):
+    frame, path = clock_table(zone), tmp_path / name
+    frame = frame.assign(time=frame["time"].astype(str)) if name == "text" else frame
+    frame = frame.convert_dtypes(dtype_backend="pyarrow") if name == "arrow" else frame
+    bags, notes = told(lambda: read_bags(written(frame, path)) if path.suffix else bags_of(frame))
+    assert (zone is None) != ("hour and weekday as written: UTC" in notes[0])
+    features = ColumnCoder.fit(bags, DataSettings()).encode(bags)
+    hour, weekday = (features.instances[:, features.feature_names.index(f"time {x}")] for x in ("hour", "weekday"))
+    np.testing.assert_allclose(hour, 8 + np.arange(120) % 4)
+    np.testing.assert_array_equal(weekday, np.arange(120) // 5 % 5)
+
+
+def test_times_of_several_zones_are_absolute_between_instances():
+    times = ["2023-03-26T01:30:00+01:00", "2023-03-26T03:30:00+02:00", "2023-03-26T00:00:00-05:00", "2023-03-27"]
+    bags = bags_of(table(time=np.resize(times, 120), bags=30, rows=4).drop(columns="merchant"))
+    settings = DataSettings(time_features=("since-first", "hour", "weekday", "days"))
+    features = ColumnCoder.fit(bags, settings).encode(bags.subset([2, 1]))[1][:, 1:]
+    days = 19442 + np.array([0.5, 1.5, 5, 24]) / 24
+    np.testing.assert_allclose(features[:, 0], days - days[0], atol=1e-8)
+    np.testing.assert_allclose(features[:, 1:3], [[1.5, 6], [3.5, 6], [0, 6], [0, 0]], atol=1e-9)
+    np.testing.assert_allclose(features[:, 3], days)
+    rows = PerInstance(FunctionTransformer()).fit_transform(bags).instances
+    np.testing.assert_allclose(rows[:4, 1], days)
+
+
+def test_a_zone_that_training_did_not_have_is_noted_and_old_codes_stay_in_utc():
+    plain, tokyo = bags_of(clock_table()), told(lambda: bags_of(clock_table("Asia/Tokyo")))[0]
+    coder, zoned = (ColumnCoder.fit(bags, DataSettings()) for bags in (plain, tokyo))
+    assert ColumnCoder.from_json(zoned.to_json()) == zoned
+    features, [note] = told(lambda: coder.encode(tokyo))
+    np.testing.assert_allclose(features.instances, coder.encode(plain).instances, atol=1e-9)
+    assert "the times of time have a time zone, and had none in training: hour and weekday are read as writ" in note
+    assert "have no time zone, and had one in training" in told(lambda: zoned.encode(plain))[1][0]
+    codes = [{name: value for name, value in code.items() if name != "zoned"} for code in json.loads(coder.to_json())]
+    features, notes = told(lambda: ColumnCoder.from_json(json.dumps(codes)).encode(tokyo))
+    assert notes == []
+    hours = (8 + np.arange(120) % 4 - 9) % 24
+    np.testing.assert_allclose(features.instances[:, features.feature_names.index("time hour")], hours, atol=1e-9)

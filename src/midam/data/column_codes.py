@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
 from midam.data.covariate_codes import Code, Coder, category_code
-from midam.data.covariates import Column, category_of
+from midam.data.covariates import Column, category_of, without_zones
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, ConfigError, given, listed
@@ -41,6 +41,8 @@ class ColumnCode:
         Features of a time.
     missing : bool
         Whether a last feature marks missing numbers or times.
+    zoned : bool, optional
+        Whether the times had a time zone in training; None for a run of before, whose hours and weekdays are in UTC.
     """
 
     name: Annotated[str, AfterValidator(name_of)]
@@ -48,6 +50,7 @@ class ColumnCode:
     category: Code | None = None
     times: tuple[TimeFeature, ...] = ()
     missing: bool = False
+    zoned: bool | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -65,7 +68,8 @@ class ColumnCoder(Coder):
     A category is 1 in its own feature; a category of fewer than 3 training bags, or beyond the 100 most frequent, is 1
     only in the feature "other". A categorical column with missing values in training gets a last feature that marks
     them; with the setting `indicators`, so do numbers and times. A time becomes the setting's `time_features`: days
-    since the first and until the last instance of its bag, hour, weekday (0: Monday), and days since 1970-01-01.
+    since the first and until the last instance of its bag, hour, weekday (0: Monday), and days since 1970-01-01. Hour
+    and weekday are those of the clock as written, days and times between instances are in UTC.
 
     Attributes
     ----------
@@ -184,11 +188,12 @@ def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags
         _left_out(column, "no value in any", train)
         return ColumnCode(column.name, "time")
     rows = np.arange(len(x))
-    values_of = {part: _time(part, x, rows, owner, len(train)) for part in settings.time_features}
+    utc, clock = without_zones(x, column.words)
+    values_of = {part: _time(part, utc, clock, rows, owner) for part in settings.time_features}
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
     if not times:
         _left_out(column, "the same time in all", train)
-    return ColumnCode(column.name, "time", times=times, missing=missing and bool(times))
+    return ColumnCode(column.name, "time", times=times, missing=missing and bool(times), zoned=any(column.words))
 
 
 def _category(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags) -> Code | None:
@@ -223,7 +228,12 @@ def _encoded(
         features = [x]
     else:
         owner = np.repeat(np.arange(len(bags)), bags.sizes)
-        features = [_time(part, x, rows, owner, len(bags)) for part in code.times]
+        utc, clock = without_zones(x, column.words if column.kind == "time" else ())
+        if code.zoned is not None and code.zoned != any(column.words) and not gaps[rows].all():
+            had, has = ("have no time zone", "had one") if code.zoned else ("have a time zone", "had none")
+            text = f"the times of {code.name} {had}, and {has} in training: hour and weekday are read as written"
+            warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
+        features = [_time(part, utc, utc if code.zoned is None else clock, rows, owner) for part in code.times]
     return [*features, gaps.astype(np.float64)] if code.missing else features
 
 
@@ -239,17 +249,24 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
 
 
 def _time(
-    part: TimeFeature, days: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64], count: int
+    part: TimeFeature,
+    days: NDArray[Any],
+    clock: NDArray[Any],
+    rows: NDArray[np.int64],
+    owner: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Return a feature of times (days since 1970-01-01); `owner` is the bag, of `count`, of each of the `rows`."""
+    """Return a feature of times: days since 1970-01-01 in UTC, and by the clock as written.
+
+    `owner` is the bag of each of the `rows`.
+    """
     if part == "days":
         return days
     if part == "hour":
-        return days % 1 * _HOURS
+        return clock % 1 * _HOURS
     if part == "weekday":
-        return (np.floor(days) + _THURSDAY) % _WEEK
+        return (np.floor(clock) + _THURSDAY) % _WEEK
     first = part == "since-first"
-    ends = np.full(count, np.inf if first else -np.inf)
+    ends = np.full(owner[-1] + 1, np.inf if first else -np.inf)
     (np.fmin if first else np.fmax).at(ends, owner, days[rows])
     elapsed = np.zeros(len(days))
     elapsed[rows] = np.abs(days[rows] - ends[owner])

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -106,9 +106,9 @@ class Column(NamedTuple):
     name : str
         Name of the column.
     kind : {"number", "category", "time"}
-        For categories, the instances hold positions in `words` (-1: missing); for times, days since 1970-01-01.
+        For categories, the instances hold positions in `words` (-1: missing); for times, what `with_zones` returns.
     words : tuple of str
-        The categories.
+        The categories, or the UTC offsets of times, such as "+09:00"; "" for times without one.
     """
 
     name: str
@@ -208,6 +208,7 @@ def _summary(name: str, column: NDArray[Any]) -> str:
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400
+_ZONE = 2.0**22  # days, see `with_zones`
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
 _OTHER = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ,]+\d.*)?")
 _FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
@@ -257,17 +258,64 @@ def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -
             _note(f"{text}: write dates as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)
 
 
+def with_zones(days: NDArray[np.float64], offsets: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Return times [M] that keep their UTC offsets, and the different offsets; none if no time has one.
+
+    2^22 days, which is longer than the calendar, are added for each offset before that of the time.
+    """
+    if not any(offsets):
+        return days, ()
+    words, places = np.unique(np.array(offsets, dtype=np.str_), return_inverse=True)
+    return days + places * _ZONE, tuple(words.tolist())
+
+
+def without_zones(times: NDArray[Any], words: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return the days since 1970-01-01 in UTC of times of `with_zones`, and their days by the clock as written."""
+    if not words:
+        return times, times
+    places = np.floor((times + _ZONE / 4) / _ZONE)
+    days = times - places * _ZONE
+    shifts = np.array([_shift(word) for word in words])
+    known = np.nan_to_num(places).astype(np.int64)
+    return days, np.round(days * _DAY + shifts[known]) / _DAY  # rounding keeps midnight on its day
+
+
+def _shift(offset: str) -> float:
+    """Return a UTC offset in seconds."""
+    moment = datetime.fromisoformat(f"2000-01-01T00:00:00{offset}")
+    return 0.0 if moment.tzinfo is None else (moment.replace(tzinfo=UTC) - moment).total_seconds()
+
+
+def zone_of(word: str) -> str:
+    """Return the UTC offset of a date written as text, such as +09:00; "" without one."""
+    moment = _moment(word)
+    offset = None if moment is None else moment.utcoffset()
+    return "" if offset is None else offset_words(offset)
+
+
+def offset_words(offset: timedelta) -> str:
+    """Return a UTC offset as text, such as +09:00."""
+    return datetime(2000, 1, 1, tzinfo=timezone(offset)).isoformat()[19:]
+
+
 def _days(word: str) -> float | None:
+    moment = _moment(word)
+    if moment is None:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - _ORIGIN).total_seconds() / _DAY
+
+
+def _moment(word: str) -> datetime | None:
+    """Return the time that a text states; None for other text."""
     if not _ISO.fullmatch(word):
         return None
     date, *time = re.split("[T ]", word, maxsplit=1)
     text = "T".join(["-".join(part.zfill(2) for part in date.split("-")), *time])
     try:
-        moment = datetime.fromisoformat(text)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return (moment - _ORIGIN).total_seconds() / _DAY
 
 
 def _note(text: str, source: str) -> None:

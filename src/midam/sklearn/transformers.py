@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
+from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import bags_of, is_frame
@@ -138,6 +139,8 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if column.kind == "category":
                 words = np.array([*column.words, None], dtype=object)
                 frame[column.name] = words[frame[column.name].to_numpy(dtype=np.int64)]
+            elif column.kind == "time":
+                frame[column.name] = without_zones(frame[column.name].to_numpy(), column.words)[0]
         return frame, bags
 
 

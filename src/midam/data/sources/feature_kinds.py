@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Column, are_dates, category_of, days_of, days_since, number_of
+from midam.data.covariates import (
+    Column,
+    are_dates,
+    category_of,
+    days_of,
+    days_since,
+    number_of,
+    offset_words,
+    with_zones,
+    zone_of,
+)
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults, is_group_like, plain_numbers, require_columns
 from midam.errors import BagDataError, Note, given, listed
@@ -84,10 +94,12 @@ def read_kinds(
                 made, names = _places(words, of_row, name, where)
                 if name not in request.categories:
                     notes[name] = f"{len(names)} categories"
-            elif kind == "time" and (made := _times(values, words, of_row, name, where)) is not None:
-                notes[name] = "dates"
+            elif kind == "time" and (times := _times(values, words, of_row, name, where)) is not None:
+                made, names = times
+                zones = listed([f"UTC{offset}" if offset else "no zone" for offset in names])
+                notes[name] = f"dates, hour and weekday as written: {zones}" if names else "dates"
             elif kind == "number" and words and (made := _truths(words, of_row)) is not None:
-                notes[name] = "1 for yes, 0 for no"
+                notes[name] = "1 for yes, 0 for no" if any(words) else "empty"
         except BagDataError as error:
             faults.add_error(error)
             made = np.zeros(len(frame))
@@ -139,12 +151,20 @@ def _places(
 
 def _times(
     values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
-) -> NDArray[np.float64] | None:
-    """Return a column of times as days since 1970-01-01; None for another column."""
-    if pd.api.types.is_datetime64_any_dtype(values):
-        return days_since(pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
-    days = days_of(words, name, where, kind="column") if words else None
-    return None if days is None else days[of_row]
+) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
+    """Return a column of times as `with_zones` does; None for another column."""
+    if not pd.api.types.is_datetime64_any_dtype(values):
+        days = days_of(words, name, where, kind="column") if words else None
+        return None if days is None else with_zones(days[of_row], np.array([*map(zone_of, words)])[of_row].tolist())
+    utc = pd.to_datetime(values, utc=True)
+    days = days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
+    zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
+    if zone is None:
+        return days, ()
+    shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
+    of_row, distinct = pd.factorize(shifts)
+    offsets = np.array([*map(offset_words, distinct), offset_words(distinct[0]) if len(distinct) else ""])
+    return with_zones(days, offsets[of_row].tolist())
 
 
 def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.float64] | None:
