@@ -123,7 +123,7 @@ def test_places_of_a_table_and_of_an_archive_are_drawn_too(kind, tmp_path):
 @pytest.mark.parametrize("places", [GRID.astype("S4"), GRID.astype(np.complex64), GRID[:4], GRID[:, :, None]])
 def test_places_that_are_no_numbers_or_not_of_these_instances_are_refused(places, tmp_path):
     save_h5(tmp_path, "s0", numbers(0), places)
-    with pytest.raises(BagDataError, match=r"Expected coordinates \[6, 2\].*s0\.h5"):
+    with pytest.raises(BagDataError, match=r"coordinates \[6, C\], got .*s0\.h5"):
         read_bags(tmp_path, require_labels=False)
 
 
@@ -161,7 +161,7 @@ def patients_of_two(folder, save):
 def test_patches_at_one_place_are_of_no_known_size(tmp_path):
     save_h5(tmp_path, "s0", numbers(0), GRID * 0)
     (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
-    with pytest.warns(UserWarning, match=r"estimated \(1 pixel: all that have a place lie at one\)"):
+    with pytest.warns(UserWarning, match=r"estimated \(1 pixel: .* one place\)"):
         warn_of_unknown(found)
 
 
@@ -188,7 +188,7 @@ def test_instances_without_a_place_are_counted_and_the_others_drawn(lost, count,
 
 def test_places_that_float16_has_rounded_are_doubted(tmp_path):
     save_h5(tmp_path, "s0", numbers(0), (GRID * 1001).astype("f2"), patch_size_level0=8)
-    with pytest.warns(UserWarning, match=r"1 of 1 files are doubtful, .*s0\.h5: its places are float16"):
+    with pytest.warns(UserWarning, match=r"1 of 1 files are doubtful, .*s0\.h5: .* float16"):
         read_bags(tmp_path, require_labels=False)
 
 
@@ -197,7 +197,7 @@ def test_fractions_are_places_where_the_file_says_the_size_of_a_patch(tmp_path):
         save_h5(tmp_path, name, numbers(0), GRID * 1.5625, **said)
     bags = read_bags(tmp_path, require_labels=False)
     np.testing.assert_allclose(drawn(bags, 0).corners, GRID * 1.5625)
-    with pytest.warns(UserWarning, match=r"no map and no GeoJSON: places are no whole numbers.*\(s1\.h5\)"):
+    with pytest.warns(UserWarning, match=r"no map and no GeoJSON: .* whole numbers.*\(s1\.h5\)"):
         assert patches_of(bags, 1) == []
 
 
@@ -315,7 +315,7 @@ def test_the_scale_of_a_slide_is_found_in_the_folder_of_images(tmp_path):
     assert one.backdrop is not None
     (tmp_path / "images" / "s0.tif").unlink()
     Image.new("RGB", (64, 64)).save(tmp_path / "images" / "s0.png")
-    with pytest.warns(UserWarning, match=r"no image is drawn: places are in micrometers.*\(s0\.png"):
+    with pytest.warns(UserWarning, match=r"no image is drawn: .* in micrometers.*\(s0\.png"):
         (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images"))
     assert (one.backdrop, one.patches.in_pixels) == (None, False)
 

@@ -72,7 +72,7 @@ def test_a_setting_of_python_and_yaml_leads_to_ours(word, ours, tmp_path, capsys
 
 
 @pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker, MIDAMSurvival])
-@pytest.mark.parametrize(("word", "ours"), {**WORDS, "verbose": "show_progress", "max_iter": "epochs"}.items())
+@pytest.mark.parametrize(("word", "ours"), {**WORDS, "random-state": "random_state", "max_iter": "epochs"}.items())
 def test_a_parameter_of_an_estimator_leads_to_ours(estimator, word, ours):
     with pytest.raises(TypeError, match=rf"did you mean .*'{ours}'"):
         estimator(**{word: 3})
