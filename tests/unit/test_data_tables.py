@@ -340,8 +340,8 @@ def test_advice_that_several_faults_share_stands_once(tmp_path):
     head, *lines = str(refused.value).splitlines()
     assert head.endswith("got 3 kinds of faults (in " + str(tmp_path / "t.csv") + "); correct them:")
     assert [line[:2] for line in lines] == ["- ", "- ", "  ", "- "]
-    advice = "name it with `categories=['x', 'y']`, or leave out what is no feature with `ignore_columns=['x', 'y']`."
-    assert lines[2] == f"  for these 2: {advice}"
+    advice = "name it with `categories=['x', 'y']`, or leave out columns that are not features with "
+    assert lines[2] == f"  for these 2: {advice}`ignore_columns=['x', 'y']`."
     assert str(refused.value).count("ignore_columns") == 1
 
 
@@ -398,8 +398,11 @@ def test_missing_values_are_refused_unless_asked_for(tmp_path):
     with pytest.raises(BagDataError, match="finite numbers, got nan"):
         read_bags(gaps(tmp_path))
     bags = read_bags(gaps(tmp_path), impute=True).subset([0])
-    with pytest.raises(BagDataError, match="a value of each feature in the training bags, got none of y"):
-        fill_values(bags.replace(instances=np.array([[1.0, np.nan], [2.0, np.nan]])), "mean")
+    values = np.array([[1.0, np.nan], [2.0, np.nan]])
+    with pytest.warns(
+        UserWarning, match=r"^y has no value in any training bag: gaps .* with 0; .*ignore_columns=\['y'"
+    ):
+        np.testing.assert_array_equal(fill_values(bags.replace(instances=values), "mean"), [1.5, 0])
     with pytest.raises(BagDataError, match=r"got inf"):
         read_bags(written(frame((1, 0, 1), x=[1.0, None, np.inf, 8.0]), tmp_path / "t.csv"), impute=True)
 

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
@@ -211,18 +212,30 @@ def test_gaps_of_categories_need_no_impute_and_have_a_feature():
     assert "the column merchant is missing in 23 of 120 instances, but in no training bag" in said[-1]
 
 
-def test_what_has_no_value_in_training_is_left_out_or_refused():
+def test_what_has_no_value_in_training_is_left_out_or_filled_with_0():
     frame = table(merchant=None, amount=np.nan)
     frame.loc[101:, ["merchant", "amount"]] = ["cafe", 1.0]
     bags = bags_of(frame, impute=True, categories=["merchant"])
     coder, said = told(lambda: ColumnCoder.fit(bags.subset(np.arange(20)), DataSettings()))
     assert said == ["the column merchant is left out: it has no value in any training bag (in a DataFrame)"]
     assert not any("merchant" in name for name in coder.features)
-    with (
-        pytest.warns(UserWarning, match="merchant is left out"),
-        pytest.raises(BagDataError, match="got none of amount"),
-    ):
-        prepare(bags, DataSettings(impute="median"), train=np.arange(20))
+    settings = DataSettings(impute="median", indicators=True)
+    made, notes = told(lambda: prepare(bags, settings, train=np.arange(20)))
+    assert any("amount has no value in any training bag: gaps are filled with 0" in note for note in notes)
+    np.testing.assert_array_equal(made.bags.instances[:, 0], np.where(np.isnan(frame["amount"]), 0, 1))
+
+
+@pytest.mark.filterwarnings("ignore:.*missing values are filled")
+@pytest.mark.parametrize("method", ["midam", "bag-statistics-logistic"])
+def test_a_column_that_is_filled_in_one_bag_trains_with_any_seed(method):
+    frame = table(60).assign(lab=np.nan)
+    frame.loc[:4, "lab"] = 7.0
+    bags = bags_of(frame, impute=True)
+    y = np.arange(60) % 2
+    model = MIDAMClassifier(**(SMALL if method == "midam" else {}), method=method, impute="median")
+    scores, notes = told(lambda: cross_val_score(model, bags, y, cv=3, scoring="roc_auc", error_score="raise"))
+    assert any("lab has no value in any training bag" in note for note in notes)
+    assert np.isfinite(scores).all()
 
 
 def test_indicators_say_where_numbers_were_missing():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
-from midam.errors import BagDataError, Note, given, listed, require, require_choice
+from midam.errors import Note, given, listed, require, require_choice
 
 _SHOWN = 3
 
@@ -39,17 +39,13 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
     train : Bags
         The bags to train on, and no others.
     how : {"mean", "median", "zero"}
-        Mean and median are over the known values, with equal weight for all instances.
+        Mean and median are over the known values, with equal weight for all instances. A feature without any value is
+        filled with 0, with a warning.
 
     Returns
     -------
     array
         In the shape of an instance.
-
-    Raises
-    ------
-    BagDataError
-        If a feature has no value in any training bag.
 
     Examples
     --------
@@ -63,14 +59,17 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
         return np.zeros(train.instance_shape, dtype=train.instances.dtype)
     rows = np.concatenate([train[number] for number in range(len(train))])
     empty = np.isnan(rows).all(axis=0)
-    for at in np.argwhere(empty)[:1]:
-        name = _name(train, at)
-        raise BagDataError(
-            f"Expected a value of each feature in the training bags, got none of {name} (in {train.source}); leave it "
-            f"out with {given(ignore_columns=[name])}, or take {given(impute='zero')}."
+    if empty.any():
+        names = [_name(train, at) for at in np.argwhere(empty)]
+        verb = "have" if len(names) > 1 else "has"
+        text = f"{listed(names)} {verb} no value in any training bag: gaps are filled with 0"
+        warnings.warn(
+            f"{text}; leave out what is rarely known with {given(ignore_columns=names)} (in {train.source})",
+            stacklevel=4,
         )
+        rows = np.where(empty, 0, rows)
     statistic = np.nanmean if how == "mean" else np.nanmedian
-    return np.asarray(statistic(rows.astype(np.float64, copy=False), axis=0), dtype=rows.dtype)
+    return np.asarray(statistic(rows.astype(np.float64, copy=False), axis=0), dtype=train.instances.dtype)
 
 
 def impute(bags: Bags, values: NDArray[Any]) -> Bags:
