@@ -165,7 +165,7 @@ def test_a_class_that_is_missing_at_a_site_is_named_once():
     event = outcome.outcome.values[:, 1] == 1
     with pytest.warns(UserWarning, match=r"no training bags of event at B: class"):
         plan_of(outcome.replace(sites=np.where(event, "A", np.resize(["A", "B"], 40)), outcome=few_events(outcome)))
-    with pytest.warns(UserWarning, match="all training bags come from A, nothing is balanced"):
+    with pytest.warns(UserWarning, match="all training bags come from A: there is nothing to balance"):
         plan_of(sited_bags(sites=("A",)))
 
 

@@ -432,5 +432,6 @@ def test_processes_read_one_store_at_once(stored):
 def test_what_a_table_of_labels_would_bring_to_a_store_is_said(parameter, tmp_path):
     bags = Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])
     store = write_store(bags, tmp_path / "store")
-    with pytest.raises(ConfigError, match=rf"Expected no `{parameter}` .*; leave it out, or bring it .* `labels`\."):
+    message = rf"Expected no `{parameter}` .*; leave it out, or give a table with it as `labels`\."
+    with pytest.raises(ConfigError, match=message):
         read_bags(store, **{parameter: "patient"})
