@@ -115,9 +115,7 @@ def test_thresholds_by_rule_beat_every_other_one(sample, rule):
 
 def test_a_rule_that_cannot_be_met_says_what_is_taken():
     labels, scores = [0, 1, 0, 1, 0, 0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    with pytest.warns(
-        UserWarning, match=r"Expected a threshold with ppv=0\.9, got a PPV of at most 0\.40; it is taken"
-    ):
+    with pytest.warns(UserWarning, match=r"threshold with ppv=0\.9, got .* 0\.40"):
         assert operating_point(labels, scores, "ppv=0.9") == 1.5
     with pytest.warns(UserWarning, match=r"specificity=1 calls no bag positive"):
         assert operating_point(labels, scores, "specificity=1") > 6

@@ -16,7 +16,7 @@ from pydantic import Field
 from midam.data.validate import as_array
 from midam.errors import ConfigError, require, require_counts
 from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
-from midam.evaluate.ranking import Scores, check_bags, check_probabilities, check_two_classes, group_numbers
+from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.reading import Count, Form, Number
 
 # Probabilities of exactly 0 or 1 have no logit.
@@ -231,7 +231,8 @@ class Thresholds(Form):
     @property
     def words(self) -> str:
         """The threshold, its rule, and the bags, in words."""
-        pooled = f"; {self.out_of_fold} of them by inner folds" if self.out_of_fold else ""
+        few = "; few, so approximate" if self.positives < FEW_BAGS else ""
+        pooled = f"; {self.out_of_fold} of them by inner folds" if self.out_of_fold else few
         point, counts = self.points[0], f"({self.positives} positive{pooled})"
         return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {counts}"
 

@@ -20,10 +20,9 @@ from midam.errors import BagDataError, ConfigError, OneClassError, first_line
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import wilson
-from midam.evaluate.ranking import auroc, check_bags, check_probabilities, check_two_classes, group_numbers
+from midam.evaluate.ranking import FEW_BAGS, auroc, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.registry import METRICS, build, typed
 
-FEW_BAGS = 20
 NEAR_CHANCE = 0.6
 """AUROC below which a model counts as not having learned."""
 

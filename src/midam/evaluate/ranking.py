@@ -26,6 +26,7 @@ from midam.names import is_missing
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
+FEW_BAGS = 20  # of a class; with fewer, intervals and thresholds are approximate
 # Limit of the bootstrap's memory: resamples times bags at once.
 _CHUNK_ENTRIES = 2_000_000
 Positions = NDArray[np.intp]

@@ -17,7 +17,7 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError, plural
-from midam.evaluate.metrics import FEW_BAGS
+from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
 from midam.targets import target_of
 

@@ -19,8 +19,7 @@ from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import given, listed
 from midam.evaluate import class_aurocs, class_intervals, median_follow_up
 from midam.evaluate.classes import one_against_rest
-from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.ranking import Pairs
+from midam.evaluate.ranking import FEW_BAGS, Pairs
 from midam.report.words import METRIC_NAMES
 from midam.targets import target_of
 

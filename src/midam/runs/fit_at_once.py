@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError
-from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.predict import predict
+from midam.evaluate.ranking import FEW_BAGS
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out

@@ -11,9 +11,9 @@ from midam.data.splits import class_counts, most_parts, split_strata, stratified
 from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.metrics import FEW_BAGS, summarize
+from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import auroc
+from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.reading import ColumnForm, one_of, shares, texts
 from midam.targets.base import (
     CardWords,

@@ -20,8 +20,9 @@ from midam.evaluate.classes import (
 )
 from midam.evaluate.concordance import paired_macro_auroc
 from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.metrics import FEW_BAGS, auprc
+from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.ranking import FEW_BAGS
 from midam.reading import ColumnForm, one_of, shares
 from midam.targets.base import (
     CardWords,

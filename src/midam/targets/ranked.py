@@ -11,9 +11,8 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.concordance import concordance_interval, paired_concordance
 from midam.evaluate.decisions import GradeCuts, NumberScale, quadratic_kappa
-from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import Pairs
+from midam.evaluate.ranking import FEW_BAGS, Pairs
 from midam.reading import ColumnForm, known_numbers, one_of
 from midam.targets.base import (
     CardWords,

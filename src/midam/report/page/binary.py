@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
-from midam.evaluate.ranking import auroc
+from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.render import Number, Section, Table

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.classes import one_against_rest
-from midam.evaluate.metrics import FEW_BAGS
 from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.ranking import FEW_BAGS
 from midam.report.figures import ORANGE
 from midam.report.page.render import Number, Section, Table
 from midam.report.page.target_page import (

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.evaluate.metrics import FEW_BAGS
-from midam.evaluate.ranking import Pairs
+from midam.evaluate.ranking import FEW_BAGS, Pairs
 from midam.evaluate.survival import bags_at_risk, median_follow_up
 from midam.report.figures import evenly
 from midam.report.page.render import Number, Section, Table
