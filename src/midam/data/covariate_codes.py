@@ -245,7 +245,7 @@ def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64],
     if new:
         shown = listed(sorted({word.casefold(): word for word in reversed(new)}.values()))
         text = f"{sum(new.values())} of {int(counts.sum())} {unit}s have {with_article(code.name)} that no training bag"
-        warnings.warn(f"{text} had: {shown}; it counts as unknown (in {source})", stacklevel=6)
+        warnings.warn(f"{text} had: {shown}; scored as unknown (in {source})", stacklevel=6)
 
 
 def fit_coder(train: "Bags") -> CovariateCoder | None:
