@@ -179,7 +179,7 @@ def test_members_take_the_same_covariates():
     bags = known_bags()
     one, other = with_term(make_model("mean"), bags), with_term(make_model("mean"), bags.subset([0, 1, 2, 3, 4]))
     for members in ([one, other], [one, make_model("mean")]):
-        with pytest.raises(ValueError, match=r"Expected members .*covariates"):
+        with pytest.raises(ValueError, match=r"Expected .*covariates in all members"):
             BagEnsemble(members)
     assert column_of(one, 0) is one
 

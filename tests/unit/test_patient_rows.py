@@ -111,9 +111,7 @@ def test_barcodes_of_patients_match_files_by_their_beginning(tmp_path):
         {"case_id": [name[:12] for name in names], "label": [0, 1] * 2, "fold_0": ["train", "test"] * 2}
     )
     table.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.warns(
-        Note, match="4 of the TCGA barcodes that the files begin with stand in its column case_id, for 4 b"
-    ):
+    with pytest.warns(Note, match="column case_id holds 4 of the TCGA barcodes that the files begin with, for 4 b"):
         bags = read_bags(folder, labels=tmp_path / "t.csv")
     assert bags.groups.tolist() == [name[:12] for name in names]
     assert bags.labels.tolist() == [0, 1, 0, 1]

@@ -212,7 +212,7 @@ def test_modules_inside_a_model_are_found_and_a_missing_commit_is_said_once():
     assert pool.bag_state[index, 0].tolist() == [1, 1, 1]
     assert loss_fn.dual.item() > 0
     scores = pool(*sample(), index)
-    with pytest.warns(UserWarning, match="TrackedPooling was called again before midam.nn.commit: call that after"):
+    with pytest.warns(UserWarning, match="TrackedPooling was called again before midam.nn.commit: call commit after"):
         pool(*sample(), index)
     loss_fn(scores, labels)
     with pytest.warns(UserWarning, match="MinMaxAUCLoss was called again before midam.nn.commit"):
