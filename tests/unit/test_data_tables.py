@@ -418,7 +418,7 @@ def test_archives_may_miss_values(tmp_path):
 def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path):
     frame = pd.DataFrame({"bag": list("aabbcc"), "label": [0, 0, 1, 1, 0, 0], "x": np.arange(6.0)})
     frame = frame.assign(
-        plan=list("AABBAA"), channel=list("ABABAB"), patient=list("PPQQRR"), gap=["y", "y", None, None, "n", "n"]
+        plan=list("AABBAA"), channel=list("ABABAB"), patient=list("PPQQRR"), gap=["u", "u", None, None, "v", "v"]
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(BagDataError) as error:

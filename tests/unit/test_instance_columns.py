@@ -109,8 +109,44 @@ def test_text_of_many_values_and_patients_is_refused_as_before(tmp_path):
         read_bags(written(table(shop=words), tmp_path / "t.csv"))
     bags = read_bags(str(tmp_path / "t.csv"), categories=["shop"])
     assert len(bags.columns[-1].words) == 120
-    with pytest.raises(BagDataError, match=r"covariates=\['sex'\]"):
-        read_bags(written(table(sex=np.repeat(["f", "m"], 60)), tmp_path / "t.csv"))
+    patients = table(patient=[f"P{number // 10}" for number in range(120)])
+    with pytest.raises(BagDataError, match="group_column='patient'"):
+        read_bags(written(patients, tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.xlsx", "t.parquet", ""])
+def test_text_with_one_value_in_each_bag_is_categories_with_a_note(tmp_path, name):
+    frame = table(
+        region=np.repeat(["east", "north", None] * 8, 5),
+        born=np.repeat(pd.Timestamp("1970-03-01") + pd.to_timedelta(np.arange(24) * 400, "D"), 5),
+        member=np.repeat(["yes", "no", "no", "yes", "yes", "no"] * 4, 5),
+    )
+    bags, notes = told(lambda: read_bags(written(frame, tmp_path / name)) if name else bags_of(frame))
+    assert [column.kind for column in bags.columns[3:]] == ["category", "time", "number"]
+    assert any("columns region, born and member have one value in each bag, and are read as" in x for x in notes)
+    assert {"region=east", "region missing"} <= set(ColumnCoder.fit(bags, DataSettings()).features)
+
+
+def test_text_with_one_value_in_each_bag_that_tells_the_label_is_refused():
+    sick = np.arange(120) // 5 % 2 == 1
+    finding, town = np.where(sick, "tumor", "scar"), np.array([f"town {number // 5}" for number in range(120)])
+    finding[:5] = "clean"
+    message = r"name facts about a bag with `covariates=\['NAME'\]`, or text .* with `categories=\['NAME'\]`"
+    for values in (finding, town):
+        with pytest.raises(BagDataError, match=message.replace("NAME", "seen")):
+            bags_of(table(seen=values))
+    with pytest.raises(BagDataError, match=message.replace("NAME", "grade")):
+        bags_of(table(grade=np.repeat(["high", "low", "low"] * 8, 5)))
+    assert told(lambda: bags_of(table(seen=finding), categories=["seen"]))[0].columns[-1].kind == "category"
+
+
+def test_new_bags_without_labels_hold_each_category_once():
+    bags = bags_of(table())
+    coder = ColumnCoder.fit(bags, DataSettings())
+    new = table().groupby("bag").head(1)[:2].drop(columns="label")
+    for part in (new, pd.concat([new, new])):  # a row of each bag, and two that are the same
+        read, _ = told(lambda part=part: bags_of(part.assign(merchant=["games", "cafe"] * (len(part) // 2))))
+        np.testing.assert_array_equal(coder.encode(read)[1][0, 1:5], [0, 1, 0, 0])
 
 
 def test_a_number_with_a_slip_is_no_category(tmp_path):

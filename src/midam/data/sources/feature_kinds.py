@@ -21,13 +21,14 @@ from midam.data.covariates import (
     zone_of,
 )
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import Faults, is_group_like, plain_numbers, require_columns
+from midam.data.sources.table_columns import Faults, is_group_like, is_label_like, plain_numbers, require_columns
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import merge_words
 from midam.synonyms import is_id_like
 
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
+_BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department)")
 FEW = 8  # bags: with no more of them, a column may look like ids by chance
@@ -60,17 +61,24 @@ class Kinds(NamedTuple):
 
 
 def read_kinds(
-    frame: "pd.DataFrame", features: Sequence[str], codes: NDArray[np.int64], request: Request, faults: Faults
+    frame: "pd.DataFrame",
+    features: Sequence[str],
+    codes: NDArray[np.int64],
+    request: Request,
+    faults: Faults,
+    *,
+    labels: Sequence[NDArray[np.float64]],
 ) -> Kinds:
     """Read feature columns with the kinds of a run, or with kinds inferred from the values; other text stays as it is.
 
-    `codes` [M] are the bags of the rows.
+    `codes` [M] are the bags of the rows, and `labels` the known labels of the bags, each as numbers [N].
     """
     where = request.where
     wanted = [("categories", name) for name in request.categories if request.features is None]
     require_columns(features, wanted, where)
     columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
     firsts = np.unique(codes, return_index=True)[1]
+    new = not request.require_labels and len(firsts) <= FEW
     for name in features:
         raw, kind = frame[name], "" if request.kinds is None else request.kinds.get(name, "number")
         if name in request.categories or (not kind and isinstance(raw.dtype, pd.CategoricalDtype)):
@@ -88,7 +96,7 @@ def read_kinds(
         made, of_row = None, codes
         if kind == "category" or not pd.api.types.is_numeric_dtype(values):
             words, of_row = _words(values)
-        kind = kind or _kind(name, values, words, of_row, firsts[codes])
+        kind = kind or _kind(name, values, words, of_row, firsts[codes], labels=None if new else labels)
         try:
             if kind == "category":
                 made, names = _places(words, of_row, name, where)
@@ -119,24 +127,45 @@ def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]
 
 
 def _kind(
-    name: str, values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], firsts: NDArray[np.intp]
+    name: str,
+    values: "pd.Series[Any]",
+    words: tuple[str, ...],
+    of_row: NDArray[np.int64],
+    firsts: NDArray[np.intp],
+    *,
+    labels: Sequence[NDArray[np.float64]] | None,
 ) -> str:
-    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, one per bag, or patients.
+    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, patients, or a label.
 
-    `firsts` [M] is the first row of the bag of each row.
+    `firsts` [M] is the first row of the bag of each row. Of text with one value in each bag, bags count instead of
+    rows. New bags, whose `labels` are None, may hold each category once.
     """
     known = {word.casefold() for word in words if word}
     if not known:
         return "number"
-    if is_group_like(name) or ((firsts != np.arange(len(firsts))).any() and (of_row == of_row[firsts]).all()):
+    if is_group_like(name):
         return ""
     if pd.api.types.is_datetime64_any_dtype(values) or are_dates(words):
         return "time"
     if known <= _TRUE | _FALSE:
         return "number"
-    often = int((of_row < len(words) - 1).sum()) >= ROWS * len(known)
+    bags = np.unique(firsts)
+    constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
+    if constant and _tells(name, of_row[bags], labels or ()):
+        return ""
+    rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
+    often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
     numbers = sum(number_of(word) is not None for word in known)
     return "category" if often and len(known) <= MOST and 2 * numbers < len(known) else ""
+
+
+def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:
+    """Return whether values [N] of bags tell a label: by the name of the column, or as each value has one label."""
+    if is_label_like(name):
+        return True
+    repeated = FEW < len(values) >= 2 * len(np.unique(values))
+    ends = [pd.Series(label).groupby(values).agg(["min", "max"]).dropna() for label in labels if repeated]
+    return any((end["min"] == end["max"]).all() and end["min"].nunique() > 1 for end in ends)
 
 
 def _places(

@@ -3,7 +3,6 @@
 Warnings name columns that are probably not features: they name patients, number instances, or reveal the label.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from midam.data.sources.feature_kinds import FEW, read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import Faults, is_group_like
+from midam.data.sources.table_columns import Faults, is_group_like, is_label_like
 from midam.data.sources.table_files import refuse_nested, renamed, worded_columns
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
@@ -26,14 +25,8 @@ from midam.errors import BagDataError, Note, columns_are, given, with_article
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 
-_OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time
-
-
-def is_label_like(name: str) -> bool:
-    """Return whether a column has a name of labels: label, label_er, time, event, grade, status."""
-    return _OF_LABEL.fullmatch(name.strip().lower()) is not None
 
 
 def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], labels: Coded) -> None:
@@ -61,8 +54,7 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
     many = len(firsts) > FEW
     several, shared = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []
-    targets = [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
-    targets = targets if labels.outcome is None else [*labels.outcome.values.T]
+    targets = _targets(labels)
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
@@ -89,6 +81,13 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
         warnings.warn(text, Note, stacklevel=5)
     if several:
         _note_copies(frame, features, where)
+
+
+def _targets(labels: Coded) -> list[NDArray[np.float64]]:
+    """Return the labels of the bags as numbers, an array [N] for each label."""
+    if labels.outcome is not None:
+        return [*labels.outcome.values.T]
+    return [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
 
 
 def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> None:
@@ -206,7 +205,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     derived = [] if request.order is None else tables.order_names(request.features or ())  # not in the file
     needed = None if request.features is None else [name for name in request.features if name not in derived]
     features = table.features(present, needed)
-    kinds = read_kinds(table.frame, features, table.codes, request, table.faults)
+    kinds = read_kinds(table.frame, features, table.codes, request, table.faults, labels=_targets(labels))
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=request.impute, apart=request.features is None)
     places = table.numbers(coords) if coords else None
@@ -413,7 +412,10 @@ class Table:
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
             if column in of_bags:
-                other = f"name facts about a bag with {given(covariates=of_bags)}"
+                other = (
+                    f"name facts about a bag with {given(covariates=of_bags)}, or text that does not tell the label "
+                )
+                other += f"with {given(categories=of_bags)}"
             if apart and tables.is_split(self.frame[column]):
                 other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")

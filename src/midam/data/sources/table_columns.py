@@ -30,6 +30,7 @@ PATIENT_COLUMNS = (
 )
 GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
 _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
+_OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
@@ -177,6 +178,11 @@ def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
 def is_group_like(name: str) -> bool:
     """Return whether a column has a name of patients or other groups: patient, PatientID, case_no, slide group."""
     return name.lower() in GROUP_COLUMNS or _OF_GROUP.fullmatch(_letters(name)) is not None
+
+
+def is_label_like(name: str) -> bool:
+    """Return whether a column has a name of labels: label, label_er, time, event, grade, status."""
+    return _OF_LABEL.fullmatch(name.strip().lower()) is not None
 
 
 def is_row_like(name: str) -> bool:
