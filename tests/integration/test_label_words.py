@@ -66,7 +66,7 @@ def test_columns_are_found_by_name(made, tmp_path, capsys):
     frame = pd.read_csv(data).assign(label="?", site="x", age=50.0)
     frame[frame.columns[::-1]].drop(columns="outcome").to_csv(tmp_path / "t.csv", index=False)
     assert main(["predict", str(run), str(tmp_path / "t.csv"), "--out", str(tmp_path / "p.csv")]) == 0
-    assert "3 columns that training did not have, left out: age, site, label" in capsys.readouterr().err
+    assert "left out 3 columns that training did not use: age, site, label" in capsys.readouterr().err
     assert pd.read_csv(tmp_path / "p.csv")["score"].tolist() == pd.read_csv(run / "predictions.csv")["score"].tolist()
 
 

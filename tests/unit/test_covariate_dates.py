@@ -55,7 +55,9 @@ def test_a_date_that_is_missing_stays_so_and_one_bag_is_read_as_many():
     "wrong", ["31.12.2023", "12/31/2023", "2023-02-30", "2023-13-01", "2023/01/31", "01-31-23", "soon"]
 )
 def test_other_dates_are_refused_with_advice(wrong):
-    with pytest.raises(BagDataError, match=r"dates as 2023-01-31 in the covariate 'seen', got .*; write all dates"):
+    with pytest.raises(
+        BagDataError, match=r"dates as 2023-01-31 in the covariate 'seen', got .*; (write all dates|correct this day)"
+    ):
         Covariates.of({"seen": [wrong, *DAYS[:3]]})
     if wrong != "soon":
         with pytest.raises(BagDataError, match="dates as 2023-01-31"):

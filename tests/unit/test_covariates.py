@@ -317,7 +317,7 @@ def test_covariates_are_read_from(source, tmp_path):
     # To score bags nothing is told, and labels need not be there.
     how |= {"features": ("x", "y")} if source is instance_table else {}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "left out a column that training did not have: age")
+        warnings.filterwarnings("ignore", "left out a column that training did not use: age")
         unlabeled = read_bags(path, covariates=("sex",), require_labels=False, bad_labels="ignore", **how)
     assert unlabeled.covariates.values() == {"sex": KNOWN["sex"]}
 

@@ -225,7 +225,7 @@ def test_bad_labels_of_a_manifest_can_be_ignored(folder):
 
 def test_known_features_are_found_by_name(tmp_path):
     path = written(frame((1, 0, 1), y=[5.0, 6.0, 7.0, 8.0], site=list("ssst")), tmp_path / "t.csv")
-    with pytest.warns(Note, match="left out a column that training did not have: site"):
+    with pytest.warns(Note, match="left out a column that training did not use: site"):
         bags = read_bags(path, features=["y", "x"])
     assert bags.feature_names == ("y", "x")
     np.testing.assert_array_equal(bags[0], [[5.0, 1.5], [6.0, 2.5]])

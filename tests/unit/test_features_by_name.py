@@ -204,7 +204,7 @@ def test_commands_name_a_feature_that_is_missing(
 
 def test_features_beside_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
     run, frame = trained
-    with pytest.warns(Note, match="did not have: noise"):
+    with pytest.warns(Note, match="did not use: noise"):
         predict_run(load_run(run), bags_of(wider(frame)))
 
 

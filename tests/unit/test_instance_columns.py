@@ -611,3 +611,71 @@ def test_a_zone_that_training_did_not_have_is_noted_and_old_codes_stay_in_utc():
     assert notes == []
     hours = (8 + np.arange(120) % 4 - 9) % 24
     np.testing.assert_allclose(features.instances[:, features.feature_names.index("time hour")], hours, atol=1e-9)
+
+
+# Numbers that may be something else.
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "store_id",
+            [1, 2, 5, 8],
+            r"whole numbers in store_id are read as amounts: if they are codes, give `categories=",
+        ),
+        ("icd", [250, 401, 410], "whole numbers in icd are read as amounts"),
+        (
+            "date",
+            [20230105, 20230228, 20221231],
+            "date is read as .* 20221231 may be a time: write times as 2022-12-31",
+        ),
+        (
+            "timestamp",
+            [1672531200, 1672617600, 1672704000],
+            "1672531200 may be a time: write times as 2023-01-01 00:00:00",
+        ),
+        ("paid_date", [1672531200000, 1672617600000, 1672704000000], "write times as 2023-01-01 00:00:00"),
+    ],
+)
+def test_whole_numbers_that_may_be_codes_or_times_are_warned_of(tmp_path, name, values, message):
+    frame = table().assign(**{name: np.resize(values, 120)})
+    with pytest.warns(UserWarning, match=message):
+        read_bags(written(frame, tmp_path / "t.csv"))
+    with pytest.warns(UserWarning, match=message):
+        bags_of(frame.astype({name: "Int64"}))
+
+
+def test_numbers_that_are_no_codes_or_times_are_not_warned_of():
+    counts = np.arange(120)
+    frame = table(big=counts + 1672531200, steps=counts, date_days=counts * 300, account_id=counts % 3 + 0.5)
+    assert len(told(lambda: bags_of(frame))[1]) == 1  # the kinds of the columns
+
+
+@pytest.mark.parametrize(
+    "values", [["5%", "12%", "7.5 %"], ["$5.00", "$1,200.00"], ["1,000", "2,500"], ["5 EUR", "7 EUR"]]
+)
+def test_text_of_amounts_asks_for_plain_numbers(values):
+    with pytest.raises(
+        BagDataError, match=r"in column fee, got .*; write plain numbers, such as 1000\.5 and 0\.05 for 5%"
+    ):
+        bags_of(table(fee=np.resize(values, 120)))
+
+
+def test_messages_about_gaps_days_and_empty_columns_are_true():
+    with pytest.raises(BagDataError, match="; drop it, or read with `impute=True` and train with `impute='median'`"):
+        bags_of(table(amount=np.nan))
+    with pytest.raises(BagDataError, match=r"got '2023-02-30' .*; correct this day, which no calendar has"):
+        bags_of(table(time=np.resize(["2023-02-27", "2023-02-30"], 120)))
+    _, [note] = told(lambda: bags_of(table(m=None), impute=True))
+    assert "m (empty)" in note
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_list_of_frames_with_text_says_how_to_give_it():
+    frames = [part.drop(columns=["bag", "label"]) for _, part in table().groupby("bag", sort=False)]
+    model, y = MIDAMClassifier(**SMALL), np.arange(24) % 2
+    with pytest.raises(BagDataError, match=r"in column merchant, .* give `pd\.concat\(X, keys=range\(len\(X\)\)\)`"):
+        model.fit(frames, y)
+    joined = pd.concat(frames, keys=range(24))
+    assert len(model.fit(joined, y).bag_scores(joined)) == 24

@@ -107,7 +107,7 @@ def test_rows_are_bags_of_one_instance(stack):
             fitted.fit(what, y)
 
 
-@pytest.mark.filterwarnings("ignore:left out a column that fit did not have")
+@pytest.mark.filterwarnings("ignore:left out a column that fit did not use")
 @pytest.mark.parametrize("form", ["frame", "frames", "bags of a frame"])
 def test_features_are_matched_by_name(form, stack):
     X, y = stack

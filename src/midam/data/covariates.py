@@ -226,9 +226,11 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
         other = ", or give a number, such as the age" if kind == "covariate" else ""
+        advice = f"write all dates in this form{other}"
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", wrong[0]):
+            advice = "correct this day, which no calendar has"
         raise BagDataError(
-            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); write all dates in "
-            f"this form{other}."
+            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}."
         )
     if kind == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
@@ -249,13 +251,20 @@ def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
 
 def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
     """Note that numbers look like dates such as 20230131 or 20230131235959, and are read as plain numbers."""
+    if dates := packed_dates(numbers):
+        text = f"the covariate {name} is read as a plain number, but {dates[0]} may be a date"
+        _note(f"{text}: write dates as {dates[1]} to count days", source)
+
+
+def packed_dates(numbers: NDArray[np.float64]) -> tuple[str, str] | None:
+    """Return the first number and its date as text if all are dates such as 20230131 or 20230131235959."""
     distinct = np.unique(numbers[~np.isnan(numbers)])
     dates = distinct // (1 if not len(distinct) or distinct[0] < 1e8 else 10_000 if distinct[0] < 1e12 else 1_000_000)
-    if len(distinct) >= _FEWEST and (distinct == distinct // 1).all() and 19000101 <= dates[0] <= dates[-1] < 21010101:
-        texts = [f"{number:.0f}" for number in distinct]
-        if all(_days(f"{text[:4]}-{text[4:6]}-{text[6:8]}") is not None for text in texts):
-            text = f"the covariate {name} is read as a plain number, but {texts[0]} may be a date"
-            _note(f"{text}: write dates as {texts[0][:4]}-{texts[0][4:6]}-{texts[0][6:8]} to count days", source)
+    if len(distinct) < _FEWEST or (distinct != distinct // 1).any() or not 19000101 <= dates[0] <= dates[-1] < 21010101:
+        return None
+    texts = [f"{number:.0f}" for number in distinct]
+    words = [f"{text[:4]}-{text[4:6]}-{text[6:8]}" for text in texts]
+    return (texts[0], words[0]) if all(_days(word) is not None for word in words) else None
 
 
 def with_zones(days: NDArray[np.float64], offsets: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:

@@ -303,7 +303,7 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     extra = [name for name in features if name not in expected]
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
-        message = f"left out {count} that {reference} did not have: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
+        message = f"left out {count} that {reference} did not use: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
         warnings.warn(message, Note, stacklevel=3)
     return [places[name] for name in names]
 

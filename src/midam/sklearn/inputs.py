@@ -198,7 +198,8 @@ def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missi
         for column in part.columns:
             if not (pd.api.types.is_numeric_dtype(part[column]) or pd.api.types.is_bool_dtype(part[column])):
                 raise BagDataError(
-                    f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode it."
+                    f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode "
+                    "it, or give `pd.concat(X, keys=range(len(X)))`, of which text and dates are read."
                 )
         array = part.to_numpy()  # dtype object if a frame has truth values and numbers
         parts.append(part.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array)

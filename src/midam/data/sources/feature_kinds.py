@@ -17,6 +17,7 @@ from midam.data.covariates import (
     days_since,
     number_of,
     offset_words,
+    packed_dates,
     with_zones,
     zone_of,
 )
@@ -28,9 +29,12 @@ from midam.names import merge_words
 from midam.synonyms import is_id_like
 
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
+_OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
+_SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
+_AMOUNT = re.compile(r"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?\d[\d.,' ]*\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{3})?\)?")
 _BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
-_OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department)")
+_OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 FEW = 8  # bags: with no more of them, a column may look like ids by chance
 _CODES = 3  # from so many different whole numbers on, they may be codes
 
@@ -52,12 +56,33 @@ class Kinds(NamedTuple):
             text = f"columns that are not plain numbers: {shown} (in {where}){leave}"
             warnings.warn(text, Note, stacklevel=6)
         coded = [column.name for column in self.columns or () if column.kind != "number"]
-        plain = [name for name in self.features if name not in coded and _OF_CODE.fullmatch(name.lower())]
-        distinct = {name: self.frame[name].dropna().unique() for name in plain}
-        codes = [name for name, x in distinct.items() if len(x) >= _CODES and (x == np.floor(x)).all()]
+        codes, taken = [], {*coded, *self.notes}
+        for name in self.features:
+            called = _OF_CODE.fullmatch(name.lower()) is not None or is_id_like(name)
+            if name in taken or not (called or self.frame[name].max() >= 19000101):
+                continue
+            x = self.frame[name].dropna().to_numpy(dtype=np.float64)
+            distinct = np.unique(x)
+            if len(distinct) < _CODES or (distinct != np.floor(distinct)).any():
+                continue
+            if instead := _times_in(name, distinct):
+                text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
+                warnings.warn(f"{text}: write times as {instead} (in {where})", stacklevel=6)
+            elif _OF_CODE.fullmatch(name.lower()) or (called and 2 * len(distinct) <= len(x)):
+                codes.append(name)
         if codes:
             text = f"whole numbers in {listed(codes)} are read as amounts: if they are codes"
             warnings.warn(f"{text}, give {given(categories=codes)} (in {where})", stacklevel=6)
+
+
+def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
+    """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
+    if dates := packed_dates(distinct):
+        return dates[1]
+    scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
+    if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
+        return None
+    return f"{np.datetime64(int(distinct[0] / scale), 's')}".replace("T", " ")
 
 
 def read_kinds(
@@ -155,8 +180,14 @@ def _kind(
         return ""
     rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
-    numbers = sum(number_of(word) is not None for word in known)
+    numbers = sum(number_of(word) is not None or _AMOUNT.fullmatch(word.upper()) is not None for word in known)
     return "category" if often and len(known) <= MOST and 2 * numbers < len(known) else ""
+
+
+def holds_amounts(values: "pd.Series[Any]") -> bool:
+    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000."""
+    words = values.dropna().astype(str).str.strip().str.upper().unique().tolist()
+    return 2 * sum(_AMOUNT.fullmatch(word) is not None for word in words) > len(words)
 
 
 def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import Column
 from midam.data.sources import table_columns as tables
-from midam.data.sources.feature_kinds import FEW, read_kinds
+from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
@@ -166,7 +166,9 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
             f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
             f"{columns_are(names)}"
         )
-    arrays = table_arrays(Table(where, table), request, strict=True)
+    reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
+    gaps = f"drop it, or {reading}train with {given(impute='median')}"
+    arrays = table_arrays(Table(where, table, gaps=gaps), request, strict=True)
     sites, arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
     return arrays, sites
 
@@ -266,9 +268,7 @@ class Table:
     ids: NDArray[np.str_]
     first: NDArray[np.int64]  # row of each bag
 
-    def __init__(
-        self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str = "drop or impute it"
-    ) -> None:
+    def __init__(self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str) -> None:
         self.where, self.frame, self.unit, self._first, self._gaps = where, frame, unit, first, gaps
         self.faults = Faults(where, unit)
         if len(frame) == 0:
@@ -411,6 +411,8 @@ class Table:
             other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
+                if holds_amounts(self.frame[column]):
+                    other = "write plain numbers, such as 1000.5 and 0.05 for 5%"
             if column in of_bags:
                 other = (
                     f"name facts about a bag with {given(covariates=of_bags)}, or text that does not tell the label "
