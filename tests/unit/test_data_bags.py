@@ -118,7 +118,7 @@ def test_classes_have_names():
         ({"labels": [0, 1]}, "one label for each of the 3 bags"),
         ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name both with `classes"),
         ({"labels": ["no", "yes", "No"], "classes": ("no", "yes")}, "labels 'no' or 'yes', got 'No' .in memory, bag c"),
-        ({"labels": [0, 1, 0], "classes": ("no", "no")}, "names of two classes"),
+        ({"labels": [0, 1, 0], "classes": ("no", "no")}, "two names of classes"),
         ({"ids": ["a", "b", "a"]}, "bag a"),
         ({"ids": ["a", "b"]}, "one id for each of the 3 bags"),
         ({"splits": ["train", "dev", "test"]}, "got 'dev' .in memory, bag b"),

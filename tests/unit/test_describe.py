@@ -100,7 +100,7 @@ def table_of_shops(*, instances=4):
     return pd.DataFrame({**rows, "x": rng.normal(size=60 * instances)})
 
 
-@pytest.mark.filterwarnings("ignore:columns that are no plain numbers")
+@pytest.mark.filterwarnings("ignore:columns that are not plain numbers")
 def test_a_category_is_shuffled_as_one_column(tmp_path):
     bags = Bags.from_dataframe(table_of_shops(), "bag", "label")
     columns = make_column_transformer((StandardScaler(), ["x"]), (OneHotEncoder(), ["shop"]))

@@ -183,7 +183,7 @@ def test_several_labels_have_a_column_each(labeled):
     # What is not known of a bag cannot be wrong.
     unknown = np.where(called == LABELS, LABELS, np.nan)
     assert labeled.score(OF_LABELS, unknown) == 1
-    with pytest.raises(BagDataError, match="Expected labels 0 or 1, or none, got 2, 1, 1"):
+    with pytest.raises(BagDataError, match="Expected labels 0, 1 or NaN, got 2, 1, 1"):
         clone(labeled).fit(OF_LABELS, np.where(np.arange(N)[:, None] + np.arange(3) == 0, 2, LABELS))
     with pytest.raises(BagDataError, match="numbers in y, got 'x'; give 0, 1, or NaN"):
         clone(labeled).fit(OF_LABELS, np.full((N, 2), "x"))

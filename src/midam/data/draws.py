@@ -56,7 +56,7 @@ class ClassQueue:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         queue = np.array(state["queue"].numpy(), dtype=np.int64)
         if not np.isin(queue, self._members).all():
-            raise other_data("a sampler state of these bags", "bags of another class")
+            raise other_data("a sampler state of these bags", "one of other bags")
         self._queue, self._shuffles = queue, int(state["shuffles"])
 
 
