@@ -178,7 +178,7 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
         ([scipy.sparse.eye(3)], "dense bags"),
         (scipy.sparse.eye(3), "dense data is required"),
         (frame_of(np.zeros((2, 2, 3)), ["a", "b", "a"]), "unique column names, got 'a'"),
-        (frame_of(np.zeros((2, 2, 3))).assign(site="x"), "numbers in column site"),
+        (frame_of(np.zeros((2, 2, 3))).assign(site="5%"), "numbers in column site"),
         (pd.concat({"p": frame_of(np.zeros((2, 2, 3)))}), "index of two levels, bag and instance, got 3"),
         ([pd.DataFrame({"a": ["x"]})], "numbers in column a, got "),
         ([pd.DataFrame({"a": [1.0]}), np.zeros((1, 1))], r"only DataFrames, got ndarray \(bag 1"),

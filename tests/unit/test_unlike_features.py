@@ -103,7 +103,7 @@ def test_every_target_is_followed(tmp_path):
 
 
 def test_columns_of_words_are_left_out_at_once(tmp_path):
-    frame = table(stain=["he"] * BAGS, site=["a"] * BAGS)
+    frame = table(stain=[f"he {number}" for number in range(BAGS)], site=[f"a {number}" for number in range(BAGS)])
     with pytest.raises(BagDataError) as error:
         read_bags(written(tmp_path, frame))
     assert (

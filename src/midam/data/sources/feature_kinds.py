@@ -68,7 +68,7 @@ class Kinds(NamedTuple):
             if instead := _times_in(name, distinct):
                 text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
                 warnings.warn(f"{text}: write times as {instead} (in {where})", stacklevel=6)
-            elif _OF_CODE.fullmatch(name.lower()) or (called and 2 * len(distinct) <= len(x)):
+            elif _OF_CODE.fullmatch(name.lower()) or (called and ROWS * len(distinct) <= len(x)):
                 codes.append(name)
         if codes:
             text = f"whole numbers in {listed(codes)} are read as amounts: if they are codes"
