@@ -84,7 +84,10 @@ TABLES = {
     "one class": (lambda f: f.assign(label=1), ["40 positive and 0 negative"]),
     "NaN": (put(7, "f2", None), ["finite", "line 9", "column f2", "bag b02"]),
     "infinity": (put(7, "f2", "inf"), ["finite", "line 9", "column f2", "bag b02"]),
-    "text column": (lambda f: f.assign(sex="f"), ["column sex", "'f'", "line 2", "--ignore sex"]),
+    "text column": (
+        lambda f: f.assign(sex=[f"f{i}" for i in range(len(f))]),
+        ["column sex", "'f0'", "line 2", "--ignore sex"],
+    ),
     "no feature": (lambda f: f[["bag", "label"]], ["feature column"]),
     "no row": (lambda f: f[:0], ["one row"]),
     "too few bags": (lambda f: f[:9], ["both classes"]),

@@ -22,7 +22,14 @@ from midam.data.covariates import (
     zone_of,
 )
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import Faults, is_group_like, is_label_like, plain_numbers, require_columns
+from midam.data.sources.table_columns import (
+    SPLIT_NAMES,
+    Faults,
+    is_group_like,
+    is_label_like,
+    plain_numbers,
+    require_columns,
+)
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import merge_words
@@ -160,7 +167,7 @@ def _kind(
     *,
     labels: Sequence[NDArray[np.float64]] | None,
 ) -> str:
-    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, patients, or a label.
+    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, patients, splits, or a label.
 
     `firsts` [M] is the first row of the bag of each row. Of text with one value in each bag, bags count instead of
     rows. New bags, whose `labels` are None, may hold each category once.
@@ -176,7 +183,7 @@ def _kind(
         return "number"
     bags = np.unique(firsts)
     constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
-    if constant and _tells(name, of_row[bags], labels or ()):
+    if constant and (known <= SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
         return ""
     rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
