@@ -549,6 +549,12 @@ def test_a_column_of_any_numeric_type_with_gaps_is_numbers(kind, tmp_path):
     assert np.isfinite(model.bag_scores(parts)).all()
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "float64", "object"])
+def test_a_column_without_a_value_is_numbers_of_any_type(dtype):
+    bags = bags_of(table(x=pd.array([None] * 120, dtype=dtype)), impute=True)
+    assert np.isnan(bags.instances[:, -1].astype(float)).all()
+
+
 def test_durations_are_seconds_with_a_note_and_as_covariates_too():
     frame = table(wait=pd.to_timedelta(np.arange(120), unit="min"), stay=np.repeat(pd.to_timedelta(range(24), "D"), 5))
     bags, notes = told(lambda: bags_of(frame, covariates=["stay"]))

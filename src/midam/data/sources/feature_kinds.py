@@ -65,17 +65,17 @@ class Kinds(NamedTuple):
         coded = [column.name for column in self.columns or () if column.kind != "number"]
         codes, taken = [], {*coded, *self.notes}
         for name in self.features:
-            called = _OF_CODE.fullmatch(name.lower()) is not None or is_id_like(name)
-            if name in taken or not (called or self.frame[name].max() >= 19000101):
+            values, is_code = self.frame[name].dropna(), _OF_CODE.fullmatch(name.lower()) is not None
+            named = is_code or is_id_like(name)
+            if name in taken or values.empty or not (named or values.max() >= 19000101):
                 continue
-            x = self.frame[name].dropna().to_numpy(dtype=np.float64)
-            distinct = np.unique(x)
+            distinct = np.unique(values.to_numpy(dtype=np.float64))
             if len(distinct) < _CODES or (distinct != np.floor(distinct)).any():
                 continue
             if instead := _times_in(name, distinct):
                 text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
                 warnings.warn(f"{text}: write times as {instead} (in {where})", stacklevel=6)
-            elif _OF_CODE.fullmatch(name.lower()) or (called and ROWS * len(distinct) <= len(x)):
+            elif is_code or (named and ROWS * len(distinct) <= len(values)):
                 codes.append(name)
         if codes:
             text = f"whole numbers in {listed(codes)} are read as amounts: if they are codes"
