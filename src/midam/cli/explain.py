@@ -105,7 +105,7 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.explanation import row_text
+    from midam.explain.explanation import row_text, share_text
     from midam.explain.page import verdict_text
     from midam.report.words import form_apart
 
@@ -123,8 +123,7 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
         f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
     )
     for share in best.get("features", ())[:3]:
-        value = f"{share['value']:.4g} (typical {share['typical']:.4g})"
-        console.print(f"    its {escape(share['name'])}, {value}, adds {share['adds']:+.3g}")
+        console.print(f"    its {escape(share_text(share))}, adds {share['adds']:+.3g}")
     slides = [entry, *entry.get("slides", [])]
     polygons = sum(slide.get("polygons", 0) for slide in slides)
     if 0 < polygons < entry["instances"]:

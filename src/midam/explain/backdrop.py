@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,6 @@ def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
 
 
 def _thumbnail(path: Path) -> Backdrop:
-    slide = open_pyramid(path)
-    try:
+    with closing(open_pyramid(path)) as slide:
         pixels = slide.thumbnail(MAX_SIDE)
-    finally:
-        slide.close()
     return Backdrop(pixels, max(pixels.shape[:2]) / max(slide.sizes[0]))

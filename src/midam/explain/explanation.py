@@ -42,16 +42,17 @@ class FeatureShare(NamedTuple):
     Attributes
     ----------
     name : str
-        Name of the feature, or its number.
-    value, typical : float
-        Value of the feature, and its median over the training instances.
+        Name of the feature, or its number; of a category, the column.
+    value, typical : float or str
+        Value of the feature, and its median over the training instances; or a category, and the most frequent one
+        of the training instances.
     adds : float
         The score minus the score of the bag with the typical value instead, in [-1, 1].
     """
 
     name: str
-    value: float
-    typical: float
+    value: float | str
+    typical: float | str
     adds: float
 
 
@@ -170,6 +171,18 @@ def row_text(columns: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.removeprefix(ORDERED)} {value}" for name, value in parts)
 
 
+def share_text(share: Mapping[str, Any]) -> str:
+    """Return a feature of `FeatureShare` with its value, or the words of its category, and the typical one.
+
+    Examples
+    --------
+    >>> share_text({"name": "shop", "value": "bakery", "typical": "grocery"})
+    'shop bakery (typical grocery)'
+    """
+    value, typical = (x if isinstance(x, str) else f"{x:.4g}" for x in (share["value"], share["typical"]))
+    return f"{share['name']} {value} (typical {typical})"
+
+
 def explain_bag(
     model: BagScorer | BagEnsemble,
     bags: Bags,
@@ -198,7 +211,8 @@ def explain_bag(
     faithful : bool
         Measure deletion and insertion curves.
     typical : sequence of float [D], optional
-        Typical value of each feature; if given, the features of the `top` instances get contributions too.
+        Typical value of each feature; if given, the features of the `top` instances get contributions too. The features
+        of a category are replaced together if one of them is typical.
     top : int
         Number of top instances whose features get contributions.
     write_to : Path, optional
@@ -265,14 +279,15 @@ def explain_bag(
 def _shares(
     model: BagScorer | BagEnsemble, source: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
 ) -> dict[int, list[FeatureShare]]:
-    """Return, for the `top` instances, the features that change the score most when set to their typical value."""
-    rows, names = np.asarray(source[0][top]), source.feature_names
+    """Return, for the `top` instances, the columns that change the score most when set to their typical value."""
+    rows, names = np.asarray(source[0][top]), source.feature_names or [f"feature {j}" for j in range(len(typical))]
     at, feature = np.nonzero(rows != typical.astype(rows.dtype))
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
         return shares
-    changed = rows[at]
-    changed[np.arange(len(at)), feature] = typical[feature]
+    columns = np.array(_columns(model, names, typical))
+    at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
+    changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
     bag = source.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
     with InstanceSpool(model) as others:
@@ -283,11 +298,25 @@ def _shares(
             if len(places):
                 adds = exchanged(spool, instance, others, slice(int(places[0]), int(places[-1]) + 1))
                 for i in places[np.argsort(-np.abs(adds), kind="stable")[:FEATURES_SHOWN]]:
-                    j = int(feature[i])
-                    name = f"feature {j}" if names is None else names[j]
-                    share = FeatureShare(name, float(rows[number, j]), float(typical[j]), float(adds[i - places[0]]))
-                    shares[instance].append(share)
+                    name, inside = str(columns[first[i]]), np.flatnonzero(columns == columns[first[i]])
+                    value, usual = (_value(inside, name, names, x) for x in (rows[number], typical))
+                    shares[instance].append(FeatureShare(name, value, usual, float(adds[i - places[0]])))
     return shares
+
+
+def _columns(model: BagScorer | BagEnsemble, names: Sequence[str], typical: NDArray[Any]) -> list[str]:
+    """Return the column of each feature; features of a category stay apart if none is typical, as in runs of before."""
+    known = model.inputs if isinstance(model, BagEnsemble) else None
+    categories = known.columns.of_categories if known is not None and known.columns is not None else {}
+    whole = {categories[name] for name, value in zip(names, typical) if value == 1 and name in categories}
+    return [categories[name] if categories.get(name) in whole else name for name in names]
+
+
+def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
+    """Return the number of an instance in a column with features at these places, or the words of its category."""
+    if names[places[0]] == column:
+        return float(x[places[0]])
+    return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
 
 
 class _Recorded(InstancePass):

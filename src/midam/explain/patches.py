@@ -1,7 +1,7 @@
 """Positions and sizes of the patches of a bag on its slides at level 0, and maps of patches."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,9 +218,10 @@ def warn_of_unknown(patches: Patches) -> None:
 
 def stated(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a bag's file, of its features and of its coordinates in one dictionary."""
-    attributes: dict[str, Any] = {}
-    for values in _levels(described):
-        attributes = {**values, **attributes}
+    attributes = dict(described)
+    for value in described.values():
+        if isinstance(value, Mapping):
+            attributes = {**stated(value), **attributes}
     return attributes
 
 
@@ -242,13 +243,6 @@ def _at_level0(attributes: Mapping[str, Any], name: str) -> tuple[float, float] 
     """Return width and height in pixels of level 0, from a size at another level and its `downsample`."""
     size, factor = pair(attributes.get(name)), pair(attributes.get("downsample"))
     return None if size is None or factor is None else (size[0] * factor[0], size[1] * factor[1])
-
-
-def _levels(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield node
-    for value in node.values():
-        if isinstance(value, Mapping):
-            yield from _levels(value)
 
 
 def pair(value: Any) -> tuple[float, float] | None:

@@ -17,7 +17,7 @@ from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, leading_columns
+from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, leading_columns, share_text
 from midam.explain.overlay import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
@@ -321,7 +321,7 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
     >>> _feature_text([{"name": "age", "value": 71.0, "typical": 50.0, "adds": 0.125}])
     'age 71 (typical 50): +0.125'
     """
-    return "; ".join("{name} {value:.4g} (typical {typical:.4g}): {adds:+.3g}".format(**share) for share in shares)
+    return "; ".join(f"{share_text(share)}: {share['adds']:+.3g}" for share in shares)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

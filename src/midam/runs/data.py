@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.column_codes import prepare
+from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_csv, left_out_words
 from midam.data.sources import read_bags
@@ -189,7 +189,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
             "cut": bags.cut,
             "imputed": parts.imputed,
             "columns": parts.columns,
-            "typical": typical_values(bags.subset(np.flatnonzero(parts.splits == "train"))),
+            "typical": typical_values(bags.subset(np.flatnonzero(parts.splits == "train")), parts.columns),
         },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
@@ -197,14 +197,24 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     }
 
 
-def typical_values(bags: Bags) -> list[float] | None:
-    """Return the median of each feature over up to 10 000 instances; None for images and for more than 512 features."""
+def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None:
+    """Return the median of each feature over up to 10 000 instances; None for images and for more than 512 features.
+
+    Of the features of a category, by the coder in the text `columns`, that of the most frequent category is 1.
+    """
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
     from midam.train.standardizing import random_instances
 
-    some = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0))
-    return [float(value) for value in np.median(some.numpy().astype(np.float64), axis=0)]
+    x = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0)).numpy().astype(np.float64)
+    typical, first = np.median(x, axis=0), 0
+    for code in () if columns is None else ColumnCoder.from_json(columns).codes:
+        last = first + len(code.features)
+        if code.category is not None:
+            known = x[:, first : last - code.category.missing]  # all but the last, which marks missing values
+            typical[first:last] = np.arange(last - first) == known.sum(axis=0).argmax()
+        first = last
+    return [float(value) for value in typical]
 
 
 class Reading(NamedTuple):

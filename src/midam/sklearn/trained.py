@@ -177,6 +177,7 @@ class TrainedEstimator(BagEstimator):
         from midam.explain.explanation import explain_bag
 
         options: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
+        options["typical"] = self.origin_["data"].get("typical")
         return [explain_bag(self.model_, bags, i, column=column, **options) for i, column in enumerate(columns)]
 
     def _decision(self) -> Decision | None:
