@@ -413,9 +413,8 @@ def test_log_rank_is_that_of_lifelines(groups):
 
 def test_groups_of_risk_hold_a_third_each():
     risk = np.random.default_rng(0).normal(size=99)
-    cuts = survival.risk_cuts(risk)
-    assert np.bincount(evaluate.RiskGroups.from_dict({"cuts": cuts}).predict(risk)).tolist() == [33, 33, 33]
-    assert survival.risk_cuts([1.0, 1.0, 1.0]) == []
+    assert np.bincount(evaluate.RiskGroups().fit(risk, risk).predict(risk)).tolist() == [33, 33, 33]
+    assert evaluate.RiskGroups().fit([1.0, 1.0, 1.0], [1, 2, 3]).cuts_ == []
 
 
 def outcome(target, seed=0, bags=60):

@@ -19,6 +19,7 @@ from rich.table import Table
 from midam._version import __version__
 from midam.cli.parser import Parser
 from midam.errors import install
+from midam.lazy_imports import torch
 from midam.report.program import note_result, stdout_console
 
 _TEXT = """Print the installed packages, the missing extras and their use, the processors, memory and disks with their
@@ -101,7 +102,6 @@ def _extras() -> list[Entry]:
 
 
 def _machine() -> list[Entry]:
-    import torch
     from joblib import cpu_count
 
     from midam.data.on_disk import physical_memory
@@ -127,8 +127,6 @@ def _machine() -> list[Entry]:
 
 
 def _gpu() -> Entry:
-    import torch
-
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(at) for at in range(torch.cuda.device_count())]
         return Entry(
@@ -143,8 +141,6 @@ def _gpu() -> Entry:
 
 def _paces() -> list[Entry]:
     """Measure the speed of training and of writing to disk in a few seconds."""
-    import torch
-
     from midam.nn.encoders import ResNet20
 
     encoder, images = ResNet20(3), torch.rand(_IMAGES, 3, 32, 32)

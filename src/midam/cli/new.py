@@ -16,13 +16,12 @@ from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_split
 from midam.data.sources.table_files import header_of, read_instances
 from midam.errors import BagDataError, ConfigError, Note, plural
+from midam.lazy_imports import pandas as pd
 from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.synonyms import is_id_like
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from midam.data.bags import Bags
 
 _TEXT = """Read data once, and write a settings file for it: the columns that were found, and the options that matter

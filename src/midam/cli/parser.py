@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from argparse import SUPPRESS, Action, HelpFormatter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
@@ -162,7 +162,8 @@ class Parser(ArgumentParser):
         if name in SETTINGS:
             with suppress(yaml.YAMLError):
                 Settings(**{name: yaml.safe_load(value)})
-        kind = next((option for option in _kinds(self) if option[0] == name), (name, str))[1]
+        option = next((action for action in self._actions if action.dest == name), None)
+        kind = str if option is None else _alternatives(getattr(option, "_typehint", option.type))[0]
         if get_origin(kind) is Literal:
             _refuse_choice(f"--{name}", value, list(get_args(kind)))
         expected = _WORDS.get(get_origin(kind) or kind, str(kind))
@@ -235,12 +236,6 @@ def _alternatives(kind: Any) -> list[Any]:
     if get_origin(kind) not in (UnionType, Union):
         return [kind]
     return [part for part in get_args(kind) if part is not type(None)]
-
-
-def _kinds(parser: ArgumentParser) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the type of each option."""
-    for action in parser._actions:
-        yield action.dest, _alternatives(getattr(action, "_typehint", action.type))[0]
 
 
 def _refuse_choice(name: str, value: str, known: Sequence[str]) -> NoReturn:

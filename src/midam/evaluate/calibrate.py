@@ -16,7 +16,8 @@ from pydantic import Field
 from midam.data.validate import as_array
 from midam.errors import ConfigError, require, require_counts
 from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
-from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, group_numbers
+from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, units_of
+from midam.lazy_imports import torch
 from midam.reading import Count, Form, Number
 
 # Probabilities of exactly 0 or 1 have no logit.
@@ -122,8 +123,6 @@ def score_logits(scores: ArrayLike) -> Scores:
     >>> score_logits([0.0, 0.25, 1.0]).round(4).tolist()
     [-16.6355, -1.0986, 16.6355]
     """
-    import torch
-
     from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 
     s = torch.from_numpy(np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0))
@@ -393,8 +392,8 @@ def calibration_interval(
     x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
     fitted = scipy.special.expit(x @ [slope, intercept])
     covariance = np.linalg.inv((x * (fitted * (1 - fitted))[:, None]).T @ x)
-    units = group_numbers(groups, y.size)
-    if units is not None and int(units.max()) + 1 < y.size:
+    units, grouped = units_of(groups, y.size)
+    if grouped:
         pull = np.zeros((int(units.max()) + 1, 2))
         np.add.at(pull, units, x * (y - fitted)[:, None])
         covariance = covariance @ (pull.T @ pull) @ covariance
@@ -427,8 +426,7 @@ class ConformalSets:
         """Store the scores [N] and labels [N], 0 or 1, of validation bags of both classes, and their groups [N]."""
         y, s = check_bags(labels, scores)
         check_two_classes(y)
-        units = group_numbers(groups, y.size)
-        units = np.arange(y.size) if units is None else units
+        units, _ = units_of(groups, y.size)
         # For each class: its scores in ascending order, the most typical last, and their cumulative weights.
         self._classes = []
         for label, sign in ((0, -1.0), (1, 1.0)):

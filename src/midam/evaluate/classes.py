@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
 from midam.errors import BagDataError
-from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval
+from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, logit_interval
 from midam.evaluate.ranking import Scores, placements, units_of
 
 # Limit of the bootstrap of each class: resamples times bags.
@@ -117,12 +117,9 @@ def macro_auroc_interval(
     low, high = max(center - combined[0], 0.0), min(center + combined[1], 1.0)
     if variance < _NOTHING or center in (0.0, 1.0):
         return Interval(low, high, "columns")
-    half = float(scipy.stats.norm.ppf((1 + level) / 2)) * np.sqrt(variance) / (center * (1 - center))
-    below, above = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
-    method = "cluster-delong" if grouped else "logit-delong"
-    if min(fewest) >= FEW_UNITS:
-        return Interval(below, above, method)
-    return Interval(min(low, below), max(high, above), f"{method} + columns")
+    z, method = float(scipy.stats.norm.ppf((1 + level) / 2)), "cluster-delong" if grouped else "logit-delong"
+    bounds_of_columns = None if min(fewest) >= FEW_UNITS else (low, high)
+    return logit_interval(center, variance, z, method, bounds=bounds_of_columns, name="columns")
 
 
 def class_intervals(

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.validate import as_array
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, solve_both
+from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, solve_both
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
@@ -189,12 +189,9 @@ def concordance_interval(
     score = _score_bounds(center, *pairs.spread, effect=effect, z=z)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
-    half = z * np.sqrt(variance) / (center * (1 - center))
-    low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
     method = "cluster-jackknife" if grouped else "logit-jackknife"
-    if fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE:
-        return Interval(low, high, method)
-    return Interval(min(low, score[0]), max(high, score[1]), f"{method} + score")
+    many = fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE
+    return logit_interval(center, variance, z, method, bounds=None if many else score)
 
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
@@ -318,17 +315,6 @@ def _difference(
     level: float,
 ) -> tuple[float, float, float, float]:
     """Return difference, bounds and p-value from the influence of units; `intervals` is called without variance."""
-    difference = values[0] - values[1]
-    if np.abs(moves).max() < _ALIKE and abs(difference) < _ALIKE:
+    if np.abs(moves).max() < _ALIKE and abs(values[0] - values[1]) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0
-    quantile = float(law.ppf((1 + level) / 2))
-    variance = float((moves**2).sum()) * factor**2
-    if variance > _ALIKE**2:
-        below = above = quantile * float(np.sqrt(variance))
-    else:
-        a, b = intervals()
-        below = float(np.hypot(values[0] - a.low, b.high - values[1]))
-        above = float(np.hypot(a.high - values[0], values[1] - b.low))
-    towards_zero = below if difference > 0 else above
-    p = float(2 * law.sf(abs(difference) / towards_zero * quantile))
-    return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
+    return paired_difference(values, float((moves**2).sum()) * factor**2, intervals, law=law, level=level)

@@ -17,7 +17,6 @@ from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
-from midam.evaluate.survival import risk_cuts
 
 _MOST_ROUNDS = 100
 RISKS = ("low", "middle", "high")
@@ -354,7 +353,7 @@ class RiskGroups(Cuts):
     Attributes
     ----------
     cuts_ : list of float
-        The two cuts; fewer if many bags have the same risk.
+        The two cuts; fewer if the tertiles are equal, or not above the lowest risk.
 
     Examples
     --------
@@ -365,5 +364,7 @@ class RiskGroups(Cuts):
 
     def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002
         """Fit the cuts to scores [N] of validation bags; the labels are not used."""
-        self.cuts_ = risk_cuts(scores)
+        risk = check_numbers(scores)
+        tertiles = np.unique(np.quantile(risk, (1 / 3, 2 / 3), method="hazen"))
+        self.cuts_ = [float(cut) for cut in tertiles if cut > risk.min()]
         return self

@@ -3,8 +3,8 @@
 `auroc_interval` states the rule; ``benchmarks/coverage.py`` measures its coverage.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -16,9 +16,9 @@ from midam.evaluate.ranking import (
     Scores,
     check_bags,
     check_two_classes,
-    group_numbers,
     placements,
     resampled_aurocs,
+    units_of,
 )
 
 # With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
@@ -101,19 +101,27 @@ def auroc_interval(
             "pass for example level=0.95, resamples=2000."
         )
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
-    units = _clusters(groups, y.size)
-    if units is not None:
+    units, grouped = units_of(groups, y.size)
+    if grouped:
         return _grouped(y, s, units, level=level, z=z, seed=seed, resamples=resamples)
     of_pos, of_neg = placements(y, s)
     area, variance = _delong(of_pos, of_neg)
     score = _score_bounds(area, positives, negatives, z)
     if not variance > 0 or area in (0.0, 1.0):
         return Interval(*score, "score")
-    half = z * np.sqrt(variance) / (area * (1 - area))
-    low, high = (float(scipy.special.expit(scipy.special.logit(area) + side * half)) for side in (-1, 1))
-    if min(positives, negatives) >= FEW_UNITS:
-        return Interval(low, high, "logit-delong")
-    return Interval(min(low, score[0]), max(high, score[1]), "logit-delong + score")
+    few = min(positives, negatives) < FEW_UNITS
+    return logit_interval(area, variance, z, "logit-delong", bounds=score if few else None)
+
+
+def logit_interval(
+    center: float, variance: float, z: float, method: str, *, bounds: tuple[float, float] | None, name: str = "score"
+) -> Interval:
+    """Return the normal interval on the logit scale, widened to contain the `bounds` by the method `name`, if given."""
+    half = z * np.sqrt(variance) / (center * (1 - center))
+    low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
+    if bounds is None:
+        return Interval(low, high, method)
+    return Interval(min(low, bounds[0]), max(high, bounds[1]), f"{method} + {name}")
 
 
 def paired_delong(
@@ -150,29 +158,44 @@ def paired_delong(
     sizes = check_two_classes(y)
     if not 0 < level < 1:
         raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
-    units = _clusters(groups, y.size)
+    units, grouped = units_of(groups, y.size)
     a_pos, a_neg = placements(y, a)
     b_pos, b_neg = placements(y, b)
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
     if max(np.abs(d_pos).max(), np.abs(d_neg).max()) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0
     law = scipy.stats.norm()
-    if units is None:
-        _, variance = _delong(d_pos, d_neg)
-    else:
+    if grouped:
         sizes = _classes_of(units, y)
         variance = _clustered_variance(y, d_pos, d_neg, units)
         if variance > 0:
             law = scipy.stats.t(min(sizes) - 1)
-    quantile = float(law.ppf((1 + level) / 2))
-    area_a, area_b = float(a_pos.mean()), float(b_pos.mean())
-    difference = area_a - area_b
-    if variance > 0:
+    else:
+        _, variance = _delong(d_pos, d_neg)
+    areas = float(a_pos.mean()), float(b_pos.mean())
+
+    def intervals() -> list[Interval]:
+        z = float(scipy.stats.norm.ppf((1 + level) / 2))
+        return [Interval(*_score_bounds(area, *sizes, z), "score") for area in areas]
+
+    return paired_difference(areas, variance, intervals, law=law, level=level)
+
+
+def paired_difference(
+    values: tuple[float, float], variance: float, intervals: Callable[[], Sequence[Interval]], *, law: Any, level: float
+) -> tuple[float, float, float, float]:
+    """Return the difference of two figures of the same bags, its bounds, and the p-value of equality.
+
+    `variance` is that of the difference, and `law` the distribution of the difference over its standard deviation.
+    Without variance, the `intervals` of the two figures are combined as if independent.
+    """
+    difference, quantile = values[0] - values[1], float(law.ppf((1 + level) / 2))
+    if variance > _ALIKE**2:
         below = above = quantile * float(np.sqrt(variance))
     else:
-        (low_a, high_a), (low_b, high_b) = (_score_bounds(area, *sizes, quantile) for area in (area_a, area_b))
-        below = float(np.hypot(area_a - low_a, high_b - area_b))
-        above = float(np.hypot(high_a - area_a, area_b - low_b))
+        a, b = intervals()
+        below = float(np.hypot(values[0] - a.low, b.high - values[1]))
+        above = float(np.hypot(a.high - values[0], values[1] - b.low))
     towards_zero = below if difference > 0 else above
     p = float(2 * law.sf(abs(difference) / towards_zero * quantile))
     return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
@@ -206,12 +229,6 @@ def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
         return float(of_pos.mean()), float("nan")
     variance = of_pos.var(ddof=1) / of_pos.size + of_neg.var(ddof=1) / of_neg.size
     return float(of_pos.mean()), float(variance) if variance > _ALIKE**2 else 0.0
-
-
-def _clusters(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Return the group number of each bag; None without groups, or if each bag is a separate group."""
-    units = group_numbers(groups, bags)
-    return units if units is not None and int(units.max()) + 1 < bags else None
 
 
 def _classes_of(units: NDArray[np.intp], labels: Labels) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
 from midam.evaluate.intervals import FEW_GROUPS
-from midam.evaluate.ranking import Scores, check_bags, check_two_classes, group_numbers
+from midam.evaluate.ranking import Scores, check_bags, check_two_classes, units_of
 from midam.settings.training import threshold_rule
 
 RULES = (
@@ -43,6 +43,12 @@ class Estimate(NamedTuple):
     bags: int
 
 
+def estimate_of(value: float | None, bounds: Sequence[float] | None, bags: int) -> Estimate | None:
+    """Return the estimate of a value and its two bounds, NaN for unknown bounds; None without a value."""
+    low, high = bounds or (np.nan, np.nan)
+    return None if value is None else Estimate(value, low, high, bags)
+
+
 def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate | None:
     """Return the share of bags for which `hits` [n] is true, with Wilson's 95% interval; None without bags.
 
@@ -64,8 +70,9 @@ def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate 
     if not right.size:
         return None
     share, trials = float(right.mean()), float(right.size)
-    units = group_numbers(groups, right.size)
-    if units is not None and (count := int(units.max()) + 1) < right.size:
+    units, grouped = units_of(groups, right.size)
+    if grouped:
+        count = int(units.max()) + 1
         spread = np.bincount(units, weights=right - share)
         trials = float(count)
         if count >= FEW_GROUPS and 0 < share < 1:

@@ -10,6 +10,7 @@ from midam.errors import BagDataError, OneClassError
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import Estimate, difference, proportion
 from midam.evaluate.ranking import auroc, check_bags
+from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
 _MOST_NUMBERS = 6  # up to so many different numbers, each is a level
@@ -145,8 +146,6 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     >>> make_levels(["f", "m", "f", ""]).tolist()
     ['f', 'm', 'f', '(missing)']
     """
-    import pandas as pd
-
     column = pd.Series(list(values), dtype=object).map(lambda value: None if str(value).strip() == "" else value)
     known = column.notna().to_numpy()
     numbers = pd.to_numeric(column[known].astype(str), errors="coerce").to_numpy(dtype=np.float64)
@@ -174,7 +173,6 @@ def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
 
 def sorted_levels(levels: list[str]) -> list[str]:
     """Sort levels by the number that they begin with, then by name; missing values and merged levels come last."""
-    import pandas as pd
 
     def key(level: str) -> tuple[bool, float, str]:
         first = pd.to_numeric(level.split(" to ", maxsplit=1)[0], errors="coerce")

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError
 from midam.evaluate.ranking import Scores, check_numbers, check_times
 
 
@@ -170,23 +170,6 @@ def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Score
     censored = _events(t, ~e, times)
     left = np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
     return np.append(1.0, left)[np.searchsorted(times, np.asarray(at, dtype=np.float64), side="left")]
-
-
-def risk_cuts(risk: ArrayLike, *, groups: int = 3) -> list[float]:
-    """Return the cuts between risk groups: quantiles of the validation bags' risk, for 3 groups the tertiles.
-
-    There are fewer cuts if neighboring quantiles are equal, or not above the lowest risk.
-
-    Examples
-    --------
-    >>> risk_cuts([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
-    [1.5, 3.5]
-    """
-    if groups < 2:
-        raise ConfigError(f"Expected at least two groups of risk, got {groups}; ask for 3.")
-    r = check_numbers(risk)
-    cuts = np.unique(np.quantile(r, np.arange(1, groups) / groups, method="hazen"))
-    return [float(cut) for cut in cuts if cut > r.min()]
 
 
 def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
-from midam.functional.objectives import ClassWeights, MinMax, Weight
+from midam.functional.objectives import ClassWeights, MinMax, Weight, averaging
 
 
 def column_labels(codes: Tensor, *, columns: int) -> Tensor:
@@ -33,11 +33,7 @@ def column_weights(y: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWei
     >>> column_weights(torch.tensor([[1.0], [0.0], [torch.nan], [0.0]])).negative.flatten().tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    positive, negative = (y > 0).to(dtype), (y == 0).to(dtype)
-    n_positive, n_negative = positive.sum(dim=0), negative.sum(dim=0)
-    both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
-    positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)
-    return ClassWeights(positive, negative, negative - positive, both)
+    return averaging((y > 0).to(dtype), (y == 0).to(dtype))
 
 
 def minmax_auc(

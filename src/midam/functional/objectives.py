@@ -43,9 +43,13 @@ def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> Clas
     [0.0, 0.5, 0.5]
     """
     positive = (labels > 0).to(dtype)
-    negative = 1 - positive
-    n_positive, n_negative = positive.sum(), negative.sum()
-    both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
+    return averaging(positive, 1 - positive)
+
+
+def averaging(positive: Tensor, negative: Tensor) -> ClassWeights:
+    """Return weights that average over the bags, [K] or [K, C], where `positive` is 1, and where `negative` is 1."""
+    n_positive, n_negative = positive.sum(dim=0), negative.sum(dim=0)
+    both = ((n_positive > 0) & (n_negative > 0)).to(positive.dtype)
     positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)
     return ClassWeights(positive, negative, negative - positive, both)
 

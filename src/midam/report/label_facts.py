@@ -335,10 +335,8 @@ def _labels(bags: Bags) -> list[_Label]:
     if bags.outcome is None:
         return [] if bags.labels is None else [_Label(bags.labels.astype(np.float64), None)]
     values, target = bags.outcome.values, bags.outcome.target
-    if target == "multilabel":
-        return [_Label(column, None) for column in values.T]
-    if target == "multiclass":
-        return [_Label(column, None) for column in one_against_rest(values[:, 0], len(bags.outcome.names)).T]
+    if target in ("multilabel", "multiclass"):
+        return [_Label(column, None) for column in _columns(bags.outcome).T]
     if target == "survival":
         return [_Label(values[:, 0], Pairs.of_times(*values.T)), _Label(values[:, 1], None)]
     return [_Label(values[:, 0], Pairs.of_numbers(values[:, 0]))]

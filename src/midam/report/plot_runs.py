@@ -279,8 +279,7 @@ def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> Non
 
 def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
     """Return a column of the history, with NaN, which matplotlib leaves out, for missing values."""
-    values = (row.get(key) for row in history)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array([row.get(key) for row in history], dtype=np.float64)
 
 
 def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:

@@ -23,6 +23,7 @@ from midam.data.splits import check_disjoint
 from midam.errors import BagDataError
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.report.describe import leaks
 from midam.report.words import METRIC_NAMES
@@ -30,8 +31,6 @@ from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from midam.train.trainer import Trainer
 
 # Settings whose name differs from the parameter of `read_bags`.

@@ -91,11 +91,8 @@ class RunEvaluation:
         from midam.report.page.target_page import ScoredPart
 
         inside = self._parts.splits == part
-        values, title = (
-            (self._values[inside], self._scores[inside], summary[part]),
-            f"{Path(data).name or data}: {part} bags",
-        )
-        scored = ScoredPart(*values, self.decision, title, baseline.scores)
+        title, bags = f"{Path(data).name or data}: {part} bags", (self._values[inside], self._scores[inside])
+        scored = ScoredPart(*bags, summary[part], self.decision, title, baseline.scores)
         page_class(self.target).draw(folder.root, self.target, scored)
 
 

@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.concordance import concordance_interval, paired_concordance
 from midam.evaluate.decisions import GradeCuts, NumberScale, quadratic_kappa
-from midam.evaluate.proportions import Estimate
+from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.ranking import FEW_BAGS, Pairs
 from midam.reading import ColumnForm, known_numbers, one_of
 from midam.targets.base import (
@@ -39,6 +39,8 @@ class RankedTarget(Target):
     """Columns of the values."""
     predicted: ClassVar[str]
     """Column of the predictions in a table."""
+    differing: ClassVar[str]
+    """Which bags are enough for a training, in words."""
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
         """Return the column of the grade or the risk group."""
@@ -53,6 +55,13 @@ class RankedTarget(Target):
         if decision is None:
             return {self.predicted: [None] * len(scores)}
         return {self.predicted: [self.predicted_names[code] for code in decision.predict(scores).tolist()]}
+
+    def check(self, bags: Bags) -> None:
+        """Refuse bags that all have the same label."""
+        if not self.has_metric(self.values(bags)):
+            raise BagDataError(
+                f"Expected training bags {self.differing}, got only one (in {bags.source}); add bags of others."
+            )
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Return the pairs of bags that the values [N, L] order."""
@@ -78,10 +87,7 @@ class RankedTarget(Target):
     def estimate(self, values: NDArray[Any], scores: Scores, *, groups: Groups = None) -> Estimate | None:
         """Return the C-index with its interval; None if no pair is comparable."""
         entries = describe_concordance("c_index", self.comparable(values), scores, groups)
-        if entries["c_index"] is None:
-            return None
-        low, high = entries["c_index_ci95"]
-        return Estimate(entries["c_index"], low, high, len(scores))
+        return estimate_of(entries["c_index"], entries["c_index_ci95"], len(scores))
 
     def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
         """Return the C-index of `scores` minus that of `other` scores."""
@@ -131,7 +137,7 @@ class Continuous(RankedTarget):
     """Numbers: of two bags, the one with the larger number gets the higher score."""
 
     name = "continuous"
-    predicted = "number"
+    predicted, differing = "number", "with different numbers"
     pairs = "order"
     decided_by = NumberScale
     objectives = ("pairwise",)
@@ -167,13 +173,6 @@ class Continuous(RankedTarget):
         """Return one stratum for all bags."""
         return np.zeros(len(values), dtype=np.int64)
 
-    def check(self, bags: Bags) -> None:
-        """Refuse bags that all have the same number."""
-        if not self.has_metric(self.values(bags)):
-            raise BagDataError(
-                f"Expected training bags with different numbers, got only one (in {bags.source}); add bags of others."
-            )
-
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
         """Fit the scale from scores to numbers in the unit of the label."""
         return NumberScale().fit(scores, values[:, 0])
@@ -193,7 +192,7 @@ class Ordinal(RankedTarget):
     """Grades: of two bags, the one with the higher grade gets the higher score."""
 
     name = "ordinal"
-    predicted = "grade"
+    predicted, differing = "grade", "of at least two grades"
     pairs = "order"
     decided_by = GradeCuts
     objectives = ("pairwise",)
@@ -214,13 +213,6 @@ class Ordinal(RankedTarget):
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return the grades as strata."""
         return values[:, 0].astype(np.int64)
-
-    def check(self, bags: Bags) -> None:
-        """Refuse bags that all have the same grade."""
-        if not self.has_metric(self.values(bags)):
-            raise BagDataError(
-                f"Expected training bags of at least two grades, got only one (in {bags.source}); add bags of others."
-            )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
         """Fit the cuts of the score between grades."""

@@ -13,7 +13,7 @@ from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.reading import ColumnForm, as_written, one_of, positive_numbers
-from midam.targets.base import CardWords, Decided, Groups, Scores
+from midam.targets.base import CardWords, Decided, Groups, Scores, clustered
 from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
 from midam.targets.ranked import RankedTarget, describe_concordance
@@ -140,6 +140,6 @@ class Survival(RankedTarget):
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Add a warning to the entries if groups hold several bags."""
         result = super().describe(values, scores, decision, groups=groups)
-        if groups is not None and decision is not None and len(np.unique(groups)) < len(groups):
+        if decision is not None and clustered(groups):
             result["warnings"].append("Some groups hold several bags: the log-rank test assumes independent bags.")
         return result

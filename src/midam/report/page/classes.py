@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.classes import one_against_rest
-from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.proportions import Estimate, estimate_of, proportion
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report.figures import ORANGE
 from midam.report.page.render import Number, Section, Table
@@ -68,11 +68,10 @@ class ClassesPage(TargetPage):
 
     def estimates(self) -> list[tuple[str, Estimate | None]]:
         """Return the AUROC of each class or label with its interval."""
-        estimates = []
-        for name, part in self.summary["per_class"].items():
-            (low, high), count = part["auroc_ci95"] or (np.nan, np.nan), part["positives"] + part["negatives"]
-            estimates.append((name, None if part["auroc"] is None else Estimate(part["auroc"], low, high, count)))
-        return estimates
+        return [
+            (name, estimate_of(part["auroc"], part["auroc_ci95"], part["positives"] + part["negatives"]))
+            for name, part in self.summary["per_class"].items()
+        ]
 
     def key_figures(self) -> dict[str, Any]:
         """Return the highest and the lowest AUROC of a class."""

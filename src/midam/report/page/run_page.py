@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from midam.evaluate.proportions import Estimate
+from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
 from midam.report.figures import BLUE, ORANGE
 from midam.report.page.binary import BinaryPage
@@ -233,16 +233,15 @@ def _tried(auto: Mapping[str, Any]) -> Section:
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
         bounds = interval(row["interval"]) if row.get("interval") else None
         rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or outcome])
-        if row["auroc"] is not None:
-            low, high = row.get("interval") or (np.nan, np.nan)
-            lines.append(Row(row["method"], Estimate(row["auroc"], low, high, 0), filled=row["weight"] > 0))
+        if estimate := estimate_of(row["auroc"], row.get("interval"), 0):
+            lines.append(Row(row["method"], estimate, filled=row["weight"] > 0))
     legend = {"Taken": ("o", BLUE, True)}
     if any(not line.filled for line in lines):
         legend["Left out"] = ("o", BLUE, False)
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
         rows.append(["the model", mixed, None, None, None, "fitted for each fold on the others"])
-        lines.append(Row("the model", Estimate(auto["auroc"], np.nan, np.nan, 0), "D", ORANGE))
+        lines.append(Row("the model", estimate_of(auto["auroc"], None, 0), "D", ORANGE))
         legend["The model, their weighted mean"] = ("D", ORANGE, True)
     heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
     chart = None

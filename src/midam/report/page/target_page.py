@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
-from midam.evaluate.proportions import Estimate
+from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Link, Number, Section, Table
 from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
+from midam.targets.base import clustered
 
 # Subgroups that are shown by default.
 BY_GROUP, BY_SIZE = "group", "instances a bag"
@@ -65,7 +66,7 @@ class ScoredBags:
     @property
     def grouped(self) -> bool:
         """Whether any group holds several bags."""
-        return self.groups is not None and len(np.unique(self.groups)) < len(self)
+        return clustered(self.groups)
 
     @property
     def positives(self) -> int:
@@ -222,8 +223,7 @@ class Study:
 
     def figure(self, name: str) -> Estimate | None:
         """Return a figure of the summary with its interval, or None."""
-        value, (low, high) = self.summary.get(name), self.summary.get(f"{name}_ci95") or (np.nan, np.nan)
-        return None if value is None else Estimate(value, low, high, len(self.tested))
+        return estimate_of(self.summary.get(name), self.summary.get(f"{name}_ci95"), len(self.tested))
 
 
 class ScoredPart(NamedTuple):
