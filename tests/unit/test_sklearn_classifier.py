@@ -11,6 +11,7 @@ from docs import gen_stub
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import get_scorer, roc_auc_score
+from sklearn.model_selection import GridSearchCV
 
 import midam
 from midam import MIDAMClassifier
@@ -309,9 +310,75 @@ def test_the_positive_class_can_be_the_first(data, quick):
         MIDAMClassifier(positive="Malignant").fit(train, y)
 
 
-def test_weights_of_bags_are_not_taken(data):
-    with pytest.raises(TypeError, match="sample_weight"):
-        MIDAMClassifier().fit(data[0], data[0].labels, sample_weight=np.ones(200))
+def _two_kinds_of_positives(count):
+    """Bags whose positives have a high or a low first feature: no line ranks both above the negatives."""
+    random = np.random.default_rng(0)
+    kind = np.tile(["negative", "negative", "high", "low"], count // 4)
+    shift = {"negative": 0.0, "high": 1.5, "low": -1.5}
+    return [random.normal([shift[name], 0.0], 1.0, (5, 2)) for name in kind], kind
+
+
+LONG = pytest.param("auto", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(
+    "method", ["midam", "bce", "bag-statistics-logistic", "instance-logistic-max", "mean-map-svm", LONG]
+)
+def test_weights_of_bags_decide_which_bags_rank_high(method):
+    (bags, kind), training = _two_kinds_of_positives(80), {"hidden": (4,), "epochs": 20, "members": 1}
+    settings = {"midam": training, "bce": {**training, "objective": "bce"}}.get(method, {})
+    method = "midam" if method == "bce" else method
+    means = {}
+    for favored in ("high", "low"):
+        weights = np.where(np.isin(kind, ["negative", favored]), 1.0, 0.001)
+        scores = MIDAMClassifier(method=method, **settings).fit(bags, kind != "negative", weights).bag_scores(bags)
+        means[favored] = scores[kind == "high"].mean() - scores[kind == "low"].mean()
+    assert means["high"] > means["low"] + 0.05
+
+
+@pytest.mark.parametrize("method", ["midam", "bag-statistics-extratrees", "bag-statistics-logistic"])
+def test_equal_weights_of_bags_change_nothing_and_a_weight_of_0_leaves_a_bag_out(data, method):
+    train, test = data
+    train, settings = train.subset(range(60)), {"epochs": 2, **SETTINGS} if method == "midam" else {}
+    plain = MIDAMClassifier(method=method, **settings).fit(train).bag_scores(test)
+    weighted = MIDAMClassifier(method=method, **settings).fit(train, sample_weight=np.ones(60)).bag_scores(test)
+    assert np.array_equal(weighted, plain)
+    kept = np.arange(60) % 5 != 1
+    less = MIDAMClassifier(method=method, **settings).fit(train.subset(np.flatnonzero(kept))).bag_scores(test)
+    zero = MIDAMClassifier(method=method, **settings).fit(train, sample_weight=kept.astype(int)).bag_scores(test)
+    assert np.array_equal(zero, less)
+    assert not np.array_equal(less, plain)
+
+
+def test_weights_of_bags_follow_the_index_of_a_series_and_the_folds_of_a_search():
+    bags, kind = _two_kinds_of_positives(40)
+    names = [f"b{i}" for i in range(40)]
+    frame = pd.concat({name: pd.DataFrame(rows) for name, rows in zip(names, bags)})
+    y, weights = (kind != "negative").astype(int), np.where(kind == "high", 5.0, 1.0)
+    classifier = MIDAMClassifier(method="bag-statistics-logistic")
+    expected = classifier.fit(bags, y, weights).bag_scores(bags)
+    shuffled = pd.Series(weights, index=names).sample(frac=1.0, random_state=0)
+    assert np.array_equal(clone(classifier).fit(frame, y, shuffled).bag_scores(frame), expected)
+    found = GridSearchCV(classifier, {"seed": [0]}, cv=2).fit(np.stack(bags), y, sample_weight=weights)
+    assert np.array_equal(found.best_estimator_.bag_scores(bags), expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "fault"),
+    [(np.ones(3), "one weight"), (-np.ones(40), "above 0"), (np.full(40, np.nan), "above 0"), (["a"] * 40, "numbers")],
+)
+def test_weights_of_bags_that_are_no_weights_are_refused(weights, fault):
+    bags, kind = _two_kinds_of_positives(40)
+    with pytest.raises(BagDataError, match=fault):
+        MIDAMClassifier(epochs=1).fit(bags, kind != "negative", weights)
+
+
+def test_weights_of_bags_need_two_classes_with_a_bag_of_each():
+    bags, kind = _two_kinds_of_positives(40)
+    with pytest.raises(BagDataError, match="two classes with weights"):
+        MIDAMClassifier(epochs=1).fit(bags, kind, np.ones(40))
+    with pytest.raises(OneClassError):
+        MIDAMClassifier(epochs=1).fit(bags, kind != "negative", kind == "negative")
 
 
 def test_a_second_fit_goes_on_only_with_warm_start(data):

@@ -212,7 +212,7 @@ class BagStatisticsTrees(_OfStatistics):
 
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
         forest, offset = make_forest(seed=seed), tree_offset(rows)
-        forest.fit(rows if offset is None else rows - offset, bags.require_labels())
+        forest.fit(rows if offset is None else rows - offset, bags.require_labels(), bags.weights)
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
@@ -244,10 +244,12 @@ class BagStatisticsLogistic(_OfStatistics):
         return summary_scorer(self.summary, instance_shape, Linear)
 
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
-        y = bags.require_labels()[train]
+        y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
-        folds = inner_folds(bags, train, seed=seed)
-        return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y) if folds else model.fit(x, y)
+        folds, given = inner_folds(bags, train, seed=seed), {"logisticregression__sample_weight": weights}
+        if not folds:
+            return model.fit(x, y, **given)
+        return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y, **given)
 
 
 class BagStatisticsRidge(Baseline):
@@ -347,14 +349,15 @@ class MeanMapSVM(ModelBaseline):
         fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
         best: tuple[float, Any, Scores, float] | None = None
         for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
-            kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
+            kernel, machine, area = rows @ rows.T, make_pipeline(SVC(kernel="precomputed")), 0.0
+            weights = {"svc__sample_weight": bags.weights}
             if folds:
-                search = _search(machine, {"C": _KERNEL_C}, folds, kernel, y)
+                search = _search(machine, {"svc__C": _KERNEL_C}, folds, kernel, y, **weights)
                 machine, area = search.best_estimator_, search.best_score_
             else:
-                machine.fit(kernel, y)
+                machine.fit(kernel, y, **weights)
             if best is None or area > best[0]:
-                best = area, machine, rows, scale
+                best = area, machine["svc"], rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
@@ -390,8 +393,10 @@ class InstanceLogisticMax(ModelBaseline):
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
         """Fit the regression as a model: the maximum of instance scores."""
         rows, scaler = _standardized(bags, np.arange(len(bags)))
-        labels = np.repeat(bags.require_labels(), bags.sizes)
-        fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels)
+        labels, weights = np.repeat(bags.require_labels(), bags.sizes), None
+        if bags.weights is not None:
+            weights = np.repeat(bags.weights, bags.sizes)
+        fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels, weights)
         model = self.scorer(bags.instance_shape, {})
         fill_linear(cast(MaxPooling, model.pooling).scorer, *unscaled(fitted, scaler))
         return model
@@ -402,11 +407,11 @@ class InstanceLogisticMax(ModelBaseline):
 
 
 def _search(
-    model: Any, grid: dict[str, Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64]
+    model: Any, grid: dict[str, Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], **weights: Any
 ) -> GridSearchCV:
-    """Fit the model with the grid values of the best mean AUROC over inner folds."""
+    """Fit the model with the grid values of the best mean AUROC over inner folds; `weights` are those of bags."""
     inner = [(np.setdiff1d(np.arange(len(y)), test), test) for test in folds]
-    return GridSearchCV(model, grid, cv=inner, scoring=_area, error_score="raise").fit(x, y)
+    return GridSearchCV(model, grid, cv=inner, scoring=_area, error_score="raise").fit(x, y, **weights)
 
 
 def _area(model: Any, x: Scores, y: NDArray[np.int64]) -> float:

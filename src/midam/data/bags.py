@@ -21,7 +21,8 @@ from midam.names import name_of, warn_of_alike
 if TYPE_CHECKING:
     import pandas as pd
 
-_PER_BAG = ("starts", "sizes", "ids", "labels", "groups", "sites", "splits", "digests", "sources", "attributes")
+_OPTIONAL = ("groups", "sites", "sources", "attributes", "weights")
+_PER_BAG = ("starts", "sizes", "ids", "labels", "splits", "digests", *_OPTIONAL)
 
 
 class Bags:
@@ -54,6 +55,8 @@ class Bags:
         files keep no sites; save them as a covariate there.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
+    weights : array [N], optional
+        How much each bag counts in a training on two classes, above 0; files keep no weights.
     coords : array or Rows, shape [M, C], optional
         Place of each instance in its bag, for instance pixels.
     witnesses : array of bool, shape [M], optional
@@ -106,6 +109,7 @@ class Bags:
         groups: ArrayLike | None = None,
         sites: ArrayLike | None = None,
         splits: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
         coords: NDArray[Any] | Rows | None = None,
         witnesses: ArrayLike | None = None,
         digests: ArrayLike | None = None,
@@ -134,6 +138,7 @@ class Bags:
         self.groups = None if groups is None else validate.group_array(groups, ids, source)
         self.sites = None if sites is None else validate.site_array(sites, source)
         self.splits = None if splits is None else validate.name_array(splits, source)
+        self.weights = None if weights is None else validate.weight_array(weights, source)
         self.coords = coords
         self.witnesses = None if witnesses is None else validate.witness_array(witnesses, len(instances), source)
         self.digests = None if digests is None else validate.digest_array(digests, source)
@@ -432,7 +437,7 @@ class Bags:
             validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
         if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
             raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
-        for name in ("groups", "sites", "sources", "attributes"):
+        for name in _OPTIONAL:
             if getattr(self, name) is not None:
                 validate.check_length(getattr(self, name), len(ids), name[:-1], source)
         if self.digests is not None:
@@ -442,6 +447,11 @@ class Bags:
         if self.outcome is not None:
             if self.labels is not None:
                 raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
+            if self.weights is not None:
+                target = self.outcome.target
+                raise BagDataError(
+                    f"Expected two classes with weights, got {target} (in {source}); leave the weights out."
+                )
             self.outcome.check(ids, source)
         if self.covariates is not None:
             self.covariates.check(ids, source)

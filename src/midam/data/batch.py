@@ -1,7 +1,7 @@
 """Batches of bags: sampled ones (a few instances per bag, static shapes) and whole ones (read in chunks)."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
@@ -19,7 +19,8 @@ from midam.data.on_disk import Rows, on_disk, read_ahead
 from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
-from midam.functional.objectives import ClassWeights, class_weights
+from midam.functional import objectives
+from midam.functional.objectives import ClassWeights
 from midam.process_group import Ranks
 
 # Types that torch has few or no operations for, and the type that holds the same numbers.
@@ -300,15 +301,17 @@ def sampled_batches(
     labels: Tensor,
     covariates: Tensor | None = None,
     *,
+    weights: Tensor | None = None,
     ranks: Ranks | None = None,
 ) -> Generator[SampledBatch, None, None]:
     """Yield one epoch of batches of the training set, from a sampler that was made with `num_instances`.
 
-    `labels` [N] or [N, L] and encoded `covariates` [N, P], if any, are on the reader's device. With several processes
-    (`ranks`), each gets a part of the bags of each step and reads only the instances of its part.
+    `labels` [N] or [N, L], encoded `covariates` [N, P] and the `weights` [N] of the bags, relative to the mean of the
+    class, if any, are on the reader's device. With several processes (`ranks`), each gets a part of the bags of each
+    step and reads only the instances of its part.
     """
     plan = whole = sampler.epoch()
-    weights, every = _class_weights(plan, labels), _steps(plan, labels, ranks)
+    class_weights, every = _class_weights(plan, labels, weights), _steps(plan, labels, ranks)
     if ranks is not None:
         plan = whole.part(lambda x: ranks.own(x, dim=1))
     if plan.slots is None or plan.mask is None:
@@ -324,7 +327,7 @@ def sampled_batches(
         for _, at, x in read:
             batch_mask, log_ratio, row, values = (None if part is None else part[at] for part in optional)
             bags = index[at], of_steps[at], counts[at]
-            yield SampledBatch(x, *bags, batch_mask, log_ratio, weights, small, row, values, every[at])
+            yield SampledBatch(x, *bags, batch_mask, log_ratio, class_weights[at], small, row, values, every[at])
     # A caller that leaves the epoch early does not get here: it has not seen all instances.
     if ranks is not None and seen is not None:
         joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
@@ -338,16 +341,17 @@ def whole_batches(
     labels: Tensor,
     covariates: Tensor | None = None,
     *,
+    weights: Tensor | None = None,
     ranks: Ranks | None = None,
 ) -> Generator[WholeBatch, None, None]:
     """Yield one epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
     plan = sampler.epoch()
-    weights = _class_weights(plan, labels)
-    for bags, step in zip(plan.bags, _steps(plan, labels, ranks)):
+    of_steps = zip(_class_weights(plan, labels, weights), _steps(plan, labels, ranks))
+    for bags, (class_weights, step) in zip(plan.bags, of_steps):
         rank_bags = bags if ranks is None else ranks.own(bags)
         index = rank_bags.to(reader.device)
         values = None if covariates is None else covariates[index]
-        yield WholeBatch(reader, rank_bags, labels[index], weights, values, step)
+        yield WholeBatch(reader, rank_bags, labels[index], class_weights, values, step)
 
 
 def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:
@@ -358,9 +362,13 @@ def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] |
     return [Step(*pair) for pair in zip(index.unbind(), labels[index].unbind())]
 
 
-def _class_weights(plan: EpochPlan, labels: Tensor) -> ClassWeights | None:
-    """Return the class weights of an epoch's batches, which all have one layout; None for labels [N, L]."""
-    return None if labels.ndim > 1 else class_weights(labels[plan.bags[0].to(labels.device)])._replace(both=None)
+def _class_weights(plan: EpochPlan, labels: Tensor, weights: Tensor | None) -> Sequence[ClassWeights | None]:
+    """Return the class weights of each batch of an epoch, which all have one layout; None for labels [N, L]."""
+    if labels.ndim > 1:
+        return [None] * len(plan)
+    index = plan.bags.to(labels.device)
+    alike = objectives.class_weights(labels[index[0]])._replace(both=None)
+    return [alike] * len(plan) if weights is None else [alike.weighted(bags) for bags in weights[index]]
 
 
 def instance_tensor(array: NDArray[Any]) -> Tensor:

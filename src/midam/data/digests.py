@@ -53,8 +53,9 @@ def fingerprint(bags: Content) -> str:
         head["covariates"] = bags.covariates.values()
     if bags.columns is not None:
         head["columns"] = bags.columns
-    if bags.sites is not None:
-        head["sites"] = bags.sites.tolist()
+    for name in ("sites", "weights"):
+        if (column := getattr(bags, name)) is not None:
+            head[name] = column.tolist()
     return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 

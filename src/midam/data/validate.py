@@ -231,6 +231,14 @@ def check_length(array: NDArray[Any], count: int, name: str, source: str) -> Non
         raise BagDataError(f"Expected one {name} for each of the {count} bags, {got}")
 
 
+def weight_array(values: ArrayLike, source: str) -> NDArray[np.float64]:
+    """Return weights of bags as float64 [n]; each must be above 0 and finite."""
+    weights = as_array(values, np.float64).ravel()
+    for bad in weights[~(np.isfinite(weights) & (weights > 0))][:1]:
+        raise BagDataError(f"Expected weights above 0, got {bad:g} (in {source}); correct it, or drop its bag.")
+    return weights
+
+
 def count_instances(
     numbers: NDArray[np.int64], expected: int, ids: NDArray[np.str_] | None, source: str
 ) -> NDArray[np.int64]:

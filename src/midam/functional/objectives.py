@@ -25,6 +25,12 @@ class ClassWeights(NamedTuple):
     negative: Tensor  # [K]
     contrast: Tensor  # negative - positive
     both: Tensor | None  # []: 1 if both classes are present, else 0; None if they are known to be
+    bags: Tensor | None = None  # [K]: weight of each bag over the mean weight of its class; None: all are 1
+
+    def weighted(self, bags: Tensor) -> "ClassWeights":
+        """Return these weights times the relative weights of the bags [K]: the sum of a class is 1 in expectation."""
+        positive, negative = self.positive * bags, self.negative * bags
+        return ClassWeights(positive, negative, negative - positive, self.both, bags)
 
 
 class MinMax(NamedTuple):
@@ -122,9 +128,12 @@ def pairwise_squared_hinge(h: Tensor, weights: ClassWeights, *, margin: float = 
     return (pairs * violation * violation).sum()
 
 
-def bce(logit: Tensor, labels: Tensor) -> Tensor:
-    """Return the binary cross-entropy of bag logits, averaged over the batch; labels [K] are 1 and 0."""
-    return binary_cross_entropy_with_logits(logit, labels.to(logit.dtype))
+def bce(logit: Tensor, labels: Tensor, *, bags: Tensor | None = None) -> Tensor:
+    """Return the binary cross-entropy of bag logits, averaged over the batch; labels [K] are 1 and 0.
+
+    `bags` [K], if given, are relative weights of the bags.
+    """
+    return binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), weight=bags)
 
 
 def cox(log_risk: Tensor, time: Tensor, event: Tensor) -> Tensor:

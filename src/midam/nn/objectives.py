@@ -159,7 +159,9 @@ class Objective(nn.Module):
             self._propose(proposed)
             return loss
         if weights is None or weights.positive.dtype != h.dtype:  # float32 weights, but a float64 model
+            bags = None if weights is None else weights.bags
             weights = f.class_weights(labels, dtype=h.dtype)
+            weights = weights if bags is None else weights.weighted(bags.to(h.dtype))
         loss, proposed = self.loss(h, labels, weights=weights, index=index)
         self._propose(proposed)
         return loss
@@ -406,9 +408,9 @@ class BCELoss(Objective):
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__(columns=columns, pairs=pairs)
 
-    def loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
+    def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, **_: Any) -> Proposal:
         """Return the loss [] of logits h [K]; nothing is proposed."""
-        return f.bce(h, labels), {}
+        return f.bce(h, labels, bags=weights.bags), {}
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Return the loss [] of logits h [K, C]; nothing is proposed."""

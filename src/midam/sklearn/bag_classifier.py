@@ -17,7 +17,7 @@ from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
 from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
-from midam.sklearn.inputs import per_bag
+from midam.sklearn.inputs import PerBag, per_bag
 from midam.sklearn.labels import with_classes
 from midam.sklearn.trained import TrainedEstimator
 from midam.targets import OutOfFold
@@ -40,7 +40,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     threshold_: float
     _thresholds: Thresholds | None = None
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None) -> Self:
         """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
 
         Parameters
@@ -50,6 +50,10 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         y : array [N] or [N, L], optional
             Labels of the bags: each value is a class; with several columns 0 or 1, or NaN for an unknown label.
             Default: the labels of `Bags`.
+        sample_weight : array [N], optional
+            How much each bag counts in the training, for two classes; a bag of weight 0 is left out. The AUC gets the
+            products of the weights in each class. Held-out bags count once in the choice of a method or setting, in
+            probabilities and in the operating point.
         groups : array [N], optional
             Group (patient) of each bag: held-out bags share no group with the others. Default: the groups of `Bags`.
 
@@ -58,10 +62,11 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         MidamError
             If bags, labels or settings cannot be used.
         """
-        return self._fit(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
+        going_on = self.warm_start and hasattr(self, "model_")
+        return self._fit(X, y, groups, self._settings(), going_on=going_on, classes=None, weights=sample_weight)
 
     def partial_fit(
-        self, X: Any, y: ArrayLike | None = None, classes: ArrayLike | None = None, *, groups: ArrayLike | None = None
+        self, X: Any, y: PerBag = None, classes: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None
     ) -> Self:
         """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
 
@@ -70,7 +75,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """
         self._require_epochs()
         settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
-        return self._fit(X, y, groups, settings, going_on=going_on, classes=classes)
+        return self._fit(X, y, groups, settings, going_on=going_on, classes=classes, weights=sample_weight)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the confidence of the predictions, as logits.
@@ -113,7 +118,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         positive = self.calibrator_.predict(scores)
         return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: ArrayLike, sample_weight: PerBag = None) -> float:
         """Return the share of bags that `predict` gets right; with several labels, all known labels of the bag.
 
         For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
@@ -196,14 +201,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return far if self._ascending else -far
 
     def _fit(
-        self,
-        X: Any,
-        y: ArrayLike | None,
-        groups: ArrayLike | None,
-        settings: Settings,
-        *,
-        going_on: bool,
-        classes: ArrayLike | None = None,
+        self, X: Any, y: PerBag, groups: PerBag, settings: Settings, *, going_on: bool, classes: PerBag, weights: PerBag
     ) -> Self:
         bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
         y = per_bag(y, X, "label")
@@ -217,7 +215,7 @@ class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             raise ConfigError(
                 f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
             )
-        self._train(labeled, X, groups, settings, going_on=going_on)
+        self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
         self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
         self.positive_ = labeled.positive
         return self

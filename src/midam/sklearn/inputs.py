@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
-from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.bags import Bags, both_classes, warn_of_alike_names
 from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
-from midam.data.validate import as_array, bag_array, feature_order, refuse_masked
+from midam.data.validate import as_array, bag_array, check_length, feature_order, refuse_masked
 from midam.errors import BagDataError
 from midam.names import name_of
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+PerBag = ArrayLike | None
+"""A value for each bag, or none."""
 ROWS = "rows in memory"
 """The source of bags of one instance that came as rows [N, D]."""
 
@@ -90,6 +92,15 @@ def bags_of(
 def is_frame(X: object) -> bool:
     """Return whether X is a DataFrame of pandas."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def with_weights(bags: Bags, weights: Any) -> Bags:
+    """Return the bags whose weight [N] is not 0, with their weights."""
+    values = as_array(weights, np.float64)
+    check_length(values, len(bags), "weight", bags.source)
+    kept = bags.subset(np.flatnonzero(values)).replace(weights=values[values != 0])
+    both_classes(kept)
+    return kept
 
 
 def per_bag(values: Any, X: Any, kind: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +27,7 @@ from midam.runs.method import choose_method, taken_settings
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings
-from midam.sklearn.inputs import per_bag, warn_of_groups_for_bags
+from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_weights
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
@@ -202,13 +202,17 @@ class TrainedEstimator(BagEstimator):
         if decision is None and val is not None and target.name != "binary":
             warnings.warn("y orders no two of the bags held out: the scores are not calibrated", stacklevel=5)
 
-    def _train(self, labeled: Labeled, X: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> None:
+    def _train(
+        self, labeled: Labeled, X: Any, groups: PerBag, settings: Settings, *, going_on: bool, weights: PerBag = None
+    ) -> None:
         """Train on labeled bags, from the start or from the last call, and fit the decision."""
         bags, groups = labeled.bags, per_bag(groups, X, "group")
         if groups is not None:
             bags = bags.replace(groups=groups)
             warn_of_alike_names(bags)
             warn_of_groups_for_bags(bags)
+        if weights is not None:
+            bags = with_weights(bags, per_bag(weights, X, "weight"))
         target = target_of(bags)
         if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
             before, now = ", ".join(map(str, self._classes)), ", ".join(map(str, labeled.classes))

@@ -30,7 +30,7 @@ from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
 from midam.train.standardizing import fit_standardizers
 from midam.train.step import WeightAverage
-from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once
+from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once, weights_of
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -151,6 +151,7 @@ class Trainer:
         labels, known = labels_of(train, self._reader), covariates_of(self.model, train)
         self._val_covariates = None if val is None else covariates_of(self.model, val)
         options: dict[str, Any] = {"fabric": self.fabric, "covariates": known, "ranks": ranks}
+        options["weights"] = weights_of(train, self._reader)
         self.members = [Training(member, self._reader, labels, **options) for member in members]
         self.epoch, self.stopped = 0, False
         self.history: list[dict[str, Any]] = []
@@ -402,4 +403,5 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     if config.model.standardize:
         fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
     reader = open_reader(config, train, transform=member.model.standardizer if once else None, device=device)
-    return Training(member, reader, labels_of(train, reader), covariates=covariates_of(member.model, train))
+    known, weights = covariates_of(member.model, train), weights_of(train, reader)
+    return Training(member, reader, labels_of(train, reader), covariates=known, weights=weights)

@@ -52,6 +52,8 @@ class Training:
         Sets the precision and runs the backward pass; default: float32.
     covariates : Tensor [N, P], optional
         Encoded covariates of the reader's bags, on its device, if the scorer takes covariates.
+    weights : Tensor [N], optional
+        Weights of the reader's bags, see `weights_of`, on its device.
     ranks : Ranks, optional
         The processes that train one scorer together.
 
@@ -82,9 +84,10 @@ class Training:
         *,
         fabric: Any = None,
         covariates: Tensor | None = None,
+        weights: Tensor | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        self.covariates, self.ranks = covariates, ranks
+        self.covariates, self.weights, self.ranks = covariates, weights, ranks
         self.config, self.fabric = member.config, fabric
         self._reader, self._labels, self._target = reader, labels, member.target
         self.model, self.trained = member.model, member.trained
@@ -97,7 +100,7 @@ class Training:
         """Return the batches of the next epoch; close the generator to end the threads that read ahead."""
         self.estimator.start_epoch()
         make = whole_batches if self.estimator.whole else sampled_batches
-        return make(self._reader, self.sampler, self._labels, self.covariates, ranks=self.ranks)
+        return make(self._reader, self.sampler, self._labels, self.covariates, weights=self.weights, ranks=self.ranks)
 
     def rates(self, falls: int) -> dict[str, float]:
         """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after so many falls."""
@@ -191,6 +194,20 @@ def labels_of(bags: Bags, reader: InstanceReader) -> Tensor:
     values = target_of(bags).values(bags)
     wide = values.ndim == 2 and _tie_in_float32(values[:, 0]) and reader.device.type != "mps"
     return torch.from_numpy(values).to(device=reader.device, dtype=torch.float64 if wide else torch.float32)
+
+
+def weights_of(bags: Bags, reader: InstanceReader) -> Tensor | None:
+    """Return the weight of each bag over the mean weight of its class [N], on the reader's device.
+
+    It is None if the bags of a class have equal weights: the AUC does not depend on the weights of the classes.
+    """
+    if bags.weights is None:
+        return None
+    labels, relative = bags.require_labels(), bags.weights.copy()
+    for inside in (labels == 0, labels == 1):
+        relative[inside] /= relative[inside].mean()
+    alike = np.allclose(relative, 1, rtol=0, atol=1e-6)
+    return None if alike else torch.from_numpy(relative).to(device=reader.device, dtype=torch.float32)
 
 
 def _tie_in_float32(numbers: NDArray[Any]) -> bool:
